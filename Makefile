@@ -1,0 +1,58 @@
+# Everything a fresh checkout needs. `make` alone says what there is.
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.ready
+# One process more than there are cores: most tests wait for a broker, not for a core.
+WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
+ARGS    ?=
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export UV_LINK_MODE = copy
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system run test check fmt unit bench proto clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidemill needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet 'uv>=0.8,<1'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[all]' --group dev
+	@touch $@
+
+setup: $(STAMP) ## .venv with the package, all extras and the development tools
+
+system: ## Debian packages that the tests use (kcat, postgresql)
+	@.ci/system
+
+run: setup ## start a broker and say what to try next
+	@$(BIN)/tidemill serve $(ARGS)
+
+test: setup system ## format, lint, types, imports, tests: what CI runs
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory unit
+
+check: setup
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# A test that fails beside others on a busy machine runs once more by itself; one that fails twice fails the run.
+unit: setup
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile $(ARGS) || { echo "again, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
+
+fmt: setup ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## every benchmark, with the machine and the ratios
+	$(BIN)/python -m benchmarks $(ARGS)
+
+proto: setup ## generate the gRPC code from its schema
+	$(BIN)/python -m tidemill.wire.grpc.generate
+
+clean: ## remove what the build made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis data

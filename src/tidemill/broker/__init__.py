@@ -1,0 +1,1 @@
+"""The node: introduces the concepts to each other."""

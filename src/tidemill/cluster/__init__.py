@@ -1,0 +1,1 @@
+"""The cluster: which topics there are and which brokers carry them."""

@@ -1,0 +1,1 @@
+"""HTTP: front page, metrics, health."""

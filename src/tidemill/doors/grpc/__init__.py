@@ -1,0 +1,1 @@
+"""BrokerService and TimelineService."""

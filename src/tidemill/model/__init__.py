@@ -1,0 +1,1 @@
+"""Words that everything else is written in: ids, topics, settings of topics, errors. Pure."""

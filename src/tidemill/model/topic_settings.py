@@ -1,0 +1,255 @@
+"""The settings of a topic, in Kafka's spelling: one table says name, kind, default, limits and meaning.
+
+`TopicSettings` is what the rest of the broker reads: typed, immutable, made by `parse` from the overrides that a
+topic was created or altered with. Everything that lists settings (DescribeConfigs, the reference page, `topic describe`)
+reads the same table, so a setting exists in one place.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, NamedTuple
+
+from tidemill.model.errors import InvalidConfig
+
+INT64_MAX = 2**63 - 1
+INT32_MAX = 2**31 - 1
+DAY_MS = 86_400_000
+
+
+class Kind(Enum):
+    """How the text of a setting is read; the value is Kafka's number for the type in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Setting(NamedTuple):
+    """One setting: what it is called, how it is read, and what it means."""
+
+    name: str
+    kind: Kind
+    default: str
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def field(self) -> str:
+        """The attribute of TopicSettings that holds it."""
+        return self.name.replace(".", "_")
+
+    def read(self, text: str) -> Any:
+        """The value that `text` stands for; InvalidConfig when it stands for none."""
+        try:
+            value = _READERS[self.kind](text.strip())
+        except ValueError:
+            raise InvalidConfig(f"{self.name}={text[:60]!r} is not {_WORDS[self.kind]}") from None
+        if self.low is not None and value < self.low:
+            raise InvalidConfig(f"{self.name}={text} is below {self.low:g}")
+        if self.high is not None and value > self.high:
+            raise InvalidConfig(f"{self.name}={text} is above {self.high:g}")
+        parts = value if self.kind is Kind.LIST else (value,)
+        if self.choices and (not parts or any(part not in self.choices for part in parts)):
+            raise InvalidConfig(f"{self.name}={text[:60]!r} is none of {', '.join(self.choices)}")
+        return value
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _int(text: str) -> int:
+    value = int(text)
+    if not -(2**31) <= value <= INT32_MAX:
+        raise ValueError(text)
+    return value
+
+
+def _long(text: str) -> int:
+    value = int(text)
+    if not -(2**63) <= value <= INT64_MAX:
+        raise ValueError(text)
+    return value
+
+
+_READERS: dict[Kind, Any] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.STRING: str,
+    Kind.INT: _int,
+    Kind.LONG: _long,
+    Kind.DOUBLE: float,
+    Kind.LIST: lambda text: tuple(part.strip() for part in text.split(",") if part.strip()),
+}
+_WORDS = {
+    Kind.BOOLEAN: "true or false",
+    Kind.STRING: "a string",
+    Kind.INT: "a 32-bit number",
+    Kind.LONG: "a 64-bit number",
+    Kind.DOUBLE: "a number",
+    Kind.LIST: "a list",
+}
+
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "cleanup.policy",
+            Kind.LIST,
+            "delete",
+            "Old records are deleted, compacted by key, or both.",
+            choices=("delete", "compact"),
+        ),
+        Setting(
+            "compression.type",
+            Kind.STRING,
+            "producer",
+            "Codec of stored batches; 'producer' keeps what the producer chose.",
+            choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        ),
+        Setting("delete.retention.ms", Kind.LONG, str(DAY_MS), "How long compaction keeps tombstones.", low=0),
+        Setting("file.delete.delay.ms", Kind.LONG, "60000", "How long a removed segment file stays on disk.", low=0),
+        Setting("flush.messages", Kind.LONG, str(INT64_MAX), "Flush after this many records.", low=1),
+        Setting("flush.ms", Kind.LONG, str(INT64_MAX), "Flush at the latest after this time.", low=0),
+        Setting("index.interval.bytes", Kind.INT, "4096", "Bytes of log between two entries of the index.", low=0),
+        Setting(
+            "max.compaction.lag.ms",
+            Kind.LONG,
+            str(INT64_MAX),
+            "A record is compacted at the latest after this time.",
+            low=1,
+        ),
+        Setting("max.message.bytes", Kind.INT, "1048588", "Largest record batch.", low=0),
+        Setting(
+            "message.timestamp.after.max.ms",
+            Kind.LONG,
+            "3600000",
+            "How far a record's time may be ahead of the broker's.",
+            low=0,
+        ),
+        Setting(
+            "message.timestamp.before.max.ms",
+            Kind.LONG,
+            str(INT64_MAX),
+            "How far a record's time may be behind the broker's.",
+            low=0,
+        ),
+        Setting(
+            "message.timestamp.type",
+            Kind.STRING,
+            "CreateTime",
+            "Whose time a record carries: its producer's or the broker's.",
+            choices=("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            "min.cleanable.dirty.ratio",
+            Kind.DOUBLE,
+            "0.5",
+            "Share of uncompacted log that starts a compaction.",
+            low=0,
+            high=1,
+        ),
+        Setting("min.compaction.lag.ms", Kind.LONG, "0", "A record stays uncompacted at least this long.", low=0),
+        Setting(
+            "min.insync.replicas", Kind.INT, "1", "Replicas that must have a record before acks=all is answered.", low=1
+        ),
+        Setting("preallocate", Kind.BOOLEAN, "false", "Reserve a segment's space when it is created."),
+        Setting("retention.bytes", Kind.LONG, "-1", "Largest size of a partition; -1 is without limit.", low=-1),
+        Setting("retention.ms", Kind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is for ever.", low=-1),
+        Setting("segment.bytes", Kind.INT, "1073741824", "Size at which a segment is closed.", low=14),
+        Setting("segment.index.bytes", Kind.INT, "10485760", "Largest size of an index file.", low=4),
+        Setting("segment.jitter.ms", Kind.LONG, "0", "Spreads the closing of segments by up to this time.", low=0),
+        Setting("segment.ms", Kind.LONG, str(7 * DAY_MS), "Age at which a segment is closed.", low=1),
+        Setting(
+            "tidemill.flush",
+            Kind.STRING,
+            "fsync",
+            "When acks=all is answered: after the disk has the records, or after the system has.",
+            choices=("fsync", "os"),
+        ),
+        Setting("tidemill.schedule.enable", Kind.BOOLEAN, "false", "Records with a delivery time wait until it comes."),
+        Setting(
+            "unclean.leader.election.enable",
+            Kind.BOOLEAN,
+            "false",
+            "A replica out of sync may lead when no other lives.",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Every setting of one topic as a value."""
+
+    cleanup_policy: tuple[str, ...]
+    compression_type: str
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    tidemill_flush: str
+    tidemill_schedule_enable: bool
+    unclean_leader_election_enable: bool
+
+    @property
+    def compacted(self) -> bool:
+        """Whether compaction runs, so that every record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deleted(self) -> bool:
+        """Whether retention runs."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether records carry the broker's time."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+
+def setting(name: str) -> Setting:
+    """The setting of this name; InvalidConfig with the nearest name when there is none."""
+    try:
+        return SETTINGS[name]
+    except KeyError:
+        near = get_close_matches(name, SETTINGS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidConfig(f"unknown topic setting {name[:60]!r}{hint}") from None
+
+
+def parse(overrides: Mapping[str, str]) -> TopicSettings:
+    """What `overrides` and the defaults make together; InvalidConfig names the first that is wrong."""
+    given = {setting(name).field: setting(name).read(text) for name, text in overrides.items()}
+    settings = dataclasses.replace(DEFAULTS, **given)
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        raise InvalidConfig("min.compaction.lag.ms is above max.compaction.lag.ms")
+    return settings
+
+
+DEFAULTS = TopicSettings(**{setting.field: setting.read(setting.default) for setting in SETTINGS.values()})

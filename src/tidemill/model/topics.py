@@ -1,0 +1,30 @@
+"""Topics and partitions: their names, and which names are allowed."""
+
+import re
+from typing import NamedTuple
+
+from tidemill.model.errors import InvalidTopic
+
+NAME_LENGTH_MAX = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+GROUP_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that Kafka would refuse; the name becomes a folder, so this is also what keeps paths safe."""
+    if name in {"", ".", ".."} or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
+        rule = f"use 1 to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores"
+        raise InvalidTopic(f"{name[:60]!r} is not a topic name: {rule}")

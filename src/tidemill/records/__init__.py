@@ -1,0 +1,1 @@
+"""Record batches: seen through their header, built, read, compressed."""

@@ -1,0 +1,1 @@
+"""What a partition decides, without IO."""

@@ -1,0 +1,1 @@
+"""Timelines: messages delivered at their due time, under a lease."""

@@ -1,0 +1,1 @@
+"""What a timeline decides, without IO."""

@@ -1,0 +1,1 @@
+"""Transactions: producers that write to many partitions at once, or not at all."""

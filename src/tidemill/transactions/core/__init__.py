@@ -1,0 +1,1 @@
+"""What a transaction decides, without IO."""

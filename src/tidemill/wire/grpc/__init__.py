@@ -1,0 +1,1 @@
+"""The gRPC services: their schema and the code generated from it."""

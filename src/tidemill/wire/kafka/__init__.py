@@ -1,0 +1,1 @@
+"""Kafka's messages: parsed by kio, written by writers of our own."""
