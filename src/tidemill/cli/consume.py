@@ -1,0 +1,204 @@
+"""`tidemill consume`: print the records of a topic, from any place, to the end or for ever."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    TIMEOUT_S,
+    Bootstrap,
+    Json,
+    admin,
+    client_settings,
+    partitions_of,
+)
+from tidemill.cli.moments import moment_ms
+from tidemill.cli.problem import CommandFailed, WrongUse
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+POLL_S = 0.2
+BATCH = 500
+_FIELD = re.compile(r"%([topkvTh%])")
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the first record.")] = False,
+    offset: Annotated[int | None, typer.Option(help="Start at this offset; -N is N before the end.")] = None,
+    from_time: Annotated[
+        str | None, typer.Option("--from", help="Start at this time: 2026-11-16T10:00, or 15m ago.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(help="Read only this partition.", min=0)] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new records until Ctrl-C.")] = False,
+    max_records: Annotated[int | None, typer.Option("--max", "-n", help="Stop after so many records.", min=1)] = None,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", help="%t topic, %p partition, %o offset, %k key, %v value, %T time, %h headers; \\n, \\t."
+        ),
+    ] = "%v\\n",
+    committed: Annotated[
+        bool, typer.Option("--committed/--uncommitted", help="Leave out aborted transactions.")
+    ] = True,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Print records: by default the ones that come from now on (as --follow), or those that are there.
+
+    Example: tidemill consume orders --from-beginning --format '%p/%o %k %v\\n'
+    """
+    starts = [from_beginning, offset is not None, from_time is not None]
+    if sum(starts) > 1:
+        raise WrongUse("give one of --from-beginning, --offset and --from")
+    client = admin(bootstrap)
+    partitions = partitions_of(client, topic)
+    if partition is not None and partition not in partitions:
+        raise CommandFailed(f"{topic} has partitions 0 to {partitions[-1]}, not {partition}")
+    reader = _reader(bootstrap, committed=committed)
+    try:
+        chosen = partitions if partition is None else [partition]
+        ends = _assign(reader, topic, chosen, from_beginning, offset, from_time)
+        _print_all(
+            reader, None if follow or not any(starts) else ends, max_records, _formatter(format_, as_json=as_json)
+        )
+    except KeyboardInterrupt:
+        pass
+    finally:
+        reader.close()
+
+
+def _reader(bootstrap: str, *, committed: bool) -> "Consumer":
+    from confluent_kafka import Consumer
+
+    return Consumer(
+        client_settings(
+            bootstrap,
+            **{
+                "group.id": "tidemill-consume",
+                "enable.auto.commit": False,
+                "enable.partition.eof": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            },
+        ),
+    )
+
+
+def _assign(
+    reader: "Consumer",
+    topic: str,
+    partitions: list[int],
+    from_beginning: bool,
+    offset: int | None,
+    from_time: str | None,
+) -> dict[int, int]:
+    """Place the reader; answers with the end of each partition that still has something to read."""
+    from confluent_kafka import TopicPartition
+
+    marks = {each: reader.get_watermark_offsets(TopicPartition(topic, each), TIMEOUT_S) for each in partitions}
+    at_time: dict[int, int] = {}
+    if from_time is not None:
+        wanted = [TopicPartition(topic, each, moment_ms(from_time)) for each in partitions]
+        at_time = {each.partition: each.offset for each in reader.offsets_for_times(wanted, TIMEOUT_S)}
+    places = {}
+    for each, (low, high) in marks.items():
+        if from_beginning:
+            places[each] = low
+        elif offset is not None:
+            places[each] = max(low, high + offset) if offset < 0 else offset
+        elif from_time is not None:
+            places[each] = at_time[each] if at_time[each] >= 0 else high
+        else:
+            places[each] = high
+        if offset is not None and not low <= places[each] <= high:
+            raise CommandFailed(f"partition {each} has offsets {low} to {high}, not {places[each]}")
+    reader.assign([TopicPartition(topic, each, place) for each, place in places.items()])
+    return {each: high for each, (_, high) in marks.items() if places[each] < high}
+
+
+def _print_all(
+    reader: "Consumer", ends: dict[int, int] | None, limit: int | None, text_of: Callable[[Any], bytes]
+) -> None:
+    """Print until every partition is at its end (`ends` given), or for ever.
+
+    The end is where the reader's position is, not the last record seen: markers of transactions and aborted records
+    take offsets but are never handed out.
+    """
+    printed = 0
+    out = sys.stdout.buffer
+    while ends is None or ends:
+        for message in reader.consume(BATCH if limit is None else min(BATCH, limit - printed), POLL_S):
+            if message.error():
+                raise CommandFailed(f"read: {message.error().str()}")
+            if ends is not None and message.partition() not in ends:
+                continue
+            out.write(text_of(message))
+            printed += 1
+        out.flush()
+        if limit is not None and printed >= limit:
+            return
+        if ends:
+            ends = _unfinished(reader, ends)
+
+
+def _unfinished(reader: "Consumer", ends: dict[int, int]) -> dict[int, int]:
+    positions = {each.partition: each.offset for each in reader.position(reader.assignment())}
+    return {each: end for each, end in ends.items() if positions.get(each, -1) < end}
+
+
+def _formatter(template: str, *, as_json: bool) -> Callable[[Any], bytes]:
+    if as_json:
+        return _json_line
+    for written, meant in _ESCAPES.items():
+        template = template.replace(written, meant)
+    return lambda message: _FIELD.sub(lambda match: _field(message, match[1]), template).encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def _field(message: Any, letter: str) -> str:
+    match letter:
+        case "t":
+            return str(message.topic())
+        case "p":
+            return str(message.partition())
+        case "o":
+            return str(message.offset())
+        case "k":
+            return _text(message.key()) or ""
+        case "v":
+            return _text(message.value()) or ""
+        case "T":
+            return datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC).isoformat(timespec="milliseconds")
+        case "h":
+            return ",".join(f"{name}={_text(value)}" for name, value in message.headers() or [])
+        case _:
+            return "%"
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode("utf-8", "surrogateescape")
+
+
+def _json_line(message: Any) -> bytes:
+    record = {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "key": None if message.key() is None else message.key().decode(errors="replace"),
+        "value": None if message.value() is None else message.value().decode(errors="replace"),
+        "headers": {
+            name: None if value is None else value.decode(errors="replace") for name, value in message.headers() or []
+        },
+    }
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,90 @@
+"""How commands speak: tables for people, JSON for programs, results on standard output, remarks on standard error."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+Advance = Callable[[int], None]
+"""Moves a progress bar on by so many steps."""
+
+
+def say(text: str) -> None:
+    """One line of result."""
+    sys.stdout.write(text + "\n")
+
+
+def remark(text: str) -> None:
+    """One line for the person at the terminal, kept out of what a pipe reads."""
+    sys.stderr.write(text + "\n")
+
+
+def show_json(value: Any) -> None:
+    """The whole result as one JSON document."""
+    say(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def show(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool, empty: str = "nothing to show") -> None:
+    """Rows as JSON, or as a table with these columns."""
+    if as_json:
+        show_json([dict(row) for row in rows])
+    elif not rows:
+        remark(empty)
+    elif sys.stdout.isatty():
+        _show_rich(rows, columns)
+    else:
+        _show_plain(rows, columns)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show_plain(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    cells = [[column.upper() for column in columns]] + [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    for line in cells:
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _show_rich(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    Console().print(table)
+
+
+@contextmanager
+def progress(label: str, total: int | None) -> Iterator[Advance]:
+    """A progress bar on standard error while long work runs; silent when nobody looks."""
+    if not sys.stderr.isatty():
+        yield _no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+
+        yield lambda steps: bar.advance(task, steps)
+
+
+def _no_progress(steps: int) -> None:
+    del steps

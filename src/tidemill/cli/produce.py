@@ -1,0 +1,171 @@
+"""`tidemill produce`: records from an argument, a file or standard input to a topic."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, client_settings, pairs
+from tidemill.cli.output import Advance, progress, say, show_json
+from tidemill.cli.problem import CommandFailed, WrongUse
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+LINE_BYTES_MAX = 64 << 20
+ECHO_MAX = 20
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Line(NamedTuple):
+    """One record to be, and how much of the input it used up."""
+
+    key: str | None
+    value: bytes
+    size: int
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="Topic to write to.")],
+    message: Annotated[
+        list[str] | None, typer.Option("--message", "-m", help="One record; may be given often.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="One record per line of this file.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
+    key_separator: Annotated[str | None, typer.Option(help="Each line is KEY<separator>VALUE.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header.")] = None,
+    partition: Annotated[
+        int, typer.Option(help="Write to this partition; -1 chooses by key, or in turn.", min=-1)
+    ] = -1,
+    compression: Annotated[str, typer.Option(help=f"One of {', '.join(CODECS)}.")] = "none",
+    acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Write records to a topic: from --message, from --file, or one per line of standard input.
+
+    Example: tidemill produce orders --key user-123 --message '{"item": "widget"}'
+
+    Example: seq 1000 | tidemill produce numbers
+    """
+    if compression not in CODECS:
+        raise WrongUse(f"--compression {compression} is none of {', '.join(CODECS)}")
+    if message and file:
+        raise WrongUse("give --message or --file, not both")
+    headers = list(pairs(header or [], "--header").items())
+    admin(bootstrap)
+    run = _Run(topic, partition, headers, _producer(bootstrap, compression, acks))
+    with ExitStack() as stack:
+        lines, total = _lines(stack, message, file, key, key_separator)
+        advance = stack.enter_context(progress(f"producing to {topic}", total))
+        run.send(lines, advance)
+    run.report(as_json=as_json)
+
+
+def _producer(bootstrap: str, compression: str, acks: str) -> "Producer":
+    from confluent_kafka import KafkaException, Producer
+
+    settings = client_settings(
+        bootstrap,
+        acks=acks,
+        **{
+            "compression.type": compression,
+            "linger.ms": 5,
+            "partitioner": "murmur2_random",
+            "message.max.bytes": LINE_BYTES_MAX,
+        },
+    )
+    try:
+        return Producer(settings)
+    except KafkaException as error:
+        raise WrongUse(error.args[0].str()) from None
+
+
+def _lines(
+    stack: ExitStack,
+    messages: list[str] | None,
+    file: Path | None,
+    key: str | None,
+    separator: str | None,
+) -> tuple[Iterable[Line], int | None]:
+    if messages:
+        return (_line(text.encode(), key, separator) for text in messages), sum(len(text.encode()) for text in messages)
+    if file is None:
+        return (_line(raw, key, separator) for raw in _stripped(sys.stdin.buffer)), None
+    try:
+        source = stack.enter_context(file.open("rb"))
+    except OSError as error:
+        raise CommandFailed(f"cannot read {file}: {error.strerror}") from None
+    return (_line(raw, key, separator) for raw in _stripped(source)), file.stat().st_size
+
+
+def _stripped(source: Iterable[bytes]) -> Iterator[bytes]:
+    for raw in source:
+        yield raw.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _line(raw: bytes, key: str | None, separator: str | None) -> Line:
+    if separator is None:
+        return Line(key, raw, len(raw) + 1)
+    before, found, after = raw.partition(separator.encode())
+    if not found:
+        raise CommandFailed(f"this line has no {separator!r}: {raw[:60].decode(errors='replace')}")
+    return Line(before.decode(errors="replace"), after, len(raw) + 1)
+
+
+class _Run:
+    """One call of the command: what was sent, what arrived, what failed first."""
+
+    def __init__(self, topic: str, partition: int, headers: list[tuple[str, str]], producer: "Producer") -> None:
+        self._topic, self._partition, self._headers, self._producer = topic, partition, headers, producer
+        self._written: list[dict[str, Any]] = []
+        self._count = 0
+        self._error: str | None = None
+
+    def send(self, lines: Iterable[Line], advance: Advance) -> None:
+        for line in lines:
+            self._send_one(line)
+            advance(line.size)
+            if self._error:
+                break
+        self._producer.flush()
+        if self._error:
+            raise CommandFailed(f"write to {self._topic}: {self._error} ({self._count:,} records were written before)")
+
+    def _send_one(self, line: Line) -> None:
+        where = {} if self._partition < 0 else {"partition": self._partition}
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, line.value, key=line.key, headers=self._headers, on_delivery=self._delivered, **where
+                )
+            except BufferError:
+                self._producer.poll(TIMEOUT_S)
+            except Exception as error:  # noqa: BLE001 -- the client raises its own kinds; each is one line for the user
+                self._error = self._error or str(getattr(error, "args", [error])[0])
+                return
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._error = self._error or error.str()
+            return
+        self._count += 1
+        if len(self._written) < ECHO_MAX:
+            self._written.append(
+                {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+            )
+
+    def report(self, *, as_json: bool) -> None:
+        if as_json:
+            show_json({"topic": self._topic, "records": self._count, "written": self._written})
+        elif self._count <= ECHO_MAX:
+            for each in self._written:
+                say(f"{each['topic']} partition {each['partition']} offset {each['offset']}")
+        else:
+            say(f"{self._count:,} records written to {self._topic}")

@@ -1,0 +1,196 @@
+"""`tidemill topic`: create, list, describe, alter, delete topics of any Kafka broker."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    TIMEOUT_S,
+    Bootstrap,
+    Json,
+    admin,
+    answer,
+    no_topic,
+    pairs,
+)
+from tidemill.cli.output import progress, remark, say, show, show_json
+from tidemill.cli.problem import CommandFailed, WrongUse
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting in Kafka's spelling; may be given often."),
+]
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Number of partitions.", min=1)] = 1,
+    replication_factor: Annotated[int, typer.Option(help="Copies of each partition; -1 is the broker's default.")] = -1,
+    config: Configs = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is fine.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Create a topic.
+
+    Example: tidemill topic create orders --partitions 3 --config retention.ms=86400000
+    """
+    from confluent_kafka.admin import NewTopic
+
+    overrides = pairs(config or [], "--config")
+    client = admin(bootstrap)
+    if if_not_exists and name in client.list_topics(timeout=TIMEOUT_S).topics:
+        remark(f"{name} exists already")
+        return
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(overrides))
+    answer(client.create_topics([topic])[name], f"create {name}")
+    if as_json:
+        show_json({"topic": name, "partitions": partitions})
+    else:
+        say(f"created {name} with {partitions} partition{'s' if partitions != 1 else ''}")
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """List the topics."""
+    topics = admin(bootstrap).list_topics(timeout=TIMEOUT_S).topics.values()
+    rows = [
+        {
+            "topic": topic.topic,
+            "partitions": len(topic.partitions),
+            "replicas": max((len(partition.replicas) for partition in topic.partitions.values()), default=0),
+        }
+        for topic in sorted(topics, key=lambda topic: topic.topic)
+        if internal or not topic.topic.startswith("__")
+    ]
+    hint = "there are no topics yet; create one with: tidemill topic create orders"
+    show(rows, ("topic", "partitions", "replicas"), as_json=as_json, empty=hint)
+
+
+@app.command()
+def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Show partitions, offsets, sizes and the settings that differ from the defaults."""
+    client = admin(bootstrap)
+    rows = _partition_rows(client, name)
+    overrides = {entry.name: entry.value for entry in _configs(client, name) if not entry.is_default}
+    if as_json:
+        show_json({"topic": name, "partitions": rows, "config": overrides})
+        return
+    show(rows, ("partition", "leader", "replicas", "isr", "start", "end", "records"), as_json=False)
+    for setting, value in sorted(overrides.items()):
+        say(f"{setting}={value}")
+
+
+@app.command()
+def alter(
+    name: Name,
+    config: Configs = None,
+    unset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Back to the default; may be given often.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="Grow to this many partitions.", min=1)
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Change settings, or add partitions.
+
+    Example: tidemill topic alter orders --config retention.ms=3600000 --partitions 6
+    """
+    overrides = pairs(config or [], "--config")
+    if not overrides and not unset and partitions is None:
+        raise WrongUse("nothing to change; give --config NAME=VALUE, --unset NAME or --partitions N")
+    client = admin(bootstrap)
+    if overrides or unset:
+        _alter_configs(client, name, dict(overrides), unset or [])
+        changed = [f"{setting}={value}" for setting, value in overrides.items()] + [
+            f"{each} unset" for each in unset or []
+        ]
+        say(f"altered {name}: {', '.join(changed)}")
+    if partitions is not None:
+        from confluent_kafka.admin import NewPartitions
+
+        answer(client.create_partitions([NewPartitions(name, partitions)])[name], f"grow {name}")
+        say(f"{name} has {partitions} partitions")
+
+
+@app.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to delete with all their records.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete topics and all their records."""
+    if not yes:
+        typer.confirm(f"delete {', '.join(names)} and all their records?", abort=True)
+    client = admin(bootstrap)
+    futures = client.delete_topics(names, operation_timeout=TIMEOUT_S)
+    with progress("deleting", len(names)) as advance:
+        for name, future in futures.items():
+            answer(future, f"delete {name}")
+            advance(1)
+            say(f"deleted {name}")
+
+
+def _configs(client: "AdminClient", name: str) -> list[Any]:
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    return list(answer(client.describe_configs([resource])[resource], f"describe {name}").values())
+
+
+def _alter_configs(client: "AdminClient", name: str, overrides: dict[str, str], unset: list[str]) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    changes = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in overrides.items()]
+    changes += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+    answer(client.incremental_alter_configs([resource])[resource], f"alter {name}")
+
+
+def _partition_rows(client: "AdminClient", name: str) -> list[dict[str, Any]]:
+    from confluent_kafka import KafkaException, TopicCollection
+
+    try:
+        described = client.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+            raise no_topic(name) from None
+        raise CommandFailed(f"describe {name}: {error.args[0].str()}") from None
+    starts, ends = offsets_of(client, name, [partition.id for partition in described.partitions])
+    return [
+        {
+            "partition": partition.id,
+            "leader": partition.leader.id if partition.leader else None,
+            "replicas": ",".join(str(node.id) for node in partition.replicas),
+            "isr": ",".join(str(node.id) for node in partition.isr),
+            "start": starts[partition.id],
+            "end": ends[partition.id],
+            "records": ends[partition.id] - starts[partition.id],
+        }
+        for partition in sorted(described.partitions, key=lambda partition: partition.id)
+    ]
+
+
+def offsets_of(client: "AdminClient", topic: str, partitions: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Where each partition starts and ends, asked for all of them at once."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    def ask(spec: Any) -> dict[int, int]:
+        futures = client.list_offsets({TopicPartition(topic, partition): spec for partition in partitions})
+        return {each.partition: answer(future, f"offsets of {topic}").offset for each, future in futures.items()}
+
+    return ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())
