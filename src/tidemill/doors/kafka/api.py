@@ -1,0 +1,99 @@
+"""What a handler module gives to the router, and what a handler gets.
+
+A handler module lists its APIs in `APIS`. A handler is `async def handle(call, request)`: it returns the answer, made
+with `call.response(...)`, or the answer's encoded buffers, or None for "no answer". It may raise: an error of
+`tidemill.model.errors` becomes the answer's top-level `error_code` (and `error_message`, where the version has one);
+an answer without such a field cannot carry it, so such handlers put `error_code(error)` where it belongs themselves.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from tidemill.model.errors import TidemillError, UnknownServerError
+from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
+
+Buffers: TypeAlias = list[bytes | bytearray | memoryview]
+Handler: TypeAlias = "Callable[[Call, Any], Awaitable[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API key: the versions that clients are told, and the function that serves it.
+
+    `served_from` is above `versions[0]` where old versions are listed but refused (Produce, PROTOCOL.md rule 3).
+    `pipelined`: the next request of the connection may start before this one is answered.
+    `abandoned`: the handler is cancelled when its client goes (long polls); all others run to their end.
+    `unlisted`: served, but absent from ApiVersions.
+    """
+
+    key: int
+    versions: tuple[int, int]
+    handle: Handler
+    served_from: int = 0
+    pipelined: bool = False
+    abandoned: bool = False
+    unlisted: bool = False
+
+    @property
+    def name(self) -> str:
+        """The API's name as Kafka writes it."""
+        return api_name(self.key)
+
+    def serves(self, version: int) -> bool:
+        """Whether a request of this version has an answer."""
+        return max(self.versions[0], self.served_from) <= version <= self.versions[1]
+
+
+class Feature(NamedTuple):
+    """A feature that ApiVersions names (`transaction.version`): the levels supported and the one in force."""
+
+    name: str
+    low: int
+    high: int
+    in_force: int
+
+
+class Call:
+    """One request on its way: who asks, in which version, and the broker that is asked."""
+
+    __slots__ = ("api_key", "broker", "client_host", "client_id", "connection", "version")
+
+    def __init__(
+        self, broker: Any, api_key: int, version: int, client_id: str, client_host: str = "", connection: Any = None
+    ) -> None:
+        self.broker = broker
+        self.api_key = api_key
+        self.version = version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.connection = connection
+
+    def response(self, **fields: Any) -> Any:
+        """The answer of this call's version; fields that the version does not have are left out."""
+        return build(response_class(self.api_key, self.version), fields)
+
+    def part(self, name: str, **fields: Any) -> Any:
+        """A structure inside the answer, by kio's name for it (`MetadataResponseTopic`)."""
+        return build(getattr(response_module(self.api_key, self.version), name), fields)
+
+    def refusal(self, error: BaseException) -> Any | None:
+        """The answer that carries `error` at its top, or None where this version has no place for it."""
+        names = field_names(response_class(self.api_key, self.version))
+        if "error_code" not in names:
+            return None
+        return self.response(error_code=error_code(error), error_message=error_message(error))
+
+
+def error_code(error: BaseException | None) -> int:
+    """Kafka's number for an error; 0 for none."""
+    if error is None:
+        return 0
+    return error.code if isinstance(error, TidemillError) else UnknownServerError.code
+
+
+def error_message(error: BaseException | None) -> str | None:
+    """The sentence that a client may show; errors that nobody foresaw say nothing about the inside."""
+    if error is None:
+        return None
+    return str(error) if isinstance(error, TidemillError) else str(UnknownServerError())

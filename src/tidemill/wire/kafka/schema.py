@@ -1,0 +1,71 @@
+"""Where kio's message classes are found, and how an answer of one version is put together.
+
+kio has one module per API, version and direction (372 for what a broker serves: 1.3 s to import), so a module is
+loaded when its first message comes. Versions differ in their fields; handlers name every field they know and
+`build` keeps those that this version has, so that one handler serves all versions of its API.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, get_origin
+
+from kio.schema.index import api_key_map
+
+NO_TIME = timedelta(0)
+ZEROS: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "bool": False, "uuid": None, "float64": 0.0}
+
+
+def api_name(key: int) -> str:
+    """The API's name as Kafka writes it: `ApiVersions`."""
+    return "".join(word.capitalize() for word in api_key_map[key].split("_"))
+
+
+@cache
+def request_class(key: int, version: int) -> type[Any]:
+    """The class of the API's request in this version."""
+    module = import_module(f"kio.schema.{api_key_map[key]}.v{version}.request")
+    found: type[Any] = getattr(module, f"{api_name(key)}Request")
+    return found
+
+
+@cache
+def response_module(key: int, version: int) -> ModuleType:
+    """The module that holds the classes of the API's answer in this version."""
+    return import_module(f"kio.schema.{api_key_map[key]}.v{version}.response")
+
+
+@cache
+def response_class(key: int, version: int) -> type[Any]:
+    """The class of the API's answer in this version."""
+    found: type[Any] = getattr(response_module(key, version), f"{api_name(key)}Response")
+    return found
+
+
+@cache
+def field_names(message: Any) -> frozenset[str]:
+    """The names of the fields of a message class."""
+    return frozenset(field.name for field in fields(message))
+
+
+@cache
+def _zeros(message: Any) -> Mapping[str, Any]:
+    return {field.name: _zero(field) for field in fields(message) if field.default is MISSING}
+
+
+def _zero(field: Any) -> Any:
+    if get_origin(field.type) is tuple:
+        return ()
+    if is_dataclass(field.type):
+        return field.type(**_zeros(field.type))
+    kind = field.metadata.get("kafka_type", "int32")
+    return NO_TIME if kind.startswith("timedelta") else ZEROS.get(kind, 0)
+
+
+def build(message: Any, given: Mapping[str, Any]) -> Any:
+    """The message with the given fields as far as its version has them; fields not given hold their default or zero."""
+    known = field_names(message)
+    return message(**{**_zeros(message), **{name: value for name, value in given.items() if name in known}})
