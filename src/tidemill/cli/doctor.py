@@ -1,0 +1,112 @@
+"""`tidemill doctor`: whether this machine has what Tidemill needs, and what would give it more."""
+
+import importlib.util
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from tidemill.cli.connection import Json
+from tidemill.cli.output import show
+from tidemill.cli.problem import CommandFailed
+
+PYTHON_MIN = (3, 11)
+FREE_BYTES_MIN = 1 << 30
+FILES_MIN = 4_096
+JAVA_MIN = 17
+PROBE_S = 10
+DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
+EXTRAS = {"postgres": "asyncpg"}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: fine, worth knowing, or wrong."""
+
+    check: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    data_dir: Annotated[
+        Path, typer.Option(envvar="TIDEMILL_DATA_DIR", help="Where the broker would keep its data.")
+    ] = Path("data"),
+    as_json: Json = False,
+) -> None:
+    """Check Python, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong."""
+    findings = [
+        _python(),
+        *(_port(name, port) for name, port in DOORS.items()),
+        _disk(data_dir),
+        _files(),
+        _java(),
+        *_extras(),
+    ]
+    show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
+    wrong = [finding.check for finding in findings if finding.state == "wrong"]
+    if wrong:
+        raise CommandFailed(f"{', '.join(wrong)}: see the advice above")
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < PYTHON_MIN:
+        return Finding("python", "wrong", version, "install Python 3.11 or newer")
+    return Finding("python", "fine", version)
+
+
+def _port(name: str, port: int) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return Finding(
+                f"port {port}", "note", "in use", f"a broker runs already, or use: tidemill serve --{name} 127.0.0.1:0"
+            )
+    return Finding(f"port {port}", "fine", f"free for {name}")
+
+
+def _disk(data_dir: Path) -> Finding:
+    place = data_dir.resolve()
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK):
+        return Finding("disk", "wrong", f"{data_dir} is not writable", "choose another folder with --data-dir")
+    free = shutil.disk_usage(place).free
+    if free < FREE_BYTES_MIN:
+        return Finding(
+            "disk", "note", f"{free / 2**30:.1f} GiB free", "the broker refuses records when the disk is full"
+        )
+    return Finding("disk", "fine", f"{free / 2**30:.1f} GiB free")
+
+
+def _files() -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES_MIN:
+        return Finding("open files", "note", f"limit {soft}", f"raise it for many partitions: ulimit -n {FILES_MIN}")
+    return Finding("open files", "fine", f"limit {soft:,}")
+
+
+def _java() -> Finding:
+    try:
+        ran = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=PROBE_S, check=True)  # noqa: S607 -- whichever Java the user has
+    except (OSError, subprocess.SubprocessError):
+        return Finding("java", "note", "not found", f"Spark pipelines need Java {JAVA_MIN} or newer")
+    return Finding("java", "fine", (ran.stderr or ran.stdout).splitlines()[0])
+
+
+def _extras() -> list[Finding]:
+    return [
+        Finding(f"extra {name}", "fine", f"{module} is installed")
+        if importlib.util.find_spec(module)
+        else Finding(f"extra {name}", "note", f"{module} is not installed", f"pip install 'tidemill[{name}]'")
+        for name, module in EXTRAS.items()
+    ]

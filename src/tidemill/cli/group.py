@@ -1,0 +1,254 @@
+"""`tidemill group`: consumer groups, their members, their lag in records and in seconds, and where they go on reading."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    TIMEOUT_S,
+    Bootstrap,
+    Json,
+    admin,
+    answer,
+    client_settings,
+    partitions_of,
+)
+from tidemill.cli.moments import duration_ms, moment_ms
+from tidemill.cli.output import say, show, show_json
+from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.topic import offsets_of
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+
+PEEK_S = 5.0
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Place = tuple[str, int]
+
+
+@app.command("list")
+def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """List the groups, their state and the protocol they speak."""
+    found = answer(admin(bootstrap).list_consumer_groups(request_timeout=TIMEOUT_S), "list groups")
+    rows = [
+        {
+            "group": group.group_id,
+            "state": group.state.name.lower() if group.state else None,
+            "protocol": group.type.name.lower() if group.type else None,
+        }
+        for group in sorted(found.valid, key=lambda group: str(group.group_id))
+    ]
+    show(rows, ("group", "state", "protocol"), as_json=as_json, empty="there are no groups yet")
+
+
+@app.command()
+def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Show members, assigned partitions, committed offsets and lag.
+
+    The lag in seconds is the age of the oldest record that the group has not read.
+    """
+    client = admin(bootstrap)
+    described = answer(client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group], f"describe {group}")
+    committed = _committed(client, group)
+    owners = {
+        (each.topic, each.partition): member
+        for member in described.members
+        for each in (member.assignment.topic_partitions if member.assignment else [])
+    }
+    if not committed and not described.members:
+        raise CommandFailed(f"there is no group {group}; see: tidemill group list")
+    rows = _lag_rows(client, bootstrap, sorted(committed.keys() | owners.keys()), committed, owners)
+    if as_json:
+        state = described.state.name.lower()
+        show_json({"group": group, "state": state, "members": len(described.members), "partitions": rows})
+        return
+    say(f"{group}: {described.state.name.lower()}, {len(described.members)} members")
+    show(rows, ("topic", "partition", "committed", "end", "lag", "lag_s", "client", "host"), as_json=False)
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: Group,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only this topic; may be given often. Default: all it committed.")
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_datetime: Annotated[
+        str | None, typer.Option(metavar="TIME", help="To the first record at or after this time.")
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option(help="To this offset.", min=0)] = None,
+    shift_by: Annotated[int | None, typer.Option(help="Forward by N records, or back by -N.")] = None,
+    by_duration: Annotated[str | None, typer.Option(metavar="DURATION", help="To so long ago: 15m, 2h.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and change nothing.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Move the committed offsets of a group without members.
+
+    Example: tidemill group reset-offsets mailer --topic orders --to-earliest --dry-run
+    """
+    choices = [
+        to_earliest,
+        to_latest,
+        to_datetime is not None,
+        to_offset is not None,
+        shift_by is not None,
+        by_duration is not None,
+    ]
+    if sum(choices) != 1:
+        raise WrongUse("give one of --to-earliest, --to-latest, --to-datetime, --to-offset, --shift-by, --by-duration")
+    client = admin(bootstrap)
+    committed = _committed(client, group)
+    places = _places(client, committed, topic)
+    wanted = to_offset if to_offset is not None else shift_by
+    moment = moment_ms(to_datetime) if to_datetime else None
+    if by_duration:
+        moment = time.time_ns() // 1_000_000 - duration_ms(by_duration)
+    targets = _targets(
+        client, places, committed, "earliest" if to_earliest else "latest", wanted, shift_by is not None, moment
+    )
+    rows = [
+        {"topic": name, "partition": partition, "from": committed.get((name, partition)), "to": offset}
+        for (name, partition), offset in sorted(targets.items())
+    ]
+    if not dry_run:
+        _commit(client, group, targets)
+    show(
+        rows,
+        ("topic", "partition", "from", "to"),
+        as_json=as_json,
+        empty=f"{group} has committed nothing; give --topic",
+    )
+
+
+@app.command()
+def delete(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete with their offsets.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete groups that have no members, with the offsets they committed."""
+    for group, future in admin(bootstrap).delete_consumer_groups(groups, request_timeout=TIMEOUT_S).items():
+        answer(future, f"delete {group}")
+        say(f"deleted {group}")
+
+
+def _committed(client: "AdminClient", group: str) -> dict[Place, int]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    future = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT_S)[group]
+    found = answer(future, f"offsets of {group}").topic_partitions or []
+    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+
+def _lag_rows(
+    client: "AdminClient", bootstrap: str, places: list[Place], committed: dict[Place, int], owners: dict[Place, Any]
+) -> list[dict[str, Any]]:
+    ends: dict[Place, int] = {}
+    for topic in {topic for topic, _ in places}:
+        _, end = offsets_of(client, topic, [partition for name, partition in places if name == topic])
+        ends |= {(topic, partition): offset for partition, offset in end.items()}
+    behind = {place: committed[place] for place in places if place in committed and committed[place] < ends[place]}
+    ages = _ages_s(bootstrap, behind)
+    rows = []
+    for place in places:
+        owner, offset = owners.get(place), committed.get(place)
+        lag = None if offset is None else max(0, ends[place] - offset)
+        rows.append(
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "committed": offset,
+                "end": ends[place],
+                "lag": lag,
+                "lag_s": 0.0 if lag == 0 else ages.get(place),
+                "client": owner.client_id if owner else None,
+                "host": owner.host if owner else None,
+            },
+        )
+    return rows
+
+
+def _ages_s(bootstrap: str, places: dict[Place, int]) -> dict[Place, float]:
+    """How old the next unread record of each partition is: its first record is looked at, nothing is committed."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    if not places:
+        return {}
+    settings = client_settings(bootstrap, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
+    reader = Consumer(settings | {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+    ages: dict[Place, float] = {}
+    try:
+        reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
+        deadline = time.monotonic() + PEEK_S
+        while len(ages) < len(places) and time.monotonic() < deadline:
+            message = reader.poll(0.2)
+            if message is None or message.error():
+                continue
+            place = (message.topic(), message.partition())
+            if place not in ages:
+                ages[place] = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
+                reader.pause([TopicPartition(*place)])
+    finally:
+        reader.close()
+    return ages
+
+
+def _places(client: "AdminClient", committed: dict[Place, int], topics: list[str] | None) -> list[Place]:
+    if topics is None:
+        return sorted(committed)
+    return [(topic, partition) for topic in topics for partition in partitions_of(client, topic)]
+
+
+def _targets(
+    client: "AdminClient",
+    places: list[Place],
+    committed: dict[Place, int],
+    end: str,
+    wanted: int | None,
+    shift: bool,
+    moment: int | None,
+) -> dict[Place, int]:
+    """Where each partition goes, never outside of its log."""
+    targets: dict[Place, int] = {}
+    for topic in {topic for topic, _ in places}:
+        partitions = [partition for name, partition in places if name == topic]
+        lows, highs = offsets_of(client, topic, partitions)
+        at_time = _offsets_at(client, topic, partitions, moment) if moment is not None else {}
+        for partition in partitions:
+            low, high = lows[partition], highs[partition]
+            if moment is not None:
+                target = at_time[partition] if at_time[partition] >= 0 else high
+            elif wanted is not None:
+                target = wanted + (committed.get((topic, partition), low) if shift else 0)
+            else:
+                target = low if end == "earliest" else high
+            targets[topic, partition] = min(max(target, low), high)
+    return targets
+
+
+def _offsets_at(client: "AdminClient", topic: str, partitions: list[int], moment: int) -> dict[int, int]:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    asked = {TopicPartition(topic, partition): OffsetSpec.for_timestamp(moment) for partition in partitions}
+    return {
+        each.partition: answer(future, f"offsets of {topic}").offset
+        for each, future in client.list_offsets(asked).items()
+    }
+
+
+def _commit(client: "AdminClient", group: str, targets: dict[Place, int]) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    if not targets:
+        return
+    offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in targets.items()]
+    change = ConsumerGroupTopicPartitions(group, offsets)
+    for each in answer(client.alter_consumer_group_offsets([change])[group], f"reset {group}").topic_partitions:
+        if each.error is not None:
+            raise CommandFailed(f"reset {group}: {each.topic}-{each.partition}: {each.error.str()}")
