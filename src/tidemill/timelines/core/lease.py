@@ -1,0 +1,182 @@
+"""Leases: the rules by which a message changes hands, and how every change is fenced.
+
+A lease moves the message along its timeline to the lease's end and writes down holder and token. Nothing else marks it
+as taken, and nothing needs to run for it to come back: when its end passes, the message is simply available again.
+
+A lease is not a lock. A consumer may have stopped for an hour and wake up believing that it still holds the message;
+so every command carries what it believes (token or version), and the store compares it in the same statement that
+writes. What must never happen:
+
+- two live leases on one message: a lease is taken only from the version that was seen, and only when due;
+- a stale holder changing anything: token, holder and end of lease are compared at the time of the change;
+- a producer changing a message under a live lease, or another producer group's message at all.
+
+`decide` is the law for all stores: the memory store runs it as it is, the SQL stores say the same in SQL, and one
+contract suite holds all of them to it.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from tidemill.timelines.core import errors
+from tidemill.timelines.core.message import Message
+
+LEASE_MS_MIN = 1
+LEASE_MS_MAX = 7 * 24 * 3_600_000
+EARLY_MS_MAX = 1_000
+HOLDER_CHARS_MAX = 200
+
+
+class Claim(NamedTuple):
+    """A wish to lease the message `seq` as it was seen at `version`, until `until_ms`."""
+
+    seq: int
+    version: int
+    holder: str
+    until_ms: int
+
+
+class Lease(NamedTuple):
+    """A live lease. `token` proves it; `attempts` counts this one too."""
+
+    seq: int
+    token: int
+    holder: str
+    until_ms: int
+    attempts: int
+
+
+class Complete(NamedTuple):
+    """The work is done: the message goes away."""
+
+    seq: int
+    token: int
+
+
+class Release(NamedTuple):
+    """The holder gives the message back; it is due again at `due_ms`."""
+
+    seq: int
+    token: int
+    due_ms: int
+
+
+class Extend(NamedTuple):
+    """The holder needs more time: the lease ends at `until_ms` instead."""
+
+    seq: int
+    token: int
+    until_ms: int
+
+
+class Cancel(NamedTuple):
+    """The producer group takes its message back."""
+
+    id: str
+    group: str = ""
+
+
+class Move(NamedTuple):
+    """The producer group gives its message another due time."""
+
+    id: str
+    due_ms: int
+    group: str = ""
+
+
+class Bury(NamedTuple):
+    """Its attempts are used up: the message, seen at `version`, goes to the timeline `to`, due at once."""
+
+    seq: int
+    version: int
+    to: str
+
+
+Command = Complete | Release | Extend | Cancel | Move | Bury
+
+
+class Outcome(Enum):
+    """What became of a command."""
+
+    DONE = "done"
+    MISSING = "missing"  # completed, cancelled or never there
+    STALE = "stale"  # the lease has ended, or the message changed since it was seen
+    LEASED = "leased"  # a consumer holds it
+    NOT_OWNER = "not owner"
+
+
+_ERRORS: dict[Outcome, type[errors.TimelineError]] = {
+    Outcome.MISSING: errors.UnknownMessage,
+    Outcome.STALE: errors.StaleLease,
+    Outcome.LEASED: errors.LeaseIsLive,
+    Outcome.NOT_OWNER: errors.NotOwner,
+}
+
+
+def error_of(outcome: Outcome) -> errors.TimelineError | None:
+    """The typed error of an outcome, for those who answer one command at a time; None when it was done."""
+    kind = _ERRORS.get(outcome)
+    return kind() if kind else None
+
+
+def take(message: Message | None, claim: Claim, now_ms: int, early_ms: int = 0) -> Message | None:
+    """The message under its new lease, or None when the claim comes too early or too late.
+
+    `early_ms` lets the dispatcher take a waiting message shortly before it is due, to have it on the way in time. A
+    message under a live lease is never taken early: its due time is the end of somebody else's lease.
+    """
+    if message is None or message.version != claim.version:
+        return None
+    if message.due_ms > now_ms and (message.holder is not None or message.due_ms > now_ms + early_ms):
+        return None
+    version = message.version + 1
+    return message._replace(
+        due_ms=claim.until_ms, holder=claim.holder, token=version, version=version, attempts=message.attempts + 1
+    )
+
+
+def decide(message: Message | None, command: Command, now_ms: int) -> tuple[Outcome, Message | None]:
+    """What becomes of a command on this message, and the message afterwards (None: it is gone, or not changed)."""
+    if message is None:
+        return Outcome.MISSING, None
+    match command:
+        case Complete(_, token) | Release(_, token, _) | Extend(_, token, _):
+            if message.holder is None or message.token != token or message.due_ms <= now_ms:
+                return Outcome.STALE, None
+            return Outcome.DONE, _held(message, command)
+        case Cancel(_, group) | Move(_, _, group):
+            if message.group != group:
+                return Outcome.NOT_OWNER, None
+            if message.holder is not None and message.due_ms > now_ms:
+                return Outcome.LEASED, None
+            return Outcome.DONE, _owned(message, command)
+        case Bury(_, version, _):
+            if message.version != version or message.due_ms > now_ms:
+                return Outcome.STALE, None
+            return Outcome.DONE, _buried(message, now_ms)
+
+
+def buried_id(timeline: str, message: Message) -> str:
+    """The id of a message in the dead-letter timeline: readable, and unlike any other (seq is never given twice)."""
+    return f"{message.id}@{timeline}.{message.seq}"
+
+
+def _held(message: Message, command: Complete | Release | Extend) -> Message | None:
+    match command:
+        case Release(_, _, due_ms):
+            return message._replace(due_ms=due_ms, holder=None, version=message.version + 1)
+        case Extend(_, _, until_ms):
+            return message._replace(due_ms=until_ms, version=message.version + 1)
+        case _:
+            return None
+
+
+def _owned(message: Message, command: Cancel | Move) -> Message | None:
+    if isinstance(command, Cancel):
+        return None
+    due_ms = command.due_ms
+    return message._replace(due_ms=due_ms, scheduled_ms=due_ms, holder=None, version=message.version + 1)
+
+
+def _buried(message: Message, now_ms: int) -> Message:
+    return message._replace(due_ms=now_ms, scheduled_ms=now_ms, holder=None, version=message.version + 1, attempts=0)

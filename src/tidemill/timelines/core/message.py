@@ -1,0 +1,133 @@
+"""A message on a timeline: where it stands, what it carries, and the three states it can be in.
+
+The state is never stored. It follows from the position on the timeline (`due_ms`), the holder and the time of asking:
+
+    due_ms <= now                 available   (a holder left over here is one whose lease ran out)
+    due_ms >  now, no holder      waiting
+    due_ms >  now, a holder       leased      (due_ms is the end of the lease)
+
+so that nothing has to run for a message to fall due or for a lease to end. `seq` is the store's own number of a
+message, given once and never again; `version` grows with each change. Together they name one state of one message,
+also when a message of the same natural id was completed and scheduled anew in the meantime.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from tidemill.timelines.core.errors import BadDueTime, BadMessageId, BatchTooLarge, BodyTooLarge
+
+DUE_MS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last instant that every date library can show
+ID_CHARS_MAX = 200
+GROUP_CHARS_MAX = 200
+KEY_BYTES_MAX = 64 * 1024
+BATCH_MESSAGES_MAX = 10_000
+FIND_LIMIT_MAX = 10_000
+HISTOGRAM_BARS_MAX = 10_000
+
+
+class Status(Enum):
+    """The state of a message at a given time."""
+
+    WAITING = "waiting"
+    AVAILABLE = "available"
+    LEASED = "leased"
+
+
+class NewMessage(NamedTuple):
+    """A message to be scheduled. The id and the bucket are drawn by the caller, unless the producer gave an id."""
+
+    id: str
+    due_ms: int
+    body: bytes
+    bucket: int
+    key: bytes | None = None
+    group: str = ""
+
+
+class Scheduled(NamedTuple):
+    """The answer for one scheduled message; for a duplicate, the place of the message that was there before."""
+
+    id: str
+    seq: int
+    version: int
+    due_ms: int
+    duplicate: bool
+
+
+class Message(NamedTuple):
+    """A message as the store keeps it. `body` is None unless it was asked for; `size` is its length in bytes."""
+
+    seq: int
+    id: str
+    due_ms: int  # the position on the timeline; while leased, the end of the lease
+    scheduled_ms: int  # the due time that the producer asked for last; lateness is measured from here
+    bucket: int
+    group: str
+    holder: str | None
+    token: int  # the version at which the last lease was taken; 0 before the first
+    version: int
+    attempts: int  # leases taken so far
+    size: int
+    key: bytes | None
+    body: bytes | None = None
+
+
+class Place(NamedTuple):
+    """A point in the order of a timeline; `find` goes on after it."""
+
+    due_ms: int
+    seq: int
+
+
+class Selection(NamedTuple):
+    """Which messages `find` and `tally` look at: due times in [start_ms, end_ms), and what else is given."""
+
+    start_ms: int = 0
+    end_ms: int = DUE_MS_MAX + 1
+    status: Status | None = None
+    buckets: tuple[tuple[int, int], ...] | None = None  # inclusive ranges; None for all
+    ids: tuple[str, ...] | None = None
+
+
+EVERYTHING = Selection()
+
+
+def status_of(due_ms: int, holder: str | None, now_ms: int) -> Status:
+    """The state that follows from position, holder and time."""
+    if due_ms <= now_ms:
+        return Status.AVAILABLE
+    return Status.WAITING if holder is None else Status.LEASED
+
+
+def check_due(due_ms: int) -> None:
+    """Refuse a due time that no calendar has. A past one is fine: it is delivered now."""
+    if not 0 <= due_ms <= DUE_MS_MAX:
+        raise BadDueTime(f"due time {due_ms} ms is not between 1970 and the year 9999")
+
+
+def check_id(message_id: str) -> None:
+    """Refuse an id that could not be typed, printed or stored by each of the stores."""
+    if not message_id or len(message_id) > ID_CHARS_MAX or not message_id.isprintable():
+        shown = ascii(message_id[:40])
+        raise BadMessageId(f"message id {shown} must have 1 to {ID_CHARS_MAX} printable characters")
+
+
+def check_group(group: str) -> None:
+    """Refuse a producer group that could not be stored."""
+    if len(group) > GROUP_CHARS_MAX or not group.isprintable():
+        raise BadMessageId(f"a producer group must have at most {GROUP_CHARS_MAX} printable characters")
+
+
+def check_new(messages: Sequence[NewMessage], body_bytes_max: int) -> None:
+    """Refuse the whole batch when one of its messages cannot be kept, before anything is written."""
+    if len(messages) > BATCH_MESSAGES_MAX:
+        raise BatchTooLarge(f"{len(messages)} messages in one batch; at most {BATCH_MESSAGES_MAX}")
+    for message in messages:
+        check_id(message.id)
+        check_group(message.group)
+        check_due(message.due_ms)
+        if len(message.body) > body_bytes_max:
+            raise BodyTooLarge(f"message {message.id!r}: {len(message.body)} bytes; at most {body_bytes_max}")
+        if message.key is not None and len(message.key) > KEY_BYTES_MAX:
+            raise BodyTooLarge(f"message {message.id!r}: the key has more than {KEY_BYTES_MAX} bytes")

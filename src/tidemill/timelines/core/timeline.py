@@ -1,0 +1,204 @@
+"""A timeline as a whole: its name, its settings, and its life from *creating* over *ready* to *deleting*.
+
+A timeline is created in the state *creating*, is usable when the store is ready for it, and is deleted in bounded
+steps: `Delete` answers at once and makes the timeline unusable, `Purge` removes some messages at a time, and the last
+purge frees the name. Each step is one durable write, so that whoever finds a timeline in *creating* or *deleting* after
+a crash can go on with `MakeReady` or `Purge`. Each timeline has a number that is never given twice: what is left of an
+old timeline can never appear in a new one of the same name.
+"""
+
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import NamedTuple
+
+from tidemill.timelines.core.errors import (
+    BadSetting,
+    BadTimelineName,
+    TimelineDeleting,
+    TimelineExists,
+    TimelineNotReady,
+    UnknownTimeline,
+)
+from tidemill.timelines.core.lease import LEASE_MS_MAX, LEASE_MS_MIN
+
+NAME_CHARS_MAX = 249  # as Kafka's topics, so that each topic can have a timeline of its name
+PURGE_MESSAGES_MAX = 10_000
+WINDOW_MS_MAX = 3_600_000
+BODY_BYTES_LIMIT = 64 * 1024 * 1024
+ATTEMPTS_LIMIT = 1_000_000
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class State(Enum):
+    """Where a timeline is in its life."""
+
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+class DealerKind(Enum):
+    """How buckets are dealt to consumers."""
+
+    RANGES = "ranges"
+    RACKS = "racks"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSettings:
+    """The settings of one timeline."""
+
+    lease_ms: int = 30_000
+    max_attempts: int = 0  # 0: no limit
+    dead_letter: str = ""  # "timeline:NAME" or "topic:NAME"; needed when there is a limit of attempts
+    window_ms: int = 10_000
+    body_bytes_max: int = 1024 * 1024
+    dealer: DealerKind = DealerKind.RACKS
+
+    def check(self) -> None:
+        """Refuse values that make no sense, alone or together."""
+        _within("lease_ms", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
+        _within("max_attempts", self.max_attempts, 0, ATTEMPTS_LIMIT)
+        _within("window_ms", self.window_ms, 1, WINDOW_MS_MAX)
+        _within("body_bytes_max", self.body_bytes_max, 0, BODY_BYTES_LIMIT)
+        kind, _, name = self.dead_letter.partition(":")
+        if self.dead_letter and (kind not in {"timeline", "topic"} or not _NAME.fullmatch(name)):
+            raise BadSetting(f"dead_letter {self.dead_letter!r} must be timeline:NAME or topic:NAME")
+        if self.max_attempts and not self.dead_letter:
+            raise BadSetting("max_attempts needs dead_letter: say where messages go after the last attempt")
+
+    def exhausted(self, attempts: int) -> bool:
+        """Whether a message that was leased `attempts` times must not be tried again."""
+        return 0 < self.max_attempts <= attempts
+
+    def to_json(self) -> str:
+        """The settings as the stores keep them."""
+        return json.dumps({**asdict(self), "dealer": self.dealer.value}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "TimelineSettings":
+        """Read what `to_json` wrote; a setting that a later version added is left out."""
+        known = {one.name for one in fields(cls)}
+        values = {name: value for name, value in json.loads(text).items() if name in known}
+        return cls(**{**values, "dealer": DealerKind(values.get("dealer", DealerKind.RACKS.value))})
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A timeline in the catalogue."""
+
+    name: str
+    number: int
+    state: State
+    settings: TimelineSettings
+
+
+class Catalogue(NamedTuple):
+    """All timelines, and the store's own clock where it has one (to notice drift); None: the clock of this machine."""
+
+    timelines: tuple[Timeline, ...]
+    now_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Enter the timeline in the catalogue. The same again changes nothing."""
+
+    name: str
+    settings: TimelineSettings = field(default_factory=TimelineSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeReady:
+    """The store is ready for the timeline: clients may come."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Give the timeline other settings."""
+
+    name: str
+    settings: TimelineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Make the timeline unusable at once; `Purge` does the work."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Remove up to `limit` messages of a timeline in deletion, and the timeline itself after the last one."""
+
+    name: str
+    limit: int = PURGE_MESSAGES_MAX
+
+
+Step = Create | MakeReady | Alter | Delete | Purge
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could not also be a topic's."""
+    if name in {".", ".."} or len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
+        raise BadTimelineName(f"timeline name {name[:60]!a} must be 1 to {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ -")
+
+
+def usable(timeline: Timeline | None, name: str) -> Timeline:
+    """The timeline, if clients may use it."""
+    if timeline is None:
+        raise UnknownTimeline(f"there is no timeline {name!r}; create it first")
+    if timeline.state is State.CREATING:
+        raise TimelineNotReady(f"timeline {name!r} is still being created")
+    if timeline.state is State.DELETING:
+        raise TimelineDeleting(f"timeline {name!r} is being deleted")
+    return timeline
+
+
+def after(timeline: Timeline | None, step: Step, number: int) -> Timeline:
+    """The timeline after a step; `number` is for a new one. Purging does not change the entry, only removes it."""
+    if isinstance(step, Create):
+        return _created(timeline, step, number)
+    if timeline is None:
+        raise UnknownTimeline(f"there is no timeline {step.name!r}")
+    match step:
+        case MakeReady():
+            if timeline.state is State.DELETING:
+                raise TimelineDeleting(f"timeline {step.name!r} is being deleted")
+            return _with(timeline, state=State.READY)
+        case Alter():
+            step.settings.check()
+            return _with(usable(timeline, step.name), settings=step.settings)
+        case Delete():
+            return _with(timeline, state=State.DELETING)
+        case Purge():
+            if timeline.state is not State.DELETING:
+                raise BadSetting(f"timeline {step.name!r} is not being deleted; nothing was removed")
+            return timeline
+
+
+def _created(timeline: Timeline | None, step: Create, number: int) -> Timeline:
+    check_name(step.name)
+    step.settings.check()
+    if timeline is None:
+        return Timeline(step.name, number, State.CREATING, step.settings)
+    if timeline.state is State.DELETING:
+        raise TimelineDeleting(f"timeline {step.name!r} is being deleted; its name is free when that is finished")
+    if timeline.settings != step.settings:
+        raise TimelineExists(f"timeline {step.name!r} exists with other settings; alter it instead")
+    return timeline
+
+
+def _with(timeline: Timeline, *, state: State | None = None, settings: TimelineSettings | None = None) -> Timeline:
+    return Timeline(timeline.name, timeline.number, state or timeline.state, settings or timeline.settings)
+
+
+def _within(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadSetting(f"{name} = {value} must be between {low} and {high}")

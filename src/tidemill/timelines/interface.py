@@ -1,0 +1,58 @@
+"""What the dispatcher asks of a place that keeps timelines.
+
+A store is durable when a call returns, compares and writes in one step, and never reads a clock: `now_ms` comes with
+the call (see `core/clock.py` for the one clock that may be passed). Calls may overlap; each is atomic as a whole, except
+that the entries of a batch succeed or fail one by one. The walk of a message:
+
+    schedule -> find (prefetch, bodies and all) -> acquire (at its due time) -> settle(Complete | Release | Extend)
+                                                                         or -> settle(Cancel | Move) by its producer
+
+Errors are those of `core/errors.py`; a store that cannot be reached raises StoreUnavailable and, as with any network,
+the call may have happened: repeat it (natural ids, versions and tokens make that safe).
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
+from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection
+from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
+
+
+class TimelineStore(Protocol):
+    """A durable home of timelines and their messages."""
+
+    async def catalogue(self) -> Catalogue:
+        """All timelines with their settings and states."""
+
+    async def govern(self, step: Step) -> Timeline | None:
+        """Take one step in the life of a timeline; the timeline afterwards, None when the last purge removed it."""
+
+    async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
+        """Keep the messages; an id that is there already is answered as a duplicate and changes nothing."""
+
+    async def find(
+        self,
+        timeline: str,
+        selection: Selection = EVERYTHING,
+        *,
+        now_ms: int,
+        limit: int,
+        after: Place | None = None,
+        bodies: bool = False,
+    ) -> list[Message]:
+        """The selected messages in order of (due_ms, seq), the first `limit` after `after`; reads nothing beyond."""
+
+    async def acquire(
+        self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
+    ) -> list[Lease | None]:
+        """Lease the claimed messages: those still at the version seen and due by now (see `core.lease.take`)."""
+
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+        """Complete, release, extend, cancel, move or bury, each if its token, version or owner still holds."""
+
+    async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
+        """How many of the selected messages are due in each of `bars` equal parts of the selection's range."""
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of files and connections."""
