@@ -1,4 +1,4 @@
-"""`tidemill group`: consumer groups, their members, their lag in records and in seconds, and where they go on reading."""
+"""`tidemill group`: consumer groups, their members, their lag in records and seconds, and where they go on reading."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
