@@ -1,0 +1,169 @@
+"""Record batches made here: the broker's own journals, transaction markers, and what clients of this package send.
+
+`build_batch` writes the records behind a gap of 61 bytes, compresses them where asked, and fills the gap last, so that
+the batch is one bytearray that `place` and `stamp_append_time` can still patch.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from tidemill.model.errors import CorruptMessage, InvalidRecord
+from tidemill.records.compression import Codec, compress
+from tidemill.records.header import (
+    CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    Buffer,
+    read_header,
+    seal,
+)
+from tidemill.records.read import read_records
+from tidemill.records.record import Headers
+
+_MARKER_KEY = Struct(">hh")  # version, type
+_MARKER_VALUE = Struct(">hi")  # version, epoch of the coordinator
+MARKER_VERSION = 0
+NO_TIMESTAMP = -1
+
+
+class NewRecord(NamedTuple):
+    """A record that has no place in a log yet."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp: int = NO_TIMESTAMP
+
+
+class MarkerType(IntEnum):
+    """How a transaction ended, by its number in the key of the marker."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+def _encode_varint(number: int) -> bytes:
+    raw = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+# The lengths and deltas of nearly all records; a look into a table is much faster than the loop.
+_VARINTS = tuple(_encode_varint(number) for number in range(2048))
+_NULL = _encode_varint(-1)
+
+
+def varint(number: int) -> bytes:
+    """The zig-zag varint of a number of up to 64 bits."""
+    return _VARINTS[number] if 0 <= number < 2048 else _encode_varint(number)
+
+
+def build_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: bool = False,
+) -> bytearray:
+    """A sealed batch of `records`, which have consecutive offsets from `base_offset`."""
+    if not records:
+        raise InvalidRecord("a record batch holds at least one record")
+    base_timestamp = records[0].timestamp
+    payload = _encode_records(records, base_timestamp)
+    attributes = codec.value
+    attributes |= TRANSACTIONAL_BIT if transactional else 0
+    attributes |= CONTROL_BIT if control else 0
+    attributes |= LOG_APPEND_TIME_BIT if log_append_time else 0
+    batch = bytearray(HEADER_SIZE)
+    batch += payload if codec is Codec.NONE else compress(codec, payload)
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_END,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max([record.timestamp for record in records]),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    seal(batch, 0, len(batch))
+    return batch
+
+
+def _encode_records(records: Sequence[NewRecord], base_timestamp: int) -> bytes:
+    parts: list[bytes] = []
+    for delta, (key, value, headers, timestamp) in enumerate(records):
+        body = b"".join(
+            (
+                b"\x00",  # attributes
+                varint(timestamp - base_timestamp),
+                varint(delta),
+                _NULL if key is None else varint(len(key)) + key,
+                _NULL if value is None else varint(len(value)) + value,
+                _encode_headers(headers) if headers else b"\x00",
+            )
+        )
+        parts.append(varint(len(body)))
+        parts.append(body)
+    return b"".join(parts)
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        key = name.encode()
+        parts += (varint(len(key)), key)
+        parts += (_NULL,) if value is None else (varint(len(value)), value)
+    return b"".join(parts)
+
+
+def end_marker(
+    producer_id: int, producer_epoch: int, commit: bool, timestamp: int, coordinator_epoch: int = 0
+) -> bytearray:
+    """The control batch that ends a transaction in one partition."""
+    kind = MarkerType.COMMIT if commit else MarkerType.ABORT
+    record = NewRecord(
+        _MARKER_KEY.pack(MARKER_VERSION, kind),
+        _MARKER_VALUE.pack(MARKER_VERSION, coordinator_epoch),
+        timestamp=timestamp,
+    )
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def marker_of(batch: Buffer) -> MarkerType:
+    """How the transaction ended whose marker `batch` is; CorruptMessage when it is no such marker."""
+    if not read_header(batch).control:
+        raise CorruptMessage("the batch is data and not a marker")
+    key = next((record.key for record in read_records(batch)), None)
+    if key is None or len(key) < _MARKER_KEY.size:
+        raise CorruptMessage("the key of a marker is cut")
+    number = _MARKER_KEY.unpack_from(key)[1]
+    try:
+        return MarkerType(number)
+    except ValueError:
+        raise CorruptMessage(f"there is no marker with number {number}") from None

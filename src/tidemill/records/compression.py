@@ -1,0 +1,176 @@
+"""The five codecs of a record batch, with output that cannot outgrow a limit.
+
+A batch names its codec in three bits; only the records behind the header are compressed. Three rules:
+
+- The limit is on what comes out. Each decoder writes into room that is bounded before it starts, so that a bomb of a
+  kilobyte costs at most the limit and usually much less: the room starts small and grows fourfold. An input that
+  does not fit into `limit_bytes` is CorruptMessage, as is one that a codec cannot read.
+- Java must be able to read what is written here: snappy in xerial's framing, LZ4 frames with independent blocks
+  (Java's reader refuses linked ones).
+- What others write is read: raw snappy (librdkafka) beside xerial's framing, several gzip members, several LZ4 and
+  Zstandard frames in a row.
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+import cramjam
+
+from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
+from tidemill.records.header import Buffer
+
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+ROOM_BYTES_MIN = 64 * 1024
+ROOM_GROWTH = 4
+GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
+ZSTD_LEVEL = 3
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # its version and the oldest that can read it
+XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = Struct(">I")
+
+
+class Codec(IntEnum):
+    """A codec, by its number in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def codec_of(number: int) -> Codec:
+    """The codec with this number; UnsupportedCompressionType for the numbers that have none."""
+    try:
+        return Codec(number)
+    except ValueError:
+        raise UnsupportedCompressionType(f"there is no codec with number {number}") from None
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    """`data` in the form that every Kafka client can read."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return _gzip(data)
+        case Codec.SNAPPY:
+            return _xerial(data)
+        case Codec.LZ4:
+            frame = cramjam.lz4.Compressor(block_linked=False)
+            frame.compress(data)
+            return bytes(frame.finish())
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+
+
+def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """What `data` stands for; CorruptMessage when it is damaged or stands for more than `limit_bytes`."""
+    match codec:
+        case Codec.NONE:
+            if len(data) > limit_bytes:
+                raise _too_large(limit_bytes)
+            return bytes(data)
+        case Codec.GZIP:
+            return _gunzip(data, limit_bytes)
+        case Codec.SNAPPY:
+            return _unsnappy(data, limit_bytes)
+        case Codec.LZ4:
+            return _into_room(cramjam.lz4.decompress_into, data, limit_bytes)
+        case Codec.ZSTD:
+            return _into_room(cramjam.zstd.decompress_into, data, limit_bytes)
+
+
+def _too_large(limit_bytes: int) -> CorruptMessage:
+    return CorruptMessage(f"the records take more than {limit_bytes} bytes when decompressed")
+
+
+def _into_room(decode: Callable[[Any, bytearray], int], data: Buffer, limit_bytes: int) -> bytes:
+    # The decoders say by the same kind of error that the input is damaged or that the room is full, so both are
+    # tried again with more room. Damaged input fails early, and room that is not written to costs nothing.
+    room_bytes = min(max(ROOM_BYTES_MIN, ROOM_GROWTH * len(data)), limit_bytes)
+    while True:
+        room = bytearray(room_bytes)
+        try:
+            written = decode(data, room)
+        except cramjam.DecompressionError as error:
+            if room_bytes >= limit_bytes:
+                raise CorruptMessage(f"the records cannot be decompressed into {limit_bytes} bytes: {error}") from None
+            room_bytes = min(room_bytes * ROOM_GROWTH, limit_bytes)
+        else:
+            return bytes(memoryview(room)[:written])
+
+
+def _gzip(data: Buffer) -> bytes:
+    member = zlib.compressobj(wbits=GZIP_WBITS)
+    return member.compress(data) + member.flush()
+
+
+def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    left_bytes = limit_bytes
+    rest = data
+    while rest:
+        member = zlib.decompressobj(wbits=GZIP_WBITS)
+        try:
+            part = member.decompress(rest, left_bytes + 1)
+        except zlib.error as error:
+            raise CorruptMessage(f"the records are not gzip: {error}") from None
+        left_bytes -= len(part)
+        if left_bytes < 0:
+            raise _too_large(limit_bytes)
+        if not member.eof:
+            raise CorruptMessage("the gzip stream of the records is cut")
+        parts.append(part)
+        rest = member.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        parts += (_BLOCK_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer, limit_bytes: int) -> bytes:
+    if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _unsnappy_block(data, limit_bytes)
+    view = memoryview(data)
+    parts: list[bytes] = []
+    left_bytes = limit_bytes
+    position = 0
+    while position < len(view):
+        if view[position : position + len(XERIAL_MAGIC)] == XERIAL_MAGIC:  # streams may follow one another
+            position += len(XERIAL_HEADER)
+            continue
+        block_at = position + _BLOCK_LENGTH.size
+        if block_at > len(view):
+            raise CorruptMessage("the snappy stream of the records is cut")
+        position = block_at + _BLOCK_LENGTH.unpack_from(view, position)[0]
+        if position > len(view):
+            raise CorruptMessage("a snappy block of the records is cut")
+        block = _unsnappy_block(view[block_at:position], left_bytes)
+        left_bytes -= len(block)
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _unsnappy_block(data: Buffer, limit_bytes: int) -> bytes:
+    # Raw snappy opens with its true length, and the decoder holds to it.
+    try:
+        length = cramjam.snappy.decompress_raw_len(data)
+        if length > limit_bytes:
+            raise _too_large(limit_bytes)
+        room = bytearray(length)
+        written = cramjam.snappy.decompress_raw_into(data, room)
+    except cramjam.DecompressionError as error:
+        raise CorruptMessage(f"the records are not snappy: {error}") from None
+    return bytes(memoryview(room)[:written])
