@@ -31,7 +31,7 @@ def read_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) ->
     data = read_payload(batch, header, limit_bytes=limit_bytes)
     if header.count * RECORD_BYTES_MIN > len(data):
         raise CorruptMessage(f"{header.count} records cannot lie in {len(data)} bytes")
-    return _records(data, header)
+    return _scan(data, header)
 
 
 def read_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -42,25 +42,17 @@ def read_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int = DECOM
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag varint of up to 64 bits and the position behind it."""
-    byte = data[position]
-    raw = byte & 0x7F
-    shift = 7
-    while byte & 0x80:
+    """A zig-zag varint of up to 64 bits and the position behind it; IndexError where the data ends before it."""
+    raw = byte = data[position]
+    shift = 0
+    while byte >= 0x80:
+        shift += 7
         if shift > VARINT_BITS_MAX:
             raise CorruptMessage("a number takes more than 64 bits")
         position += 1
         byte = data[position]
-        raw |= (byte & 0x7F) << shift
-        shift += 7
+        raw += (byte - 1) << shift  # less the mark that the byte before it had: 0x80 << shift - 7
     return (raw >> 1) ^ -(raw & 1), position + 1
-
-
-def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    try:
-        yield from _scan(data, header)
-    except IndexError:
-        raise CorruptMessage("a record runs beyond its batch") from None
 
 
 def _scan(data: bytes, header: BatchHeader) -> Iterator[Record]:
@@ -68,37 +60,40 @@ def _scan(data: bytes, header: BatchHeader) -> Iterator[Record]:
     append_time = header.max_timestamp if header.log_append_time else None
     previous_delta = -1
     at = 0
-    for _ in range(header.count):
-        # Zig-zag makes a number of one byte even when it is not negative, and then half of it is the number.
-        length, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
-        end = at + length
-        at += 1  # the attributes of a record say nothing yet
-        delta, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
-        timestamp = base_timestamp + delta if append_time is None else append_time
-        delta, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
-        size, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
-        key = None
-        if size >= 0:
-            key = data[at : at + size]
-            at += size
-        elif size != -1:
-            raise _negative(size)
-        size, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
-        value = None
-        if size >= 0:
-            value = data[at : at + size]
-            at += size
-        elif size != -1:
-            raise _negative(size)
-        headers, at = ((), at + 1) if data[at] == 0 else _headers(data, at)
-        if at != end:
-            raise CorruptMessage(f"a record of {length} bytes has parts of {at - end + length}")
-        if not previous_delta < delta <= last_delta:
-            raise CorruptMessage(f"a record has the offset delta {delta} after {previous_delta}, of {last_delta}")
-        if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
-            raise CorruptMessage(f"a record has the impossible timestamp {timestamp}")
-        previous_delta = delta
-        yield Record(base_offset + delta, timestamp, key, value, headers)
+    try:
+        for _ in range(header.count):
+            # Zig-zag makes a number of one byte even when it is not negative, and then half of it is the number.
+            length, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
+            end = at + length
+            at += 1  # the attributes of a record say nothing yet
+            delta, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
+            timestamp = base_timestamp + delta if append_time is None else append_time
+            delta, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
+            size, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
+            key = None
+            if size >= 0:
+                key = data[at : at + size]
+                at += size
+            elif size != -1:
+                raise _negative(size)
+            size, at = (byte >> 1, at + 1) if not (byte := data[at]) & 0x81 else read_varint(data, at)
+            value = None
+            if size >= 0:
+                value = data[at : at + size]
+                at += size
+            elif size != -1:
+                raise _negative(size)
+            headers, at = ((), at + 1) if data[at] == 0 else _headers(data, at)
+            if at != end:
+                raise CorruptMessage(f"a record of {length} bytes has parts of {at - end + length}")
+            if not previous_delta < delta <= last_delta:
+                raise CorruptMessage(f"a record has the offset delta {delta} after {previous_delta}, of {last_delta}")
+            if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
+                raise CorruptMessage(f"a record has the impossible timestamp {timestamp}")
+            previous_delta = delta
+            yield Record(base_offset + delta, timestamp, key, value, headers)
+    except IndexError:
+        raise CorruptMessage("a record runs beyond its batch") from None
     if at != len(data):
         raise CorruptMessage(f"{len(data) - at} bytes follow the last record")
 
