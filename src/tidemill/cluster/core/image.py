@@ -1,0 +1,166 @@
+"""The image: which topics there are, as one immutable value.
+
+A change is data (`TopicCreated`, `TopicDeleted`, `PartitionsAdded`, `TopicAltered`); `Image.apply` makes the next image
+from it and counts `version` up. Whoever holds an image may keep reading it; nobody sees half a change. The topic is
+written into coordination as one JSON document (`encode_topic`, `decode_topic`), so that start-up and a watch give back
+exactly what was applied. A topic keeps its id for life; a topic deleted and created again is another topic.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tidemill.model.errors import KafkaStorageError, TopicAlreadyExists, UnknownTopicOrPartition
+from tidemill.model.topic_settings import TopicSettings, parse
+from tidemill.model.topics import INTERNAL
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Who carries a partition."""
+
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic: its name and id, its partitions, what was set for it and what that comes to."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionInfo, ...]
+    overrides: Mapping[str, str]
+    settings: TopicSettings
+
+    @property
+    def internal(self) -> bool:
+        """Whether the broker keeps its own state in it."""
+        return self.name in INTERNAL
+
+
+class TopicCreated(NamedTuple):
+    """There is a new topic."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionInfo, ...]
+    overrides: Mapping[str, str]
+
+
+class TopicDeleted(NamedTuple):
+    """A topic is gone."""
+
+    name: str
+
+
+class PartitionsAdded(NamedTuple):
+    """A topic has more partitions; `partitions` are the new ones only."""
+
+    name: str
+    partitions: tuple[PartitionInfo, ...]
+
+
+class TopicAltered(NamedTuple):
+    """A topic has another whole set of overrides."""
+
+    name: str
+    overrides: Mapping[str, str]
+
+
+Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """All topics at one version. `defaults` is what the broker's settings say about topics."""
+
+    version: int = 0
+    by_name: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def apply(self, change: Change) -> "Image":
+        """The image after this change; the error of the change when it cannot be."""
+        match change:
+            case TopicCreated(name, topic_id, partitions, overrides):
+                if name in self.by_name:
+                    raise TopicAlreadyExists(f"topic {name} exists already")
+                return self._with(Topic(name, topic_id, partitions, dict(overrides), self._settings(overrides)))
+            case TopicDeleted(name):
+                return self._without(self._known(name))
+            case PartitionsAdded(name, added):
+                known = self._known(name)
+                return self._with(replace(known, partitions=(*known.partitions, *added)))
+            case TopicAltered(name, overrides):
+                settings = self._settings(overrides)
+                return self._with(replace(self._known(name), overrides=dict(overrides), settings=settings))
+
+    def _settings(self, overrides: Mapping[str, str]) -> TopicSettings:
+        return parse({**self.defaults, **overrides})
+
+    def _known(self, name: str) -> Topic:
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise UnknownTopicOrPartition(f"there is no topic {name}") from None
+
+    def _with(self, topic: Topic) -> "Image":
+        return replace(
+            self,
+            version=self.version + 1,
+            by_name=MappingProxyType({**self.by_name, topic.name: topic}),
+            by_id=MappingProxyType({**self.by_id, topic.topic_id: topic}),
+        )
+
+    def _without(self, topic: Topic) -> "Image":
+        return replace(
+            self,
+            version=self.version + 1,
+            by_name=MappingProxyType({name: each for name, each in self.by_name.items() if name != topic.name}),
+            by_id=MappingProxyType({key: each for key, each in self.by_id.items() if key != topic.topic_id}),
+        )
+
+
+def image_of(created: Sequence[TopicCreated], defaults: Mapping[str, str]) -> Image:
+    """The image that holds these topics, built in one go."""
+    topics = [
+        Topic(each.name, each.topic_id, each.partitions, dict(each.overrides), parse({**defaults, **each.overrides}))
+        for each in created
+    ]
+    return Image(
+        version=len(topics),
+        by_name=MappingProxyType({topic.name: topic for topic in topics}),
+        by_id=MappingProxyType({topic.topic_id: topic for topic in topics}),
+        defaults=MappingProxyType(dict(defaults)),
+    )
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """A topic as it is kept in coordination."""
+    document = {
+        "name": topic.name,
+        "id": str(topic.topic_id),
+        "overrides": dict(topic.overrides),
+        "partitions": [[each.leader, each.replicas, each.isr, each.leader_epoch] for each in topic.partitions],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_topic(document: bytes) -> TopicCreated:
+    """The change that brings back what `encode_topic` wrote."""
+    try:
+        read: dict[str, Any] = json.loads(document)
+        partitions = tuple(
+            PartitionInfo(index, leader, tuple(replicas), tuple(isr), epoch)
+            for index, (leader, replicas, isr, epoch) in enumerate(read["partitions"])
+        )
+        return TopicCreated(read["name"], UUID(read["id"]), partitions, dict(read["overrides"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise KafkaStorageError(f"a topic in coordination cannot be read: {error}") from None

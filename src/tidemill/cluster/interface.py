@@ -1,0 +1,78 @@
+"""What the cluster asks of coordination: a small store of keys that brokers agree on.
+
+Rules that every adapter keeps:
+- Every write counts one `revision` up, the same for all keys; an entry carries the revision that wrote it.
+- `compare_and_put` writes only when the key is still at the revision that the caller saw (0: there is no key), and
+  returns None otherwise. There are no locks: who lost reads again and decides again. An answered write is durable.
+- `watch` tells every later change under a prefix, in order, each once, and begins right after `after_revision`: list
+  with `get_prefix`, then watch from the revision it gave, and nothing is missed. Where the adapter no longer knows the
+  changes in between it raises WatchGap: list again.
+- A `session` is a broker's liveness. Keys written under it vanish when it ends, and a session that cannot be renewed
+  has ended for its owner (`alive` is false) before it has ended for the others.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+from tidemill.model.errors import TidemillError
+
+
+class WatchGap(TidemillError):
+    """Changes were missed; list the prefix again and watch from there."""
+
+    retriable = True
+
+
+class Entry(NamedTuple):
+    """A value and the revision that wrote it."""
+
+    value: bytes
+    revision: int
+
+
+class Listing(NamedTuple):
+    """Every entry under a prefix, and the revision at which this was so."""
+
+    entries: Mapping[str, Entry]
+    revision: int
+
+
+class Changed(NamedTuple):
+    """A key has a new value, or None when it is gone."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+class Session(Protocol):
+    """The liveness of this broker."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether this broker may still act as a member."""
+
+
+class Coordination(Protocol):
+    """Keys that brokers agree on."""
+
+    async def get(self, key: str) -> Entry | None:
+        """The key's entry, if there is one."""
+
+    async def get_prefix(self, prefix: str) -> Listing:
+        """All entries whose key begins so."""
+
+    async def compare_and_put(
+        self, key: str, value: bytes | None, revision: int, *, session: Session | None = None
+    ) -> int | None:
+        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not."""
+
+    def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
+        """Every change under the prefix later than `after_revision`."""
+
+    def session(self, ttl_ms: int) -> AbstractAsyncContextManager[Session]:
+        """A session that is renewed while the block runs and ended after it."""
+
+    async def close(self) -> None:
+        """Let go of what is held."""

@@ -1,0 +1,198 @@
+"""The settings of a broker, in Kafka's spelling: one table says name, kind, default, limits and meaning.
+
+Some are the broker's own (`num.partitions`, `group.*`, `transaction.*`): `BrokerSettings` has a typed field for each.
+The others are what a topic gets when it says nothing itself (`log.retention.ms` for `retention.ms`): they take kind,
+default and limits from the topic's table and reach topics through `topic_defaults`. DescribeConfigs and the reference
+page read the same table. Values come from `[broker]` in tidemill.toml and from `--set`; nothing changes in a run.
+
+Two defaults differ from Kafka's because one developer's broker is the common case: the first rebalance of a group waits
+half a second instead of three, and the internal topics have 8 partitions instead of 50.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from tidemill.model import topic_settings
+from tidemill.model.errors import InvalidConfig
+from tidemill.model.topic_settings import INT32_MAX, Kind, Setting
+
+MINUTE_MS = 60_000
+
+TOPIC_SETTING_OF = {
+    "compression.type": "compression.type",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.preallocate": "preallocate",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.roll.jitter.ms": "segment.jitter.ms",
+    "log.roll.ms": "segment.ms",
+    "log.segment.bytes": "segment.bytes",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "message.max.bytes": "max.message.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+    "tidemill.flush": "tidemill.flush",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""The broker's setting on the left is the default of the topic's setting on the right."""
+
+_OWN = (
+    Setting("auto.create.topics.enable", Kind.BOOLEAN, "true", "A topic is created when it is first used."),
+    Setting(
+        "connections.max.idle.ms", Kind.LONG, "600000", "A connection that is quiet for this long is closed.", low=1
+    ),
+    Setting("default.replication.factor", Kind.INT, "1", "Copies of each partition of a new topic.", low=1),
+    Setting("delete.topic.enable", Kind.BOOLEAN, "true", "Topics may be deleted by clients."),
+    Setting("fetch.max.bytes", Kind.INT, "57671680", "Largest answer to one fetch.", low=1024),
+    Setting("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", "Heartbeats of the new group protocol.", low=1),
+    Setting("group.consumer.max.size", Kind.INT, str(INT32_MAX), "Most members of a group of the new protocol.", low=1),
+    Setting("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session of the new group protocol.", low=1),
+    Setting("group.initial.rebalance.delay.ms", Kind.INT, "500", "How long a new group waits for more members.", low=0),
+    Setting("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session a member may ask for.", low=1),
+    Setting("group.max.size", Kind.INT, str(INT32_MAX), "Most members of a group.", low=1),
+    Setting("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session a member may ask for.", low=1),
+    Setting("max.connections", Kind.INT, "10000", "Most connections at a time.", low=1),
+    Setting("num.partitions", Kind.INT, "1", "Partitions of a new topic that does not say.", low=1),
+    Setting("offset.metadata.max.bytes", Kind.INT, "4096", "Longest text beside a committed offset.", low=0),
+    Setting("offsets.commit.timeout.ms", Kind.INT, "5000", "How long a commit may take.", low=1),
+    Setting("offsets.retention.check.interval.ms", Kind.LONG, "600000", "How often old offsets are looked for.", low=1),
+    Setting("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", low=1),
+    Setting("offsets.topic.num.partitions", Kind.INT, "8", "Partitions of the topic of offsets.", low=1),
+    Setting("offsets.topic.segment.bytes", Kind.INT, "104857600", "Segment size of the topic of offsets.", low=1),
+    Setting("producer.id.expiration.ms", Kind.INT, "86400000", "How long a quiet producer is remembered.", low=1),
+    Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
+    Setting(
+        "tidemill.tend.interval.ms",
+        Kind.INT,
+        "5000",
+        "How often retention, rotation by age and compaction are looked after.",
+        low=10,
+    ),
+    Setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Kind.INT,
+        "10000",
+        "How often transactions that ran out of time are looked for.",
+        low=1,
+    ),
+    Setting("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction a producer may ask for.", low=1),
+    Setting("transaction.state.log.num.partitions", Kind.INT, "8", "Partitions of the topic of transactions.", low=1),
+    Setting(
+        "transaction.state.log.segment.bytes",
+        Kind.INT,
+        "104857600",
+        "Segment size of the topic of transactions.",
+        low=1,
+    ),
+    Setting(
+        "transactional.id.expiration.ms", Kind.INT, "604800000", "How long a quiet transactional id is kept.", low=1
+    ),
+)
+
+
+def _topic_default(name: str) -> Setting:
+    twin = topic_settings.SETTINGS[TOPIC_SETTING_OF[name]]
+    return twin._replace(name=name, doc=f"Default of a topic's {twin.name}. {twin.doc}")
+
+
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in sorted((*_OWN, *map(_topic_default, TOPIC_SETTING_OF)), key=lambda setting: setting.name)
+}
+
+
+class Listed(NamedTuple):
+    """A setting with the value it has, for those who list settings."""
+
+    setting: Setting
+    value: str
+    overridden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Every setting of one broker as a value; `overrides` is what was given."""
+
+    overrides: Mapping[str, str]
+    auto_create_topics_enable: bool
+    connections_max_idle_ms: int
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    max_connections: int
+    num_partitions: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    producer_id_expiration_ms: int
+    socket_request_max_bytes: int
+    tidemill_tend_interval_ms: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        """How long an empty group's offsets are kept."""
+        return self.offsets_retention_minutes * MINUTE_MS
+
+    @property
+    def topic_defaults(self) -> dict[str, str]:
+        """What the broker's settings say about topics, in the topics' spelling; only what was given."""
+        return {TOPIC_SETTING_OF[name]: text for name, text in self.overrides.items() if name in TOPIC_SETTING_OF}
+
+    def listed(self) -> list[Listed]:
+        """Every setting in order of its name."""
+        return [
+            Listed(setting, self.overrides.get(name, setting.default), name in self.overrides)
+            for name, setting in SETTINGS.items()
+        ]
+
+
+def setting(name: str) -> Setting:
+    """The setting of this name; InvalidConfig with the nearest name when there is none."""
+    try:
+        return SETTINGS[name]
+    except KeyError:
+        near = get_close_matches(name, SETTINGS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidConfig(f"unknown broker setting {name[:60]!r}{hint}") from None
+
+
+def parse(overrides: Mapping[str, str]) -> BrokerSettings:
+    """What `overrides` and the defaults make together; InvalidConfig names the first that is wrong."""
+    for name, text in overrides.items():
+        setting(name).read(text)
+    fields = {own.field: own.read(overrides.get(own.name, own.default)) for own in _OWN}
+    settings = BrokerSettings(overrides=dict(overrides), **fields)
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        raise InvalidConfig("group.min.session.timeout.ms is above group.max.session.timeout.ms")
+    topic_settings.parse(settings.topic_defaults)
+    return settings
+
+
+DEFAULTS = parse({})

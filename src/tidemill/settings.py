@@ -1,0 +1,272 @@
+"""Every setting of a node: its flag, its environment name, its key in tidemill.toml, its default.
+
+One row of `ROWS` is one setting; flag `--data-dir`, variable `TIDEMILL_DATA_DIR` and key `data-dir` are made from its
+name. A flag wins over the environment, the environment over the file, the file over the default. Nothing is guessed:
+an unknown key, an unknown `TIDEMILL_*` variable and a value that does not fit are refused in one line that names the
+nearest match. Broker settings in Kafka's spelling stand in the file under `[broker]`, and `--set` gives them as flags.
+
+A table and forty lines take the place of a settings library here: the library that was planned needed 0.2 s of the half
+second that a broker has to get ready, and the rule about nearest matches had to be written by hand with it too.
+"""
+
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidemill.model import broker_settings
+from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.errors import InvalidConfig
+
+CONFIG_FILE = "tidemill.toml"
+PREFIX = "TIDEMILL_"
+PORT_MAX = 65535
+ROLES = ("overseer", "carrier")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "human", "json")
+NODE_ID_MAX = 2**31 - 1
+SESSION_TTL_MS_MIN = 100
+
+
+class Address(NamedTuple):
+    """Where a door listens or where clients find it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Row(NamedTuple):
+    """One setting: how it is written everywhere and how its text is read."""
+
+    name: str
+    default: str
+    read: Callable[[str], Any]
+    doc: str
+
+    @property
+    def field(self) -> str:
+        """The attribute of Settings, and the parameter of `tidemill serve`."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """The environment name."""
+        return PREFIX + self.field.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one node runs with."""
+
+    data_dir: Path
+    kafka: Address | None
+    grpc: Address | None
+    http: Address | None
+    advertise: Address | None
+    node_id: int
+    rack: str | None
+    session_ttl_ms: int
+    roles: tuple[str, ...]
+    coordination: str
+    streams: str
+    timelines: str
+    log_level: str
+    log_format: str
+    broker: BrokerSettings
+
+
+def parse_address(text: str) -> Address:
+    """`host:port` or `[IPv6]:port`; port 0 is any free one."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidConfig(f"{text!r} is not host:port; write an IPv6 address as [::1]:9092")
+    if not colon or not host or not (port.isascii() and port.isdigit()):
+        raise InvalidConfig(f"{text!r} is not host:port; write for example 127.0.0.1:9092")
+    if int(port) > PORT_MAX:
+        raise InvalidConfig(f"{text!r} has no port between 0 and {PORT_MAX}")
+    return Address(host, int(port))
+
+
+def _optional_address(text: str) -> Address | None:
+    return None if text in {"", "none"} else parse_address(text)
+
+
+def _text(text: str) -> str | None:
+    return text or None
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in choices:
+            raise InvalidConfig(f"{text!r} is none of {', '.join(choices)}")
+        return text.lower()
+
+    return read
+
+
+def _roles(text: str) -> tuple[str, ...]:
+    roles = tuple(_one_of(*ROLES)(part.strip()) for part in text.split(","))
+    return tuple(role for role in ROLES if role in roles)
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidConfig(f"{text!r} is not a number") from None
+        if not low <= value <= high:
+            raise InvalidConfig(f"{text} is not between {low} and {high}")
+        return value
+
+    return read
+
+
+def _engine(*schemes: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        scheme = text.partition(":")[0]
+        if ":" not in text or scheme not in schemes:
+            raise InvalidConfig(f"{text!r} is none of {', '.join(f'{each}:' for each in schemes)}")
+        return text
+
+    return read
+
+
+ROWS = (
+    Row("data-dir", "data", Path, "Folder that holds everything this broker keeps."),
+    Row("kafka", "127.0.0.1:9092", _optional_address, "Kafka door, host:port; port 0 is any free one; none is off."),
+    Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC door of the timelines, host:port or none."),
+    Row("http", "127.0.0.1:8080", _optional_address, "HTTP door (console, metrics, health), host:port or none."),
+    Row("advertise", "", _optional_address, "Address that Kafka clients are told; same as --kafka unless given."),
+    Row("node-id", "0", _number(0, NODE_ID_MAX), "Number of this broker."),
+    Row("rack", "", _text, "Rack or zone of this broker."),
+    Row("session-ttl-ms", "10000", _number(SESSION_TTL_MS_MIN, NODE_ID_MAX), "Life of a session that is not renewed."),
+    Row("roles", "overseer,carrier", _roles, "What this broker does: overseer, carrier or both."),
+    Row("coordination", "local:", _engine("local"), "Where brokers agree: local:."),
+    Row("streams", "segments:", _engine("segments", "memory"), "Where streams are kept: segments: or memory:."),
+    Row(
+        "timelines",
+        "sqlite:",
+        _engine("sqlite", "memory", "postgresql", "postgres"),
+        "Where timelines are kept: sqlite:, memory: or postgresql://...",
+    ),
+    Row("log-level", "info", _one_of(*LOG_LEVELS), "Least important message that is logged."),
+    Row("log-format", "auto", _one_of(*LOG_FORMATS), "human, json, or auto: human on a terminal, json elsewhere."),
+)
+_BY_NAME = {row.name: row for row in ROWS}
+_BY_VARIABLE = {row.variable: row for row in ROWS}
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+SET_VARIABLE = PREFIX + "SET"
+
+
+def load(
+    flags: Mapping[str, str | None] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    config: str | None = None,
+    broker: Mapping[str, str] | None = None,
+    folder: Path = Path(),
+) -> Settings:
+    """Settings from flags (by row name), environment, file and defaults; InvalidConfig says what is wrong and where.
+
+    `config` is the --config flag, `broker` what --set gave; a file that was not asked for is looked for in `folder`.
+    """
+    environ = environ or {}
+    given_flags = {name: text for name, text in (flags or {}).items() if text is not None}
+    _refuse_unknown(given_flags, _BY_NAME, "setting")
+    named = config or environ.get(CONFIG_VARIABLE)
+    in_file, broker_in_file = _read_file(folder / named if named else folder / CONFIG_FILE, must_exist=bool(named))
+    values = {}
+    for row in ROWS:
+        text, where = _choose(row, given_flags, environ, in_file)
+        try:
+            values[row.field] = row.read(text)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{where}: {error}") from None
+    _refuse_unknown_variables(environ)
+    overrides = {**broker_in_file, **_pairs(environ.get(SET_VARIABLE, "")), **(broker or {})}
+    return Settings(**values, broker=broker_settings.parse(overrides))
+
+
+def _choose(
+    row: Row, flags: Mapping[str, str], environ: Mapping[str, str], in_file: Mapping[str, str]
+) -> tuple[str, str]:
+    if row.name in flags:
+        return flags[row.name], f"--{row.name}"
+    if row.variable in environ:
+        return environ[row.variable], row.variable
+    return in_file.get(row.name, row.default), row.name
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = {*_BY_VARIABLE, CONFIG_VARIABLE, SET_VARIABLE}
+    _refuse_unknown((name for name in environ if name.startswith(PREFIX)), known, "environment variable")
+
+
+def _refuse_unknown(names: Any, known: Any, what: str) -> None:
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidConfig(f"unknown {what} {name[:60]!r}{hint}")
+
+
+def _read_file(path: Path, *, must_exist: bool) -> tuple[dict[str, str], dict[str, str]]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            raise InvalidConfig(f"there is no settings file {path}") from None
+        return {}, {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InvalidConfig(f"{path} cannot be read: {error}") from None
+    broker = document.pop("broker", {})
+    if not isinstance(broker, dict):
+        raise InvalidConfig(f"{path}: broker is a table; write [broker]")
+    try:
+        _refuse_unknown(document, {*_BY_NAME, "broker"}, "key")
+        _refuse_unknown((name for name, _ in _flat(broker)), broker_settings.SETTINGS, "key in [broker]")
+        return {name: _as_text(name, value) for name, value in document.items()}, dict(_flat(broker))
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """TOML reads `num.partitions = 3` as a table in a table; here it is one name."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, _as_text(prefix + name, value)
+
+
+def _as_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list):
+        return ",".join(_as_text(name, each) for each in value)
+    raise InvalidConfig(f"{name} has a value of an unknown kind: {type(value).__name__}")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`TIDEMILL_SET="a=b c=d"`."""
+    return dict(parse_pair(item) for item in shlex.split(text))
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """`name=value`, as --set takes it."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidConfig(f"{text!r} is not name=value")
+    return name, value
