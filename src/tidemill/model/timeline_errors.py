@@ -1,82 +1,101 @@
-"""What can be wrong with a call on a timeline: the same classes in the broker and in the client.
+"""What can go wrong with a timeline: the same classes in the broker and in the client.
 
-A door sends the name of the class; `by_name` gives the client the class back, so that `except StaleToken` works on
-both ends of the wire. `retriable` says whether the same call may succeed later.
+A door sends the name of the class and the client raises that class again, so that `except StaleLease` works on both ends
+of the wire. `code` is the nearest Kafka error, for records that come through the Kafka door; `retriable` says whether
+the same call may succeed later. An error means that nothing was changed.
 """
-
-from typing import ClassVar
 
 from tidemill.model.errors import TidemillError
 
 
 class TimelineError(TidemillError):
-    """Something went wrong on a timeline."""
+    """A timeline refused the request."""
 
-    retriable: ClassVar[bool] = False
+    code = 42
 
 
 class UnknownTimeline(TimelineError):
-    """There is no timeline of that name."""
+    """There is no timeline of this name; create it first."""
+
+    code = 3
 
 
 class TimelineExists(TimelineError):
-    """There is a timeline of that name with other settings."""
+    """A timeline of this name exists already with other settings; alter it instead."""
+
+    code = 36
 
 
-class TimelineCreating(TimelineError):
-    """The timeline is being created; try again in a moment."""
+class TimelineNotReady(TimelineError):
+    """The timeline is still being created; try again in a moment."""
 
+    code = 5
     retriable = True
 
 
 class TimelineDeleting(TimelineError):
     """The timeline is being deleted; its name is free again when that is finished."""
 
+    code = 3
     retriable = True
 
 
-class InvalidTimelineName(TimelineError):
-    """A timeline's name has 1 to 249 letters, digits, dots, hyphens and underscores."""
+class BadTimelineName(TimelineError):
+    """The name is not one a timeline can have."""
+
+    code = 17
 
 
-class InvalidTimelineSetting(TimelineError):
-    """The setting is unknown, or its value is out of range."""
+class BadSetting(TimelineError):
+    """A setting of the timeline has a value that it cannot have."""
+
+    code = 40
 
 
-class InvalidDue(TimelineError):
-    """A due time lies between 1970 and the end of the year 9999."""
+class BadMessageId(TimelineError):
+    """The message id is empty, too long or has unprintable characters."""
 
 
-class InvalidMessageId(TimelineError):
-    """The message's id is empty, too long or holds characters that cannot be shown."""
+class BadDueTime(TimelineError):
+    """The due time is negative or beyond the year 9999."""
+
+    code = 32
+
+
+class BadLease(TimelineError):
+    """The lease is too short, too long or has no holder."""
 
 
 class BodyTooLarge(TimelineError):
-    """The message's body or key is larger than the limit."""
+    """The body is larger than the timeline's limit."""
+
+    code = 10
 
 
-class TooManyMessages(TimelineError):
-    """The call holds more messages or operations than the limit."""
+class BatchTooLarge(TimelineError):
+    """The batch has more entries than one request may carry."""
+
+    code = 10
 
 
 class UnknownMessage(TimelineError):
-    """There is no message of that id: it was completed, cancelled or never there."""
+    """There is no such message: it was completed, cancelled or never scheduled."""
 
 
-class StaleToken(TimelineError):
-    """The lease has ended; another consumer may hold the message now."""
+class StaleLease(TimelineError):
+    """The lease has ended: it ran out, was given back, or belongs to another consumer now."""
 
 
-class LeaseHeld(TimelineError):
-    """A consumer holds the message under a live lease; nobody else may change it."""
+class LeaseIsLive(TimelineError):
+    """A consumer holds the message; it can be changed when the lease ends."""
+
+    retriable = True
 
 
 class NotOwner(TimelineError):
-    """Another producer group created the message."""
+    """The message belongs to another producer group."""
 
-
-class InvalidLease(TimelineError):
-    """The length of the lease is out of range."""
+    code = 29
 
 
 class UnknownSession(TimelineError):
@@ -85,8 +104,8 @@ class UnknownSession(TimelineError):
     retriable = True
 
 
-class InvalidHandshake(TimelineError):
-    """The handshake's id, rack, lease or limit is out of range."""
+class BadHandshake(TimelineError):
+    """The id, the rack or a limit in the handshake is out of range."""
 
 
 class TooManySessions(TimelineError):
@@ -96,28 +115,43 @@ class TooManySessions(TimelineError):
 
 
 class ConsumerReplaced(TimelineError):
-    """Another consumer with the same id has taken this one's place."""
+    """Another consumer with the same id has taken the place of this one."""
 
 
 class Degraded(TimelineError):
     """The broker is degraded and refuses what could do harm; try again later."""
 
+    code = 7
     retriable = True
 
 
 class StoreUnavailable(TimelineError):
-    """The timeline's store does not answer."""
+    """The timeline store does not answer at the moment."""
 
+    code = 56
     retriable = True
+
+
+class StoreCorrupt(TimelineError):
+    """The timeline store is damaged and must be restored before it can be used."""
+
+    code = 56
+
+
+class StoreTooNew(TimelineError):
+    """The timeline store was written by a newer version of Tidemill."""
+
+    code = 35
 
 
 class Unreachable(TimelineError):
     """The broker cannot be reached."""
 
+    code = 7
     retriable = True
 
 
-def by_name(name: str) -> type[TidemillError]:
-    """The class of that name; `TimelineError` for one this version does not know."""
+def by_name(name: str) -> type[TimelineError]:
+    """The class of that name; `TimelineError` for one that this version does not know."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, TimelineError) else TimelineError
