@@ -1,0 +1,277 @@
+"""The transaction coordinator: asks the rules, keeps their answers in the journal, and sees that markers get written.
+
+The walk of a change: wait for the turn of the transactional id -> `core/rules.py` decides -> the record is made durable
+-> the table replays it -> the answer. A caller that goes away in the middle changes nothing of this: the change runs
+in a task of its own.
+
+The walk of an end: PrepareCommit or PrepareAbort is journaled, and from then on the outcome is fixed. One marker goes
+to each partition (for group offsets, to their coordinator), then Complete* is journaled. EndTxn waits for this up to
+`MARKERS_WAIT_S`, so that a reader sees what a commit returned for; should a partition be unable to take its marker now,
+the answer goes out (the outcome is fixed), `tick` tries again, and until then the id answers ConcurrentTransactions.
+After a crash, `start` finds the same Prepare* states in the journal and walks the same way.
+
+What must never happen: a marker before its Prepare* record is durable; Complete* while a marker is missing; an answer
+to EndTxn before the outcome is durable.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import structlog
+
+from tidemill.model.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    ProducerFenced,
+    TidemillError,
+    TransactionalIdNotFound,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import TopicPartition
+from tidemill.transactions.core import rules
+from tidemill.transactions.core.records import write_key, write_value
+from tidemill.transactions.core.rules import InitProducer, Outcome
+from tidemill.transactions.core.state import Identity, Transaction
+from tidemill.transactions.core.table import TransactionTable
+from tidemill.transactions.interface import Marker, TransactionJournal, TransactionLimits, WriteMarker
+
+MARKERS_WAIT_S = 10.0
+MARKERS_IN_FLIGHT_MAX = 256
+SWEEP_INTERVAL_MS = 3_600_000
+"""How often resting transactional ids are looked through, as in Kafka."""
+
+_T = TypeVar("_T")
+
+log = structlog.get_logger("tidemill.transactions")
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker."""
+
+    def __init__(
+        self,
+        journal: TransactionJournal,
+        *,
+        write_marker: WriteMarker,
+        new_producer_id: Callable[[], Awaitable[int]],
+        clock: Callable[[], int],
+        limits: TransactionLimits | None = None,
+    ) -> None:
+        self._journal = journal
+        self._write_marker = write_marker
+        self._new_producer_id = new_producer_id
+        self._clock = clock
+        self._limits = limits or TransactionLimits()
+        self._table = TransactionTable()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._spare: int | None = None
+        self._finishing: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._markers = asyncio.Semaphore(MARKERS_IN_FLIGHT_MAX)
+        self._swept_ms = clock()
+
+    async def start(self) -> None:
+        """Learn what the journal knows, then finish what a crash interrupted (in the background)."""
+        for partition in range(self._journal.partitions):
+            async for records in self._journal.replay(partition):
+                for record in records:
+                    self._table.replay(record.key, record.value)
+        for transactional_id in self._table.unfinished():
+            self._finish_soon(transactional_id)
+
+    async def close(self) -> None:
+        """Stop writing markers; the journal knows which are missing."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def tick(self, now_ms: int) -> None:
+        """Abort what is open for too long, write markers that could not be written, forget ids that rest."""
+        for transactional_id in self._table.unfinished():
+            self._finish_soon(transactional_id)
+        for transactional_id in self._table.late(now_ms):
+            await self._time_out(transactional_id, now_ms)
+        if now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
+            self._swept_ms = now_ms
+            for transactional_id in self._table.forgettable(now_ms, self._limits.id_expiry_ms):
+                await self._run(self._forget(transactional_id, now_ms))
+
+    async def init_producer(self, request: InitProducer | None) -> Identity:
+        """Give a producer its identity; without a transactional id (None) it is simply a new one."""
+        if request is None:
+            return Identity(await self._new_producer_id(), 0)
+        request.check(self._limits.timeout_ms_max)
+
+        def decide(known: Transaction | None, spare: int) -> Outcome:
+            return rules.init_producer(known, request, spare_producer_id=spare, now_ms=self._clock())
+
+        outcome = await self._run(self._change_identity(request.transactional_id, decide))
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.identity
+
+    async def add_partitions(
+        self, transactional_id: str, asker: Identity, partitions: AbstractSet[TopicPartition]
+    ) -> None:
+        """Let the transaction write to these partitions."""
+
+        def decide(known: Transaction | None) -> Outcome:
+            return rules.add_partitions(known, asker, partitions, self._clock())
+
+        await self._run(self._change(transactional_id, decide))
+
+    async def verify(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        implicit: bool = False,
+    ) -> None:
+        """Refuse a transactional write unless the partition is in the open transaction; `implicit` adds it first.
+
+        The last step before returning is a look at the state, without waiting: what the caller does next, also without
+        waiting, happens before any marker of this transaction.
+        """
+        if not transactional_id:
+            raise InvalidTxnState("a transactional batch without a transactional id")
+        asker = Identity(producer_id, producer_epoch)
+        try:
+            known = self._table.get(transactional_id)
+            if implicit and (known is None or known.identity != asker or partition not in known.partitions):
+                await self.add_partitions(transactional_id, asker, {partition})
+            rules.check_partition(self._table.get(transactional_id), asker, partition)
+        except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
+            raise InvalidProducerEpoch(str(error)) from error
+
+    async def end_transaction(self, transactional_id: str, asker: Identity, *, commit: bool, bump: bool) -> Identity:
+        """Commit or abort; returns the identity for the next transaction (a new epoch with `bump`)."""
+
+        def decide(known: Transaction | None, spare: int) -> Outcome:
+            return rules.end_transaction(
+                known, asker, commit=commit, bump=bump, spare_producer_id=spare, now_ms=self._clock()
+            )
+
+        outcome = await self._run(self._change_identity(transactional_id, decide))
+        finishing = self._finishing.get(transactional_id)
+        if finishing is not None:
+            await asyncio.wait({finishing}, timeout=MARKERS_WAIT_S)
+        return outcome.identity
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """What is known of one id."""
+        known = self._table.get(transactional_id)
+        if known is None:
+            raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
+        return known
+
+    def select(
+        self,
+        *,
+        states: AbstractSet[str] = frozenset(),
+        producer_ids: AbstractSet[int] = frozenset(),
+        older_ms: int = -1,
+    ) -> list[Transaction]:
+        """The ids that pass the filters of ListTransactions."""
+        return self._table.select(states=states, producer_ids=producer_ids, older_ms=older_ms, now_ms=self._clock())
+
+    async def _time_out(self, transactional_id: str, now_ms: int) -> None:
+        def decide(known: Transaction | None) -> Outcome:
+            return Outcome(None) if known is None else rules.time_out(known, now_ms)
+
+        outcome = await self._run(self._change(transactional_id, decide))
+        if outcome.change is not None:
+            log.info("transaction timed out", transactional_id=transactional_id)
+
+    async def _change_identity(
+        self, transactional_id: str, decide: Callable[[Transaction | None, int], Outcome]
+    ) -> Outcome:
+        """A change that may give away a producer id: one is always at hand, since the rules cannot wait for it."""
+        async with self._turn(transactional_id):
+            while (spare := self._spare) is None:
+                self._spare = await self._new_producer_id()
+            outcome = decide(self._table.get(transactional_id), spare)
+            if outcome.uses(spare):
+                self._spare = None
+            await self._write(outcome.change)
+        return outcome
+
+    async def _change(self, transactional_id: str, decide: Callable[[Transaction | None], Outcome]) -> Outcome:
+        async with self._turn(transactional_id):
+            outcome = decide(self._table.get(transactional_id))
+            await self._write(outcome.change)
+        return outcome
+
+    async def _write(self, change: Transaction | None) -> None:
+        """Journal, then memory; a fixed outcome sets its markers on their way. Called in the id's turn."""
+        if change is None:
+            return
+        key, value = write_key(change.transactional_id), write_value(change)
+        await self._journal.append(self._journal.partition_of(change.transactional_id), [(key, value)])
+        self._table.replay(key, value)
+        if change.state.preparing:
+            self._finish_soon(change.transactional_id)
+
+    async def _forget(self, transactional_id: str, now_ms: int) -> None:
+        async with self._turn(transactional_id):
+            known = self._table.get(transactional_id)
+            if known is None or not rules.forgettable(known, now_ms, self._limits.id_expiry_ms):
+                return
+            key = write_key(transactional_id)
+            await self._journal.append(self._journal.partition_of(transactional_id), [(key, None)])
+            self._table.replay(key, None)
+
+    def _finish_soon(self, transactional_id: str) -> None:
+        if transactional_id not in self._finishing:
+            task = self._finishing[transactional_id] = self._spawn(self._finish(transactional_id))
+            task.add_done_callback(lambda _: self._finishing.pop(transactional_id))
+
+    async def _finish(self, transactional_id: str) -> None:
+        """Write every marker of a prepared transaction, then complete it; what fails is left to the next tick."""
+        known = self._table.get(transactional_id)
+        if known is None or not known.state.preparing:
+            return
+        try:
+            done = await asyncio.gather(*(self._mark(known, partition) for partition in sorted(known.partitions)))
+            if all(done):
+                await self._change(transactional_id, self._complete)
+        except TidemillError as error:
+            log.warning("transaction not completed yet", transactional_id=transactional_id, error=str(error))
+
+    def _complete(self, known: Transaction | None) -> Outcome:
+        if known is None or not known.state.preparing:
+            return Outcome(None)
+        return Outcome(rules.complete(known, self._clock()))
+
+    async def _mark(self, known: Transaction, partition: TopicPartition) -> bool:
+        producer_id, epoch = known.identity
+        try:
+            async with self._markers:
+                await self._write_marker(Marker(partition, producer_id, epoch, known.commits))
+        except (UnknownTopicOrPartition, InvalidProducerEpoch):
+            return True  # deleted, or a later epoch was there already: nothing is left to end
+        except TidemillError as error:
+            log.warning("marker not written yet", partition=str(partition), error=str(error))
+            return False
+        return True
+
+    def _turn(self, transactional_id: str) -> asyncio.Lock:
+        turn = self._turns.get(transactional_id)
+        if turn is None:
+            turn = self._turns[transactional_id] = asyncio.Lock()
+        return turn
+
+    async def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run to the end, whatever becomes of the caller."""
+        return await asyncio.shield(self._spawn(work))
+
+    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

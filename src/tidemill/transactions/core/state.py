@@ -1,0 +1,105 @@
+"""What the coordinator knows of one transactional id.
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -+
+      ^         |                                        +-> Ongoing | Empty
+      |         +----> PrepareAbort  -> CompleteAbort  --+
+      +--- InitProducerId
+
+A `Transaction` is a value: a decision makes a new one, the journal keeps it whole, and the table holds the newest. In
+Prepare* the outcome is fixed: the markers of all `partitions` have to be written, however often the broker falls over
+on the way, and only then is Complete* journaled. So "what is left to do" needs no list beside the state.
+
+Two identities (producer id, epoch) matter. `identity` is the one that may act. `last` is the one that the same
+producer held before a bump that it asked for itself (InitProducerId of KIP-360, EndTxn of KIP-890): a request that
+still carries it is a retry whose answer was lost. A bump that fences (a new instance, a timeout) clears `last`, so that
+a zombie can never pass for a retry.
+"""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from tidemill.model.topics import TopicPartition
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+EPOCH_MAX = 32767
+EPOCH_LAST_GIVEN = EPOCH_MAX - 1
+"""The highest epoch that a producer is given; the one above it only fences."""
+
+
+class State(IntEnum):
+    """Where a transaction stands; the numbers are those of Kafka's journal."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+
+    @property
+    def title(self) -> str:
+        """The name that admin clients show and filter by."""
+        return self.name.title().replace("_", "")
+
+    @property
+    def preparing(self) -> bool:
+        """Whether the outcome is fixed and markers are still being written."""
+        return self in {State.PREPARE_COMMIT, State.PREPARE_ABORT}
+
+
+class Identity(NamedTuple):
+    """A producer at one of its lives."""
+
+    producer_id: int
+    epoch: int
+
+
+NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transactional id. Times are milliseconds since 1970; `started_ms` is -1 outside of a transaction."""
+
+    transactional_id: str
+    identity: Identity
+    timeout_ms: int
+    updated_ms: int
+    last: Identity = NOBODY
+    next_producer_id: int = NO_PRODUCER_ID
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = -1
+    client_version: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the producer id has no epoch left to give."""
+        return self.identity.epoch >= EPOCH_LAST_GIVEN
+
+    @property
+    def settled(self) -> Identity:
+        """Who may act once the markers are written; the answer to EndTxn."""
+        return self.identity if self.next_producer_id == NO_PRODUCER_ID else Identity(self.next_producer_id, 0)
+
+    @property
+    def commits(self) -> bool:
+        """Whether the markers say commit."""
+        return self.state is State.PREPARE_COMMIT
+
+    def repeats(self, asker: Identity) -> bool:
+        """Whether the asker is this producer from before the bump that it asked for: its answer was lost."""
+        return asker != NOBODY and asker == self.last
+
+    def late(self, now_ms: int) -> bool:
+        """Whether the transaction is open for longer than its producer allowed."""
+        return self.state is State.ONGOING and now_ms > self.started_ms + self.timeout_ms
+
+    def begin_or_grow(self, more: frozenset[TopicPartition], now_ms: int) -> "Transaction":
+        """The ongoing transaction with more partitions in it."""
+        started_ms = self.started_ms if self.state is State.ONGOING else now_ms
+        partitions = self.partitions | more
+        return replace(self, state=State.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms)
