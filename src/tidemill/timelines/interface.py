@@ -1,8 +1,8 @@
 """What the dispatcher asks of a place that keeps timelines.
 
 A store is durable when a call returns, compares and writes in one step, and never reads a clock: `now_ms` comes with
-the call (see `core/clock.py` for the one clock that may be passed). Calls may overlap; each is atomic as a whole, except
-that the entries of a batch succeed or fail one by one. The walk of a message:
+the call (see `core/clock.py` for the one clock that may be passed). Calls may overlap; each is atomic as a whole,
+except that the entries of a batch succeed or fail one by one. The walk of a message:
 
     schedule -> find (prefetch, bodies and all) -> acquire (at its due time) -> settle(Complete | Release | Extend)
                                                                          or -> settle(Cancel | Move) by its producer

@@ -15,11 +15,12 @@ writes. What must never happen:
 contract suite holds all of them to it.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from tidemill.timelines.core import errors
-from tidemill.timelines.core.message import Message
+from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, Message, check_due, check_group, check_id
 
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 7 * 24 * 3_600_000
@@ -119,6 +120,37 @@ def error_of(outcome: Outcome) -> errors.TimelineError | None:
     return kind() if kind else None
 
 
+def check_claims(claims: Sequence[Claim], now_ms: int, early_ms: int) -> None:
+    """Refuse the whole batch when one of its leases could not be right, before anything is written."""
+    _check_length(len(claims))
+    if not 0 <= early_ms <= EARLY_MS_MAX:
+        raise errors.BadLease(f"a message can be taken at most {EARLY_MS_MAX} ms early, not {early_ms} ms")
+    for claim in claims:
+        if not 0 < len(claim.holder) <= HOLDER_CHARS_MAX or not claim.holder.isprintable():
+            raise errors.BadLease(f"a holder must have 1 to {HOLDER_CHARS_MAX} printable characters")
+        _check_end(claim.until_ms, now_ms)
+
+
+def check_commands(commands: Sequence[Command], now_ms: int) -> None:
+    """Refuse the whole batch when one of its commands could not be right, before anything is written."""
+    _check_length(len(commands))
+    for command in commands:
+        match command:
+            case Release(_, _, due_ms):
+                check_due(due_ms)
+            case Extend(_, _, until_ms):
+                _check_end(until_ms, now_ms)
+            case Move(message_id, due_ms, group):
+                check_id(message_id)
+                check_group(group)
+                check_due(due_ms)
+            case Cancel(message_id, group):
+                check_id(message_id)
+                check_group(group)
+            case _:
+                pass
+
+
 def take(message: Message | None, claim: Claim, now_ms: int, early_ms: int = 0) -> Message | None:
     """The message under its new lease, or None when the claim comes too early or too late.
 
@@ -156,9 +188,19 @@ def decide(message: Message | None, command: Command, now_ms: int) -> tuple[Outc
             return Outcome.DONE, _buried(message, now_ms)
 
 
-def buried_id(timeline: str, message: Message) -> str:
+def buried_id(timeline: str, message_id: str, seq: int) -> str:
     """The id of a message in the dead-letter timeline: readable, and unlike any other (seq is never given twice)."""
-    return f"{message.id}@{timeline}.{message.seq}"
+    return f"{message_id}@{timeline}.{seq}"
+
+
+def _check_length(length: int) -> None:
+    if length > BATCH_MESSAGES_MAX:
+        raise errors.BatchTooLarge(f"{length} entries in one batch; at most {BATCH_MESSAGES_MAX}")
+
+
+def _check_end(until_ms: int, now_ms: int) -> None:
+    if not LEASE_MS_MIN <= until_ms - now_ms <= LEASE_MS_MAX:
+        raise errors.BadLease(f"a lease must last {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {until_ms - now_ms} ms")
 
 
 def _held(message: Message, command: Complete | Release | Extend) -> Message | None:

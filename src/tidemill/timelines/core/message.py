@@ -119,6 +119,30 @@ def check_group(group: str) -> None:
         raise BadMessageId(f"a producer group must have at most {GROUP_CHARS_MAX} printable characters")
 
 
+def check_find(selection: Selection, limit: int) -> None:
+    """Refuse a listing without an end."""
+    if limit > FIND_LIMIT_MAX or len(selection.ids or ()) > BATCH_MESSAGES_MAX:
+        raise BatchTooLarge(f"at most {FIND_LIMIT_MAX} messages can be listed at a time")
+
+
+def bar_width_ms(selection: Selection, bars: int) -> int:
+    """The width of one bar of a histogram over the selection's range; the last bar may reach beyond the end."""
+    if not 1 <= bars <= HISTOGRAM_BARS_MAX:
+        raise BatchTooLarge(f"a histogram has 1 to {HISTOGRAM_BARS_MAX} bars, not {bars}")
+    return max(1, -(-(selection.end_ms - selection.start_ms) // bars))
+
+
+def selected(message: Message, selection: Selection, now_ms: int) -> bool:
+    """Whether the message is one of the selection."""
+    if not selection.start_ms <= message.due_ms < selection.end_ms:
+        return False
+    if selection.status is not None and status_of(message.due_ms, message.holder, now_ms) is not selection.status:
+        return False
+    if selection.buckets is not None and not any(low <= message.bucket <= high for low, high in selection.buckets):
+        return False
+    return selection.ids is None or message.id in selection.ids
+
+
 def check_new(messages: Sequence[NewMessage], body_bytes_max: int) -> None:
     """Refuse the whole batch when one of its messages cannot be kept, before anything is written."""
     if len(messages) > BATCH_MESSAGES_MAX:

@@ -1,0 +1,174 @@
+"""Buckets: the small numbers by which messages are shared out, and covers: who has which of them.
+
+Each message draws a random bucket when it is scheduled, so that ranges of buckets are equal shares of the work. A cover
+says for every bucket who owns it. It is kept as ranges: dealing 65,536 buckets to a few hundred consumers handles a few
+hundred ranges, not 65,536 entries.
+
+`rebalance` moves as little as possible: everybody keeps what they have up to their quota, whole small ranges are given
+away before large ones are cut, and a free range goes to its neighbour if that one has room, so that ranges that were
+cut when somebody came grow together again when they leave.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+BUCKETS = 65_536  # a bucket is an unsigned 16-bit number
+NOBODY = ""
+
+
+class Piece(NamedTuple):
+    """The buckets `start` to `end`, both included, and their owner."""
+
+    start: int
+    end: int
+    owner: str
+
+    @property
+    def size(self) -> int:
+        """How many buckets these are."""
+        return self.end - self.start + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """An owner for every bucket: pieces in order, without gaps."""
+
+    pieces: tuple[Piece, ...]
+    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starts", tuple(piece.start for piece in self.pieces))
+
+    def owner(self, bucket: int) -> str:
+        """Who has this bucket."""
+        return self.pieces[bisect_right(self._starts, bucket) - 1].owner
+
+    def ranges(self, owner: str) -> tuple[tuple[int, int], ...]:
+        """The ranges of one owner."""
+        return tuple((piece.start, piece.end) for piece in self.pieces if piece.owner == owner)
+
+    def shares(self) -> dict[str, int]:
+        """How many buckets each owner has."""
+        return shares(self.pieces)
+
+
+def split(buckets: int, owners: Sequence[str]) -> Cover:
+    """Even ranges in the order of the owners; sizes differ by at most one."""
+    count = len(owners)
+    edges = [(2 * index * buckets + count) // (2 * count) for index in range(count + 1)]
+    pieces = zip(edges, edges[1:], owners, strict=False)
+    return Cover(tuple(Piece(start, end - 1, owner) for start, end, owner in pieces if end > start))
+
+
+def shares(pieces: Iterable[Piece]) -> dict[str, int]:
+    """How many buckets each owner has."""
+    held: dict[str, int] = {}
+    for piece in pieces:
+        held[piece.owner] = held.get(piece.owner, 0) + piece.size
+    return held
+
+
+def quotas(buckets: int, members: Sequence[str], held: Mapping[str, int], least: Mapping[str, int]) -> dict[str, int]:
+    """Even quotas; the odd buckets go where they are needed (`least`) or already are (`held`)."""
+    base, odd = divmod(buckets, len(members))
+    order = sorted(members, key=lambda name: (-max(0, least.get(name, 0) - base), -held.get(name, 0), name))
+    return {name: base + (place < odd) for place, name in enumerate(order)}
+
+
+def rebalance(pieces: Sequence[Piece], quota: Mapping[str, int]) -> list[Piece]:
+    """Give every owner its quota of the pieces' buckets with the fewest buckets changing hands.
+
+    The quotas add up to the buckets of the pieces; owners without a quota (NOBODY among them) lose what they have.
+    """
+    kept, free = _release(pieces, quota)
+    held = shares(kept)
+    need = {name: count - held.get(name, 0) for name, count in quota.items() if count > held.get(name, 0)}
+    rest = _give_to_neighbours(kept, free, need)
+    kept.extend(_give_to_neediest(rest, need))
+    kept.sort()
+    return list(join(kept))
+
+
+def join(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The same pieces, in order, with neighbours of one owner made into one."""
+    last: Piece | None = None
+    for piece in pieces:
+        if last is not None and last.owner == piece.owner and last.end + 1 == piece.start:
+            last = Piece(last.start, piece.end, piece.owner)
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def overlay(upper: Sequence[Piece], lower: Sequence[Piece]) -> Iterator[tuple[Piece, str]]:
+    """Both covers at once: the pieces of `upper` cut where `lower` changes, each with its owner in `lower`."""
+    below = iter(lower)
+    under = next(below)
+    for piece in upper:
+        start = piece.start
+        while start <= piece.end:
+            while under.end < start:
+                under = next(below)
+            end = min(piece.end, under.end)
+            yield Piece(start, end, piece.owner), under.owner
+            start = end + 1
+
+
+def _release(pieces: Sequence[Piece], quota: Mapping[str, int]) -> tuple[list[Piece], list[Piece]]:
+    """What is kept, and what owners have beyond their quota: small pieces whole, then the tail of a larger one."""
+    excess = {name: count - quota.get(name, 0) for name, count in shares(pieces).items()}
+    kept, free = [], []
+    for piece in sorted(pieces, key=lambda one: (one.size, one.start)):
+        surplus = min(excess[piece.owner], piece.size)
+        if surplus <= 0:
+            kept.append(piece)
+            continue
+        excess[piece.owner] -= surplus
+        cut = piece.end - surplus
+        free.append(Piece(cut + 1, piece.end, NOBODY))
+        if cut >= piece.start:
+            kept.append(Piece(piece.start, cut, piece.owner))
+    kept.sort()
+    return kept, list(join(sorted(free)))
+
+
+def _give_to_neighbours(kept: list[Piece], free: list[Piece], need: dict[str, int]) -> list[Piece]:
+    """Let free pieces grow onto the pieces beside them, as far as those owners have room; what remains."""
+    ends = {piece.end + 1: piece.owner for piece in kept}
+    starts = {piece.start - 1: piece.owner for piece in kept}
+    rest = []
+    for piece in free:
+        start, end = piece.start, piece.end
+        left, right = ends.get(start, NOBODY), starts.get(end, NOBODY)
+        given = min(need.get(left, 0), end - start + 1)
+        if given:
+            kept.append(Piece(start, start + given - 1, left))
+            need[left] -= given
+            start += given
+        given = min(need.get(right, 0), end - start + 1)
+        if given:
+            kept.append(Piece(end - given + 1, end, right))
+            need[right] -= given
+            end -= given
+        if start <= end:
+            rest.append(Piece(start, end, NOBODY))
+    return rest
+
+
+def _give_to_neediest(free: list[Piece], need: Mapping[str, int]) -> Iterator[Piece]:
+    """Hand out the rest, large pieces to those who need most, so that few pieces are cut."""
+    queue = sorted(free, key=lambda piece: (piece.size, -piece.start))
+    for name, wanted in sorted(need.items(), key=lambda entry: (-entry[1], entry[0])):
+        missing = wanted
+        while missing > 0:
+            piece = queue.pop()
+            given = min(missing, piece.size)
+            yield Piece(piece.start, piece.start + given - 1, name)
+            missing -= given
+            if given < piece.size:
+                queue.append(Piece(piece.start + given, piece.end, NOBODY))

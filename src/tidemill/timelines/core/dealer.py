@@ -1,0 +1,123 @@
+"""Dealers: how the buckets of a timeline are dealt to its consumers.
+
+*Simple ranges*: the consumers, in the order of their ids, get even ranges. It needs no memory, so that brokers agree
+without talking, but when a consumer leaves nearly every range shifts and nobody stands in for it.
+
+*Rack-aware*: every bucket has one primary consumer, and a backup in every rack other than the primary's. Each rack by
+itself covers all buckets, so that any one rack can carry the whole timeline. Consumers start at the front of their
+own buckets and backups at the far end of theirs; where they meet, the lease decides the race. Racks may differ in size:
+
+- primaries are shared evenly among all consumers, wherever they stand (shares differ by at most one bucket);
+- what each rack backs up is shared so that the members' whole loads (own and backup) differ by at most one bucket;
+  a rack with one consumer backs up everything that is not its own.
+
+Movement is minimal because the deal starts from the previous one: when a consumer leaves, only its buckets move; when
+one comes, it takes an equal part of everybody's and nothing else moves. Each join cuts ranges, though, and after many
+of them the ranges would become splinters; beyond PIECES_PER_MEMBER_MAX the dealer deals afresh, one large move instead
+of slow dealing for ever.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tidemill.timelines.core.buckets import NOBODY, Cover, Piece, join, overlay, quotas, rebalance, shares, split
+
+PIECES_PER_MEMBER_MAX = 32
+
+
+class Member(NamedTuple):
+    """A consumer and the rack it stands in."""
+
+    id: str
+    rack: str = ""
+
+
+class Share(NamedTuple):
+    """What one consumer works on: its own ranges front to back, then its backup ranges from the far end."""
+
+    own: tuple[tuple[int, int], ...]
+    backup: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Who has which buckets: the primary of each, and for each rack who covers it there."""
+
+    members: tuple[Member, ...]
+    primary: Cover
+    racks: Mapping[str, Cover]
+
+    def candidates(self, bucket: int) -> tuple[str, ...]:
+        """The primary of the bucket, then its backups in the order of their racks."""
+        first = self.primary.owner(bucket)
+        return first, *(name for cover in self.racks.values() if (name := cover.owner(bucket)) != first)
+
+    def share(self, member: Member) -> Share:
+        """The ranges of one consumer."""
+        own = self.primary.ranges(member.id)
+        cover = self.racks.get(member.rack)
+        if cover is None:
+            return Share(own, ())
+        pieces = overlay([piece for piece in cover.pieces if piece.owner == member.id], self.primary.pieces)
+        backup = join(piece for piece, primary in pieces if primary != member.id)
+        return Share(own, tuple((piece.start, piece.end) for piece in backup)[::-1])
+
+
+def deal_ranges(members: Sequence[Member], buckets: int) -> Deal | None:
+    """Even ranges in the order of the consumers' ids, without backups; None when there is nobody."""
+    if not members:
+        return None
+    ordered = tuple(sorted(members))
+    return Deal(ordered, split(buckets, [member.id for member in ordered]), MappingProxyType({}))
+
+
+def deal_racks(members: Sequence[Member], buckets: int, previous: Deal | None = None) -> Deal | None:
+    """Deal to racks of any size, moving as little as possible from the previous deal; None when there is nobody."""
+    if not members:
+        return None
+    ordered = tuple(sorted(members, key=lambda member: (member.rack, member.id)))
+    deal = _deal(ordered, buckets, previous)
+    splintered = previous is not None and _pieces(deal) > PIECES_PER_MEMBER_MAX * len(ordered)
+    return _deal(ordered, buckets, None) if splintered else deal
+
+
+def _deal(members: tuple[Member, ...], buckets: int, previous: Deal | None) -> Deal:
+    names = [member.id for member in members]
+    if previous is None or previous.primary.pieces[-1].end + 1 != buckets:
+        previous = None
+        primary = split(buckets, names)
+    else:
+        primary = _primary(names, buckets, previous.primary)
+    racks: dict[str, Cover] = {}
+    for rack in sorted({member.rack for member in members}):
+        inside = [member.id for member in members if member.rack == rack]
+        before = previous.racks.get(rack) if previous else None
+        racks[rack] = _rack(inside, buckets, primary, before)
+    return Deal(members, primary, MappingProxyType(racks))
+
+
+def _primary(names: Sequence[str], buckets: int, before: Cover) -> Cover:
+    return Cover(tuple(rebalance(before.pieces, quotas(buckets, names, before.shares(), {}))))
+
+
+def _rack(names: Sequence[str], buckets: int, primary: Cover, before: Cover | None) -> Cover:
+    """The cover of one rack: what its members own is theirs, the rest is shared so that whole loads are even."""
+    inside = set(names)
+    lower = before.pieces if before else (Piece(0, buckets - 1, NOBODY),)
+    own, foreign = [], []
+    for piece, owner in overlay(primary.pieces, lower):
+        if piece.owner in inside:
+            own.append(piece)
+        else:
+            foreign.append(Piece(piece.start, piece.end, owner if owner in inside else NOBODY))
+    owned = shares(own)
+    held = shares([*own, *foreign])
+    whole = quotas(buckets, names, held, owned)
+    backups = rebalance(list(join(foreign)), {name: whole[name] - owned.get(name, 0) for name in names})
+    return Cover(tuple(join(sorted([*own, *backups]))))
+
+
+def _pieces(deal: Deal) -> int:
+    return len(deal.primary.pieces) + sum(len(cover.pieces) for cover in deal.racks.values())

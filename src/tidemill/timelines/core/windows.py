@@ -1,0 +1,78 @@
+"""Windows: when the buckets of a timeline are dealt anew.
+
+Dealing at every join and leave would make every consumer's prefetched messages worthless each time. So time is cut into
+windows, aligned to the clock so that all brokers turn at the same instant, and the deal changes only when a window
+turns. In each window the deal of the next one is prepared:
+
+- a new consumer starts in the next window, except when nobody is working: then there is nothing to disturb and
+  everything to gain, and it starts at once;
+- a lost consumer's free messages go to its backups at once, and in the next window to whoever is dealt its buckets;
+- its leased messages come back when their leases end, in the window of that time.
+"""
+
+from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.dealer import Deal, Member, deal_racks, deal_ranges
+from tidemill.timelines.core.timeline import DealerKind
+
+
+class Windows:
+    """The windows of one timeline: who is there, the deal of this window and the one prepared for the next."""
+
+    def __init__(self, window_ms: int, *, dealer: DealerKind = DealerKind.RACKS, buckets: int = BUCKETS) -> None:
+        self.ends_ms = 0
+        self.deal: Deal | None = None
+        self._window_ms = window_ms
+        self._dealer = dealer
+        self._buckets = buckets
+        self._members: dict[str, Member] = {}
+        self._working: set[str] = set()
+        self._next: Deal | None = None
+        self._prepared = True
+
+    def join(self, member: Member, now_ms: int) -> None:
+        """A consumer is there; it starts in the next window, or at once if nobody works in this one."""
+        self.turn(now_ms)
+        self._members[member.id] = member
+        self._prepared = False
+        if not self._working:
+            self._start()
+
+    def leave(self, consumer: str, now_ms: int) -> None:
+        """A consumer is gone; its backups take over now. Those who wait to start do so if nobody is left."""
+        self.turn(now_ms)
+        if self._members.pop(consumer, None) is None:
+            return
+        self._working.discard(consumer)
+        self._prepared = False
+        if not self._working:
+            self._start()
+
+    def prepare(self) -> Deal | None:
+        """The deal of the next window, computed in this one."""
+        if not self._prepared:
+            members = list(self._members.values())
+            if self._dealer is DealerKind.RANGES:
+                self._next = deal_ranges(members, self._buckets)
+            else:
+                self._next = deal_racks(members, self._buckets, self.deal)
+            self._prepared = True
+        return self._next
+
+    def turn(self, now_ms: int) -> bool:
+        """Move on to the window of `now_ms`; whether the deal changed with it."""
+        if now_ms < self.ends_ms:
+            return False
+        self.ends_ms = (now_ms // self._window_ms + 1) * self._window_ms
+        before = self.deal
+        self._start()
+        return self.deal is not before
+
+    def candidates(self, bucket: int) -> tuple[str, ...]:
+        """Who may work on the bucket now: its primary, then its backups, as far as they are there."""
+        if self.deal is None:
+            return ()
+        return tuple(name for name in self.deal.candidates(bucket) if name in self._working)
+
+    def _start(self) -> None:
+        self.deal = self.prepare()
+        self._working = set(self._members)
