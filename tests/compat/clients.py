@@ -241,10 +241,10 @@ class KafkaPython:
             while len(seen) < count:
                 polled = consumer.poll(WAIT_S * 1000, max_records=count - len(seen))
                 assert polled, f"only {len(seen)} of {count}"
-                for message in polled[place]:
-                    seen.append(
-                        Seen(message.offset, message.key, message.value, tuple(message.headers), message.timestamp)
-                    )
+                seen += [
+                    Seen(message.offset, message.key, message.value, tuple(message.headers), message.timestamp)
+                    for message in polled[place]
+                ]
         finally:
             consumer.close()
         return seen

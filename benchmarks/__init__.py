@@ -1,0 +1,1 @@
+"""Benchmarks: each prints the machine, its command and a ratio measured in one run beside a peer or a limit."""
