@@ -1,0 +1,192 @@
+"""The primitive fields of Kafka's formats, for the few structures that groups read and write themselves.
+
+Plain fields have fixed-size lengths; compact ones (of "flexible" versions) have varint lengths that are one higher
+than the length, so that 0 means null. A reader never goes beyond its buffer: anything cut, negative or not UTF-8 raises
+`ValueError`.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+from uuid import UUID
+
+_I8 = struct.Struct(">b")
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_VARINT_BYTES_MAX = 5
+
+T = TypeVar("T")
+
+
+class FieldWriter:
+    """Fields, one after another, into bytes."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, version: int) -> None:
+        self.buffer = bytearray(_I16.pack(version))
+
+    def done(self) -> bytes:
+        """Everything written so far."""
+        return bytes(self.buffer)
+
+    def int8(self, value: int) -> None:
+        """One byte, signed."""
+        self.buffer += _I8.pack(value)
+
+    def int32(self, value: int) -> None:
+        """Four bytes."""
+        self.buffer += _I32.pack(value)
+
+    def int64(self, value: int) -> None:
+        """Eight bytes."""
+        self.buffer += _I64.pack(value)
+
+    def uuid(self, value: UUID) -> None:
+        """Sixteen bytes."""
+        self.buffer += value.bytes
+
+    def varint(self, value: int) -> None:
+        """An unsigned number, seven bits to a byte."""
+        while value > 0x7F:
+            self.buffer.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.buffer.append(value)
+
+    def string(self, value: str | None) -> None:
+        """A length of two bytes (-1 for null) and UTF-8."""
+        data = b"" if value is None else value.encode()
+        self.buffer += _I16.pack(-1 if value is None else len(data))
+        self.buffer += data
+
+    def blob(self, value: bytes) -> None:
+        """A length of four bytes and the bytes."""
+        self.buffer += _I32.pack(len(value))
+        self.buffer += value
+
+    def compact_string(self, value: str | None) -> None:
+        """A varint length and UTF-8."""
+        self.compact_bytes(None if value is None else value.encode())
+
+    def compact_bytes(self, value: bytes | None) -> None:
+        """A varint length and the bytes."""
+        self.varint(0 if value is None else len(value) + 1)
+        self.buffer += value or b""
+
+    def array(self, items: Iterable[T], write: Callable[[T], None]) -> None:
+        """A count of four bytes and the items."""
+        things = list(items)
+        self.int32(len(things))
+        for item in things:
+            write(item)
+
+    def compact_array(self, items: Iterable[T], write: Callable[[T], None]) -> None:
+        """A varint count and the items."""
+        things = list(items)
+        self.varint(len(things) + 1)
+        for item in things:
+            write(item)
+
+    def tags(self, fields: dict[int, bytes] | None = None) -> None:
+        """The tagged fields that end a flexible structure."""
+        fields = fields or {}
+        self.varint(len(fields))
+        for tag, data in sorted(fields.items()):
+            self.varint(tag)
+            self.varint(len(data))
+            self.buffer += data
+
+
+class FieldReader:
+    """Fields, one after another, out of bytes."""
+
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise ValueError(f"a field of {size} bytes at {self.position} of {len(self.data)}")
+        piece = self.data[self.position : end]
+        self.position = end
+        return piece
+
+    def int8(self) -> int:
+        """One byte, signed."""
+        return int(_I8.unpack(self.take(1))[0])
+
+    def int16(self) -> int:
+        """Two bytes."""
+        return int(_I16.unpack(self.take(2))[0])
+
+    def int32(self) -> int:
+        """Four bytes."""
+        return int(_I32.unpack(self.take(4))[0])
+
+    def int64(self) -> int:
+        """Eight bytes."""
+        return int(_I64.unpack(self.take(8))[0])
+
+    def uuid(self) -> UUID:
+        """Sixteen bytes."""
+        return UUID(bytes=self.take(16))
+
+    def varint(self) -> int:
+        """An unsigned number of at most five bytes."""
+        value = 0
+        for index in range(_VARINT_BYTES_MAX):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << (7 * index)
+            if not byte & 0x80:
+                return value
+        raise ValueError("a varint that does not end")
+
+    def string(self) -> str:
+        """A string that is not null."""
+        value = self.nullable_string()
+        if value is None:
+            raise ValueError("null where a string must be")
+        return value
+
+    def nullable_string(self) -> str | None:
+        """A string or null."""
+        length = self.int16()
+        return None if length == -1 else self.take(length).decode()
+
+    def blob(self) -> bytes:
+        """Bytes; null counts as none."""
+        length = self.int32()
+        return b"" if length == -1 else self.take(length)
+
+    def compact_string(self) -> str | None:
+        """A compact string or null."""
+        data = self.compact_bytes()
+        return None if data is None else data.decode()
+
+    def compact_bytes(self) -> bytes | None:
+        """Compact bytes or null."""
+        length = self.varint()
+        return None if length == 0 else self.take(length - 1)
+
+    def array(self, read: Callable[[], T]) -> list[T]:
+        """An array; null counts as empty. Every item takes a byte at least, which bounds the count."""
+        return self._items(self.int32(), read)
+
+    def compact_array(self, read: Callable[[], T]) -> list[T]:
+        """A compact array; null counts as empty."""
+        return self._items(self.varint() - 1, read)
+
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields that end a flexible structure."""
+        pairs = self._items(self.varint(), lambda: (self.varint(), self.take(self.varint())))
+        return dict(pairs)
+
+    def _items(self, count: int, read: Callable[[], T]) -> list[T]:
+        if count > len(self.data) - self.position:
+            raise ValueError(f"an array of {count} items in {len(self.data) - self.position} bytes")
+        return [read() for _ in range(count)]

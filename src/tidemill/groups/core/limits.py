@@ -1,0 +1,24 @@
+"""What a group may ask for, and how long things last. The names in the comments are Kafka's settings."""
+
+from dataclasses import dataclass
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """The limits of one coordinator."""
+
+    session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
+    session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    members_max: int = 10_000  # group.max.size
+    new_member_timeout_ms: int = 300_000  # Kafka's own constant: a first join may wait this long for the others
+    group_id_length_max: int = 32_767  # a Kafka string
+    offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
+    offsets_retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
+    expiry_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
+    consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
+    consumer_heartbeat_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
+    consumer_members_max: int = 10_000  # group.consumer.max.size
+    pattern_length_max: int = 1_000  # of a subscribed topic pattern

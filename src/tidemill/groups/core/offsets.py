@@ -1,0 +1,136 @@
+"""The offsets that groups have committed, and those that transactions have staged for them.
+
+Rules:
+- An offset is what the journal says last; nothing here is ever guessed: what was never committed is absent (B20).
+- A staged offset is invisible until its transaction ends: a commit turns it into the group's offset, an abort forgets
+  it; both in one journal batch, so that a crash leaves all of it or nothing. A repeated end finds nothing to do.
+- An offset outlives its group's last member by the retention; of a group that never had members, its own commit.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tidemill.groups.core.entries import Entry, OffsetKey, OffsetValue, StagedKey
+from tidemill.model.topics import TopicPartition
+
+
+class OffsetCommit(NamedTuple):
+    """One partition of a commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Offsets:
+    """The offsets of many groups."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, OffsetValue]] = {}
+        self._staged: dict[int, dict[StagedKey, OffsetValue]] = {}
+        self._unstable: dict[OffsetKey, set[int]] = {}
+
+    def groups(self) -> Iterable[str]:
+        """The groups that have offsets."""
+        return self._by_group.keys()
+
+    def of_group(self, group: str) -> Mapping[TopicPartition, OffsetValue]:
+        """Everything the group has committed."""
+        return self._by_group.get(group, {})
+
+    def is_unstable(self, group: str, topic: str, partition: int) -> bool:
+        """Whether a transaction that is still open may change this offset."""
+        return bool(self._unstable.get(OffsetKey(group, topic, partition)))
+
+    def has_staged(self, group: str) -> bool:
+        """Whether an open transaction holds offsets of this group."""
+        return any(key.group == group for key in self._unstable)
+
+    # -- decisions: each gives the entries that make it so ------------------------------------------------------------
+
+    def commit(self, group: str, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[Entry, ...]:
+        """Commit at once."""
+        return tuple(Entry(OffsetKey(group, item.topic, item.partition), _value(item, now_ms)) for item in commits)
+
+    def stage(self, group: str, producer_id: int, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[Entry, ...]:
+        """Commit when the producer's transaction does."""
+        return tuple(
+            Entry(StagedKey(producer_id, group, item.topic, item.partition), _value(item, now_ms)) for item in commits
+        )
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> tuple[Entry, ...]:
+        """Apply or forget what the producer has staged."""
+        staged = self._staged.get(producer_id, {})
+        forgotten = tuple(Entry(key, None) for key in staged)
+        if not commit:
+            return forgotten
+        applied = tuple(Entry(OffsetKey(key.group, key.topic, key.partition), value) for key, value in staged.items())
+        return applied + forgotten
+
+    def forget_group(self, group: str) -> tuple[Entry, ...]:
+        """Everything that the group has committed or that is staged for it."""
+        return self.forget(group, self.of_group(group)) + tuple(
+            Entry(key, None) for staged in self._staged.values() for key in staged if key.group == group
+        )
+
+    def forget(self, group: str, partitions: Iterable[TopicPartition]) -> tuple[Entry, ...]:
+        """Some offsets of a group; those it does not have need no entry."""
+        known = self.of_group(group)
+        return tuple(Entry(OffsetKey(group, *each), None) for each in partitions if each in known)
+
+    def forget_topic(self, topic: str) -> Iterator[tuple[str, tuple[Entry, ...]]]:
+        """Every offset of a topic, by group."""
+        for group, offsets in list(self._by_group.items()):
+            entries = self.forget(group, [each for each in offsets if each.topic == topic])
+            if entries:
+                yield group, entries
+
+    def expired(
+        self, group: str, *, since_ms: int, retention_ms: int, now_ms: int, subscribed: frozenset[str] = frozenset()
+    ) -> tuple[Entry, ...]:
+        """The offsets that nobody has used for the retention; `since_ms` is when the group last had members."""
+
+        def is_old(each: TopicPartition, value: OffsetValue) -> bool:
+            if each.topic in subscribed or self.is_unstable(group, *each):
+                return False
+            until_ms = max(value.commit_ms, since_ms) + retention_ms if value.expire_ms < 0 else value.expire_ms
+            return now_ms >= until_ms
+
+        return self.forget(group, [each for each, value in self.of_group(group).items() if is_old(each, value)])
+
+    # -- what the journal says ----------------------------------------------------------------------------------------
+
+    def replay(self, key: OffsetKey | StagedKey, value: OffsetValue | None) -> None:
+        """Be as the journal says."""
+        if isinstance(key, StagedKey):
+            self._replay_staged(key, value)
+            return
+        offsets = self._by_group.setdefault(key.group, {})
+        each = TopicPartition(key.topic, key.partition)
+        if value is not None:
+            offsets[each] = value
+            return
+        offsets.pop(each, None)
+        if not offsets:
+            del self._by_group[key.group]
+
+    def _replay_staged(self, key: StagedKey, value: OffsetValue | None) -> None:
+        staged = self._staged.setdefault(key.producer_id, {})
+        target = OffsetKey(key.group, key.topic, key.partition)
+        producers = self._unstable.setdefault(target, set())
+        if value is None:
+            staged.pop(key, None)
+            producers.discard(key.producer_id)
+        else:
+            staged[key] = value
+            producers.add(key.producer_id)
+        if not staged:
+            del self._staged[key.producer_id]
+        if not producers:
+            del self._unstable[target]
+
+
+def _value(item: OffsetCommit, now_ms: int) -> OffsetValue:
+    return OffsetValue(item.offset, item.leader_epoch, item.metadata, now_ms)

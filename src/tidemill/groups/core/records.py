@@ -1,0 +1,261 @@
+"""The records of `__consumer_offsets`, byte for byte as Kafka writes them, so that Kafka's own tools read them.
+
+A record is a key that says whose state it is and a value that says what it is now; a value of None forgets the key.
+The first two bytes of a key are its type, the first two of a value its version. What a live coordinator decides and
+what a starting one reads back are the same `Entry`, applied by the same `replay`.
+
+| key | whose | values read | value written |
+|---|---|---|---|
+| 0, 1 | an offset of a group | 0-4 | 3 |
+| 2 | a classic group | 0-4 | 3 |
+| 3 | a consumer group: its epoch | 0 | 0 |
+| 5 | a member: what it subscribes to | 0 | 0 |
+| 6 | the target assignment: its epoch | 0 | 0 |
+| 7 | a member's target assignment | 0 | 0 |
+| 8 | a member's current assignment | 0 | 0 |
+| 1000 | an offset staged by a transaction (Tidemill's own) | 3 | 3 |
+
+Keys of other types (4 and 16 are caches of Kafka's, 9 and above belong to other kinds of groups) are passed over.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from tidemill.groups.core.entries import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    CurrentKey,
+    CurrentValue,
+    Entry,
+    GroupKey,
+    GroupValue,
+    Key,
+    MemberKey,
+    MemberSnapshot,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    Partitions,
+    StagedKey,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+    Value,
+)
+from tidemill.groups.core.fields import FieldReader, FieldWriter
+
+# The type of a key and the form of its fields; the plain forms are read and written by the methods of these names.
+_FORMS: dict[type[Any], tuple[int, tuple[str, ...]]] = {
+    OffsetKey: (1, ("string", "string", "int32")),
+    GroupKey: (2, ("string",)),
+    ConsumerGroupKey: (3, ("string",)),
+    MemberKey: (5, ("string", "string")),
+    TargetEpochKey: (6, ("string",)),
+    TargetKey: (7, ("string", "string")),
+    CurrentKey: (8, ("string", "string")),
+    StagedKey: (1000, ("int64", "string", "string", "int32")),
+}
+_KEYS: dict[int, type[Any]] = {number: kind for kind, (number, _) in _FORMS.items()} | {0: OffsetKey}
+
+
+def encode(entry: Entry) -> tuple[bytes, bytes | None]:
+    """The record's bytes."""
+    return encode_key(entry.key), None if entry.value is None else encode_value(entry.value)
+
+
+def encode_key(key: Key) -> bytes:
+    """A key: its type, then its fields."""
+    number, forms = _FORMS[type(key)]
+    writer = FieldWriter(number)
+    for form, field in zip(forms, key, strict=True):
+        getattr(writer, form)(field)
+    return writer.done()
+
+
+def encode_value(value: Value) -> bytes:
+    """A value in the version that this module writes."""
+    match value:
+        case OffsetValue():
+            return _write_offset(value)
+        case GroupValue():
+            return _write_group(value)
+        case ConsumerGroupValue(epoch, topics_hash):
+            return _write_consumer_group(epoch, topics_hash)
+        case MemberValue():
+            return _write_member(value)
+        case TargetEpochValue(epoch):
+            writer = FieldWriter(0)
+            writer.int32(epoch)
+        case TargetValue(partitions):
+            writer = FieldWriter(0)
+            _write_partitions(writer, partitions)
+        case CurrentValue():
+            writer = FieldWriter(0)
+            writer.int32(value.epoch)
+            writer.int32(value.previous_epoch)
+            writer.int8(value.state)
+            _write_partitions(writer, value.assigned)
+            _write_partitions(writer, value.revoking)
+    writer.tags()
+    return writer.done()
+
+
+def decode(key: bytes, value: bytes | None) -> Entry | None:
+    """The record of these bytes; None for a kind that groups do not keep. Raises ValueError for damaged ones."""
+    reader = FieldReader(key)
+    kind = _KEYS.get(reader.int16())
+    if kind is None:
+        return None
+    owner = kind(*(getattr(reader, form)() for form in _FORMS[kind][1]))
+    if value is None:
+        return Entry(owner, None)
+    body = FieldReader(value)
+    return Entry(owner, _VALUES[kind](body, body.int16()))
+
+
+def _write_offset(value: OffsetValue) -> bytes:
+    dated = value.expire_ms >= 0  # only version 1 has a place for it
+    writer = FieldWriter(1 if dated else 3)
+    writer.int64(value.offset)
+    if not dated:
+        writer.int32(value.leader_epoch)
+    writer.string(value.metadata)
+    writer.int64(value.commit_ms)
+    if dated:
+        writer.int64(value.expire_ms)
+    return writer.done()
+
+
+def _read_offset(body: FieldReader, version: int) -> OffsetValue:
+    flexible = version >= 4
+    offset = body.int64()
+    leader_epoch = body.int32() if version >= 3 else -1
+    metadata = (body.compact_string() or "") if flexible else body.string()
+    commit_ms = body.int64()
+    return OffsetValue(offset, leader_epoch, metadata, commit_ms, body.int64() if version == 1 else -1)
+
+
+def _write_group(value: GroupValue) -> bytes:
+    writer = FieldWriter(3)
+    writer.string(value.protocol_type)
+    writer.int32(value.generation)
+    writer.string(value.protocol)
+    writer.string(value.leader)
+    writer.int64(value.state_ms)
+
+    def member(item: MemberSnapshot) -> None:
+        writer.string(item.member_id)
+        writer.string(item.instance_id)
+        writer.string(item.client_id)
+        writer.string(item.client_host)
+        writer.int32(item.rebalance_timeout_ms)
+        writer.int32(item.session_timeout_ms)
+        writer.blob(item.subscription)
+        writer.blob(item.assignment)
+
+    writer.array(value.members, member)
+    return writer.done()
+
+
+def _read_group(body: FieldReader, version: int) -> GroupValue:
+    flexible = version >= 4
+    nullable = body.compact_string if flexible else body.nullable_string
+
+    def text() -> str:
+        return nullable() or ""
+
+    def blob() -> bytes:
+        return (body.compact_bytes() or b"") if flexible else body.blob()
+
+    def member() -> MemberSnapshot:
+        member_id, instance_id = text(), nullable() if version >= 3 else None
+        client_id, client_host = text(), text()
+        rebalance_ms = body.int32() if version >= 1 else -1
+        session_ms = body.int32()
+        subscription, assignment = blob(), blob()
+        if flexible:
+            body.tags()
+        patience_ms = rebalance_ms if version >= 1 else session_ms
+        return MemberSnapshot(
+            member_id, instance_id, client_id, client_host, patience_ms, session_ms, subscription, assignment
+        )
+
+    protocol_type, generation = text(), body.int32()
+    protocol, leader = nullable(), nullable()
+    state_ms = body.int64() if version >= 2 else -1
+    members = body.compact_array(member) if flexible else body.array(member)
+    return GroupValue(protocol_type, generation, protocol, leader, state_ms, tuple(members))
+
+
+def _write_consumer_group(epoch: int, topics_hash: int) -> bytes:
+    writer = FieldWriter(0)
+    writer.int32(epoch)
+    writer.tags({0: topics_hash.to_bytes(8, "big", signed=True)} if topics_hash else None)
+    return writer.done()
+
+
+def _read_consumer_group(body: FieldReader, _version: int) -> ConsumerGroupValue:
+    epoch = body.int32()
+    return ConsumerGroupValue(epoch, int.from_bytes(body.tags().get(0, b""), "big", signed=True))
+
+
+def _write_member(value: MemberValue) -> bytes:
+    writer = FieldWriter(0)
+    writer.compact_string(value.instance_id)
+    writer.compact_string(value.rack_id)
+    writer.compact_string(value.client_id)
+    writer.compact_string(value.client_host)
+    writer.compact_array(value.topic_names, writer.compact_string)
+    writer.compact_string(value.topic_regex)
+    writer.int32(value.rebalance_timeout_ms)
+    writer.compact_string(value.server_assignor)
+    writer.tags()
+    return writer.done()
+
+
+def _read_member(body: FieldReader, _version: int) -> MemberValue:
+    text = body.compact_string
+    instance_id, rack_id, client_id, client_host = text(), text(), text() or "", text() or ""
+    topics = tuple(name or "" for name in body.compact_array(text))
+    return MemberValue(instance_id, rack_id, client_id, client_host, topics, text(), body.int32(), text())
+
+
+def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
+    by_topic: dict[UUID, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(index)
+
+    def topic(item: tuple[UUID, list[int]]) -> None:
+        writer.uuid(item[0])
+        writer.compact_array(item[1], writer.int32)
+        writer.tags()
+
+    writer.compact_array(by_topic.items(), topic)
+
+
+def _read_partitions(body: FieldReader) -> Partitions:
+    def topic() -> list[tuple[UUID, int]]:
+        topic_id, indexes = body.uuid(), body.compact_array(body.int32)
+        body.tags()
+        return [(topic_id, index) for index in indexes]
+
+    return frozenset(pair for pairs in body.compact_array(topic) for pair in pairs)
+
+
+def _read_current(body: FieldReader, _version: int) -> CurrentValue:
+    epoch, previous, state = body.int32(), body.int32(), body.int8()
+    return CurrentValue(epoch, previous, state, _read_partitions(body), _read_partitions(body))
+
+
+_VALUES: dict[type[Any], Callable[[FieldReader, int], Value]] = {
+    OffsetKey: _read_offset,
+    StagedKey: _read_offset,
+    GroupKey: _read_group,
+    ConsumerGroupKey: _read_consumer_group,
+    MemberKey: _read_member,
+    TargetEpochKey: lambda body, _version: TargetEpochValue(body.int32()),
+    TargetKey: lambda body, _version: TargetValue(_read_partitions(body)),
+    CurrentKey: _read_current,
+}
