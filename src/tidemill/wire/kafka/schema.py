@@ -19,17 +19,17 @@ NO_TIME = timedelta(0)
 ZEROS: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "bool": False, "uuid": None, "float64": 0.0}
 
 
+@cache
 def api_name(key: int) -> str:
     """The API's name as Kafka writes it: `ApiVersions`."""
     return "".join(word.capitalize() for word in api_key_map[key].split("_"))
 
 
 @cache
-def request_class(key: int, version: int) -> type[Any]:
+def request_class(key: int, version: int) -> Any:
     """The class of the API's request in this version."""
     module = import_module(f"kio.schema.{api_key_map[key]}.v{version}.request")
-    found: type[Any] = getattr(module, f"{api_name(key)}Request")
-    return found
+    return getattr(module, f"{api_name(key)}Request")
 
 
 @cache
@@ -39,10 +39,9 @@ def response_module(key: int, version: int) -> ModuleType:
 
 
 @cache
-def response_class(key: int, version: int) -> type[Any]:
+def response_class(key: int, version: int) -> Any:
     """The class of the API's answer in this version."""
-    found: type[Any] = getattr(response_module(key, version), f"{api_name(key)}Response")
-    return found
+    return getattr(response_module(key, version), f"{api_name(key)}Response")
 
 
 @cache
@@ -53,16 +52,20 @@ def field_names(message: Any) -> frozenset[str]:
 
 @cache
 def _zeros(message: Any) -> Mapping[str, Any]:
-    return {field.name: _zero(field) for field in fields(message) if field.default is MISSING}
+    return {field.name: zero_of(field) for field in fields(message) if field.default is MISSING}
 
 
-def _zero(field: Any) -> Any:
+def zero_of(field: Any) -> Any:
+    """What a field holds that has no default and is not given."""
     if get_origin(field.type) is tuple:
         return ()
-    if is_dataclass(field.type):
-        return field.type(**_zeros(field.type))
-    kind = field.metadata.get("kafka_type", "int32")
-    return NO_TIME if kind.startswith("timedelta") else ZEROS.get(kind, 0)
+    kind: Any = field.type
+    if is_dataclass(kind):
+        return build(kind, {})
+    name: str | None = field.metadata.get("kafka_type")
+    if name is None:
+        return None
+    return NO_TIME if name.startswith("timedelta") else ZEROS.get(name, 0)
 
 
 def build(message: Any, given: Mapping[str, Any]) -> Any:

@@ -1,0 +1,63 @@
+"""Reading by hand, for the two requests that carry the data: lengths, strings and counts of both encodings.
+
+Produce and Fetch are read field by field instead of through kio's classes, because the records of a batch must stay
+where they arrived (a view into the frame, not a copy) and because these two are asked thousands of times a second.
+"""
+
+from struct import Struct
+from typing import TypeAlias
+from uuid import UUID
+
+from tidemill.model.errors import ProtocolViolation
+from tidemill.wire.kafka.varint import read_uvarint
+
+Frame: TypeAlias = bytes | bytearray | memoryview
+# How answers name a topic: by its name, or by its id in the versions that have ids.
+TopicKey: TypeAlias = str | UUID
+
+_INT16 = Struct(">h").unpack_from
+_INT32 = Struct(">i").unpack_from
+
+
+def read_string(data: Frame, position: int, *, flexible: bool) -> tuple[str | None, int]:
+    """A string or null."""
+    if flexible:
+        size, position = read_uvarint(data, position)
+        size -= 1
+    else:
+        size = _INT16(data, position)[0]
+        position += 2
+    if size < 0:
+        if size == -1:
+            return None, position
+        raise ProtocolViolation(f"a string announces {size} bytes")
+    end = position + size
+    if end > len(data):
+        raise ProtocolViolation(f"a string announces {size} bytes")
+    return str(data[position:end], "utf-8"), end
+
+
+def read_count(data: Frame, position: int, item_bytes_min: int, *, flexible: bool) -> tuple[int, int]:
+    """The number of items of an array, no more than the bytes that remain can hold; null counts as none."""
+    if flexible:
+        count, position = read_uvarint(data, position)
+        count -= 1
+    else:
+        count = _INT32(data, position)[0]
+        position += 4
+    if count < -1 or count * item_bytes_min > len(data) - position:
+        raise ProtocolViolation(f"an array announces {count} items")
+    return max(count, 0), position
+
+
+def read_topic(data: Frame, position: int, *, flexible: bool, by_id: bool) -> tuple[TopicKey, int]:
+    """A topic's name or id."""
+    if by_id:
+        raw = bytes(data[position : position + 16])
+        if len(raw) < 16:
+            raise ProtocolViolation("a topic id is cut")
+        return UUID(bytes=raw), position + 16
+    name, position = read_string(data, position, flexible=flexible)
+    if name is None:
+        raise ProtocolViolation("a topic's name is null")
+    return name, position

@@ -1,0 +1,250 @@
+"""Reads a request body into kio's class for it, whatever the bytes are.
+
+kio's own reader is not used on bytes from clients: it allocates by the count that an array announces, and the
+process ends when that fails. Here a count is checked against the bytes that remain, unknown tagged fields are skipped
+(Kafka's own rule), bytes behind the message are ignored (librdkafka sends some), and everything else that is
+wrong raises ProtocolViolation. What comes out equals what kio reads; the tests hold them side by side.
+
+A reader is composed once per class from its layout: every field is a function `(data, position, budget)` that returns
+the value and the next position. `budget` counts down the array items of the whole request.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from tidemill.model.errors import ProtocolViolation
+from tidemill.wire.kafka.layout import FIXED, STRUCT, Layout, Slot, item_bytes_min, layout_of
+from tidemill.wire.kafka.varint import read_uvarint
+
+ITEMS_MAX = 200_000
+TAGS_MAX = 64
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_MALFORMED = (struct_error, IndexError, UnicodeDecodeError, OverflowError)
+
+
+class Budget:
+    """How many array items the request may still hold."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: int = ITEMS_MAX) -> None:
+        self.items = items
+
+    def spend(self, count: int, room: int) -> None:
+        """Take `count` items that need at least one each of `room`."""
+        self.items -= count
+        if count > room or self.items < 0:
+            raise ProtocolViolation(f"an array announces {count} items")
+
+
+Read: TypeAlias = Callable[[bytes, int, Budget], tuple[Any, int]]
+
+
+class Tagged(NamedTuple):
+    """A tagged field that the class knows."""
+
+    name: str
+    read: Read
+
+
+def read_message(message: Any, data: bytes, position: int = 0) -> tuple[Any, int]:
+    """The message that starts at `position`, and the position behind it; ProtocolViolation when there is none."""
+    try:
+        return message_reader(message)(data, position, Budget())
+    except _MALFORMED as error:
+        raise ProtocolViolation(f"{message.__name__} is malformed: {error}") from None
+
+
+@cache
+def message_reader(message: Any) -> Read:
+    """The reader of one class."""
+    layout = layout_of(message)
+    names = tuple(slot.name for slot in layout.slots)
+    reads = tuple(_slot_reader(slot, layout) for slot in layout.slots)
+    if not layout.flexible:
+        return _plain_reader(message, names, reads)
+    tagged = {slot.tag or 0: Tagged(slot.name, _slot_reader(slot, layout)) for slot in layout.tagged}
+    defaults = {slot.name: slot.default for slot in layout.tagged}
+
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        values = dict(defaults)
+        for name, step in zip(names, reads, strict=True):
+            values[name], position = step(data, position, budget)
+        if data[position]:
+            position = _read_tags(tagged, values, data, position, budget)
+        else:
+            position += 1
+        return message(**values), position
+
+    return read
+
+
+def _plain_reader(message: Any, names: tuple[str, ...], reads: tuple[Read, ...]) -> Read:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        values = {}
+        for name, step in zip(names, reads, strict=True):
+            values[name], position = step(data, position, budget)
+        return message(**values), position
+
+    return read
+
+
+def _read_tags(tagged: dict[int, Tagged], values: dict[str, Any], data: bytes, position: int, budget: Budget) -> int:
+    count, position = read_uvarint(data, position)
+    if count > TAGS_MAX:
+        raise ProtocolViolation(f"{count} tagged fields")
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        end = _end(data, position, size)
+        known = tagged.get(tag)
+        if known is not None:
+            values[known.name], _ = known.read(data[:end], position, budget)
+        position = end
+    return position
+
+
+def skip_tags(data: bytes | bytearray | memoryview, position: int) -> int:
+    """The position behind a section of tagged fields of which none is known."""
+    if not data[position]:
+        return position + 1
+    count, position = read_uvarint(data, position)
+    if count > TAGS_MAX:
+        raise ProtocolViolation(f"{count} tagged fields")
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position = _end(data, position, size)
+    return position
+
+
+def _end(data: bytes | bytearray | memoryview, position: int, size: int) -> int:
+    end = position + size
+    if size < 0 or end > len(data):
+        raise ProtocolViolation(f"a field announces {size} bytes")
+    return end
+
+
+def _slot_reader(slot: Slot, layout: Layout) -> Read:
+    item = _item_reader(slot, flexible=layout.flexible)
+    nullable = slot.nullable and slot.tag is None
+    if slot.array:
+        return _array_reader(slot, item, flexible=layout.flexible, nullable=nullable)
+    if slot.kind == STRUCT and nullable:
+        return _nullable_struct(item)
+    if slot.kind in {"string", "bytes", "records"} and not nullable:
+        return _required(slot.name, item)
+    return item
+
+
+def _item_reader(slot: Slot, *, flexible: bool) -> Read:
+    if slot.kind == STRUCT:
+        return message_reader(slot.struct)
+    if slot.kind in FIXED:
+        return _fixed_reader(Struct(f">{FIXED[slot.kind]}"))
+    if slot.kind == "string":
+        return _compact_string if flexible else _string
+    if slot.kind in {"bytes", "records"}:
+        return _compact_bytes if flexible else _bytes
+    return {"uuid": _uuid, "timedelta_i32": _duration_i32, "timedelta_i64": _duration_i64}[slot.kind]
+
+
+def _fixed_reader(form: Struct) -> Read:
+    unpack = form.unpack_from
+    size = form.size
+
+    def read(data: bytes, position: int, _budget: Budget) -> tuple[Any, int]:
+        return unpack(data, position)[0], position + size
+
+    return read
+
+
+def _array_reader(slot: Slot, item: Read, *, flexible: bool, nullable: bool) -> Read:
+    item_bytes = item_bytes_min(slot, flexible=flexible)
+
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        if flexible:
+            count, position = read_uvarint(data, position)
+            count -= 1
+        else:
+            count = _INT32.unpack_from(data, position)[0]
+            position += 4
+        if count < 0:
+            if count == -1 and nullable:
+                return None, position
+            raise ProtocolViolation(f"{slot.name} has {count} items")
+        budget.spend(count, (len(data) - position) // item_bytes)
+        items = []
+        for _ in range(count):
+            value, position = item(data, position, budget)
+            items.append(value)
+        return tuple(items), position
+
+    return read
+
+
+def _nullable_struct(item: Read) -> Read:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        return (None, position + 1) if data[position] == 0xFF else item(data, position + 1, budget)
+
+    return read
+
+
+def _required(name: str, item: Read) -> Read:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        value, position = item(data, position, budget)
+        if value is None:
+            raise ProtocolViolation(f"{name} is null")
+        return value, position
+
+    return read
+
+
+def _compact_bytes(data: bytes, position: int, _budget: Budget) -> tuple[bytes | None, int]:
+    size, position = read_uvarint(data, position)
+    if not size:
+        return None, position
+    end = _end(data, position, size - 1)
+    return data[position:end], end
+
+
+def _bytes(data: bytes, position: int, _budget: Budget) -> tuple[bytes | None, int]:
+    size = _INT32.unpack_from(data, position)[0]
+    if size == -1:
+        return None, position + 4
+    end = _end(data, position + 4, size)
+    return data[position + 4 : end], end
+
+
+def _compact_string(data: bytes, position: int, budget: Budget) -> tuple[str | None, int]:
+    raw, position = _compact_bytes(data, position, budget)
+    return raw if raw is None else raw.decode(), position
+
+
+def _string(data: bytes, position: int, _budget: Budget) -> tuple[str | None, int]:
+    size = _INT16.unpack_from(data, position)[0]
+    if size == -1:
+        return None, position + 2
+    end = _end(data, position + 2, size)
+    return data[position + 2 : end].decode(), end
+
+
+def _uuid(data: bytes, position: int, _budget: Budget) -> tuple[UUID | None, int]:
+    end = _end(data, position, 16)
+    raw = data[position:end]
+    return (UUID(bytes=raw) if any(raw) else None), end
+
+
+def _duration_i32(data: bytes, position: int, _budget: Budget) -> tuple[timedelta, int]:
+    return timedelta(milliseconds=_INT32.unpack_from(data, position)[0]), position + 4
+
+
+def _duration_i64(data: bytes, position: int, _budget: Budget) -> tuple[timedelta, int]:
+    return timedelta(milliseconds=_INT64.unpack_from(data, position)[0]), position + 8
