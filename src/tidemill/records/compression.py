@@ -26,6 +26,7 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 ROOM_BYTES_MIN = 64 * 1024
 ROOM_GROWTH = 4
 GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
+GZIP_MEMBERS_MAX = 256  # each costs a copy of what follows it
 ZSTD_LEVEL = 3
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -63,7 +64,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
             return _xerial(data)
         case Codec.LZ4:
             frame = cramjam.lz4.Compressor(block_linked=False)
-            frame.compress(data)
+            frame.compress(bytes(data))
             return bytes(frame.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
@@ -114,7 +115,7 @@ def _gzip(data: Buffer) -> bytes:
 def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     left_bytes = limit_bytes
-    rest = data
+    rest: Buffer = data
     while rest:
         member = zlib.decompressobj(wbits=GZIP_WBITS)
         try:
@@ -127,6 +128,8 @@ def _gunzip(data: Buffer, limit_bytes: int) -> bytes:
         if not member.eof:
             raise CorruptMessage("the gzip stream of the records is cut")
         parts.append(part)
+        if len(parts) > GZIP_MEMBERS_MAX:
+            raise CorruptMessage(f"the records are more than {GZIP_MEMBERS_MAX} gzip members")
         rest = member.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
