@@ -25,6 +25,10 @@ from tidemill.records.header import HEADER, HEADER_SIZE, check_crc, read_header,
 from tidemill.records.read import read_records, read_varint
 from tidemill.records.record import Record
 
+# kio keeps whole seconds when it reads, and calculates with floats when it writes.
+records_of_whole_seconds = new_records.map(
+    lambda records: [record._replace(timestamp=record.timestamp // 1000 * 1000) for record in records]
+)
 EPOCH: Any = datetime.fromtimestamp(0, UTC)
 
 
@@ -53,13 +57,13 @@ def test_what_is_built_is_read(records: list[NewRecord], codec: Codec, base_offs
 
 
 @settings(max_examples=40, deadline=None)
-@given(new_records)
+@given(records_of_whole_seconds)
 def test_kio_reads_what_is_built(records: list[NewRecord]) -> None:
     theirs, _ = kio_read_batch(bytes(build_batch(records)), 0)
     assert [
         (
             record.offset,
-            round((record.timestamp - EPOCH) / timedelta(milliseconds=1)),
+            (record.timestamp - EPOCH) // timedelta(milliseconds=1),
             record.key,
             record.value,
             tuple(((header.key or b"").decode(), header.value) for header in record.headers),
@@ -69,7 +73,7 @@ def test_kio_reads_what_is_built(records: list[NewRecord]) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(new_records)
+@given(records_of_whole_seconds)
 def test_what_kio_writes_is_read_and_built_alike(records: list[NewRecord]) -> None:
     theirs = KioBatch(
         producer_id=i64(9),
