@@ -14,7 +14,7 @@ contents = st.one_of(
 )
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
 timestamps = st.integers(min_value=0, max_value=NOW_MS * 2)
-new_records = st.lists(st.builds(NewRecord, contents, contents, headers, timestamps), min_size=1, max_size=70)
+new_records = st.lists(st.builds(NewRecord, contents, contents, headers, timestamps), min_size=1, max_size=12)
 
 
 def sample(count: int = 3) -> list[NewRecord]:

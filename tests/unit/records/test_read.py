@@ -212,3 +212,10 @@ def test_bytes_behind_the_batch_are_not_its_own() -> None:
 def test_nulls_and_empties_stay_apart() -> None:
     records = [NewRecord(None, b"", (("", None), ("e", b"")), 5), NewRecord(b"", None, (), 4)]
     assert list(read_records(build_batch(records))) == placed(records)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_many_records_with_offsets_of_several_bytes(codec: Codec) -> None:
+    records = sample(20_000)
+    batch = build_batch(records, codec=codec, base_offset=2**50)
+    assert list(read_records(batch)) == placed(records, 2**50)
