@@ -1,13 +1,13 @@
 """Journals: the broker's own state as records of an internal compacted topic.
 
 Groups and transactions remember what they know by writing keyed records (a value of None forgets the key) and learn
-it again at start by replaying them; the topic is kept small by compaction and recovered by the same code as any other.
+it again at start by replaying them; the topic is kept small by compaction and recovered by the same code as any
+other.
 
-Rules:
-- A key belongs to one partition (`partition_of`), so its records have one order.
-- `append` returns when the records are on disk. Appends to one partition are written and completed in the order of the
-  calls, also while the topic is being created by the first of them; a caller that goes away does not undo its append.
-- `replay` gives the records in the order they were written. A topic that was never written to replays as nothing.
+Rules: - A key belongs to one partition (`partition_of`), so its records have one order. - `append` returns when the
+records are on disk. Appends to one partition are written and completed in the order of the calls, also while the
+topic is being created by the first of them; a caller that goes away does not undo its append. - `replay` gives the
+records in the order they were written. A topic that was never written to replays as nothing.
 """
 
 import asyncio
@@ -41,19 +41,24 @@ class Journal:
     def __init__(
         self,
         topic: str,
-        partitions: int,
         *,
+        width: Callable[[], int],
         create: Callable[[], Awaitable[object]],
         find: Callable[[int], Partition | None],
         clock: Callable[[], int],
     ) -> None:
         self.topic = topic
-        self.partitions = partitions
+        self._width = width
         self._create = create
         self._find = find
         self._clock = clock
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._creating = asyncio.Lock()
+
+    @property
+    def partitions(self) -> int:
+        """How many there are, or will be when the first record is written; this never changes once there is one."""
+        return self._width()
 
     def partition_of(self, key: str) -> int:
         """The partition that keeps this key (a group, a transactional id)."""

@@ -2,9 +2,9 @@
 
 The journal is a text file, one line a change: the CRC-32 of the rest in hexadecimal, a space, a JSON list. A write is
 answered after its line is on disk. At start the lines are replayed; a last line that is cut or damaged was never
-answered and is cut off with a warning, a damaged line before good ones is refused: nobody may guess what was agreed. When most
-lines are history the journal is written anew beside the old one, flushed, and renamed over it. After a failed flush
-nothing is known about the file any more, so every later write is refused until a restart.
+answered and is cut off with a warning, a damaged line before good ones is refused: nobody may guess what was agreed.
+When most lines are history the journal is written anew beside the old one, flushed, and renamed over it at the next
+start. After a failed flush nothing is known about the file any more, so every later write is refused until a restart.
 
 Keys of a session live in memory only: a process that ended has no sessions.
 """

@@ -5,8 +5,8 @@ The others are what a topic gets when it says nothing itself (`log.retention.ms`
 default and limits from the topic's table and reach topics through `topic_defaults`. DescribeConfigs and the reference
 page read the same table. Values come from `[broker]` in tidemill.toml and from `--set`; nothing changes in a run.
 
-Two defaults differ from Kafka's because one developer's broker is the common case: the first rebalance of a group waits
-half a second instead of three, and the internal topics have 8 partitions instead of 50.
+Three defaults differ from Kafka's because one developer's broker is the common case: the first rebalance of a group
+waits half a second instead of three, the internal topics have 8 partitions instead of 50, and a group has a limit.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tidemill.model import topic_settings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.topic_settings import INT32_MAX, Kind, Setting
+from tidemill.model.topic_settings import Kind, Setting
 
 MINUTE_MS = 60_000
 
@@ -57,11 +57,11 @@ _OWN = (
     Setting("delete.topic.enable", Kind.BOOLEAN, "true", "Topics may be deleted by clients."),
     Setting("fetch.max.bytes", Kind.INT, "57671680", "Largest answer to one fetch.", low=1024),
     Setting("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", "Heartbeats of the new group protocol.", low=1),
-    Setting("group.consumer.max.size", Kind.INT, str(INT32_MAX), "Most members of a group of the new protocol.", low=1),
+    Setting("group.consumer.max.size", Kind.INT, "10000", "Most members of a group of the new protocol.", low=1),
     Setting("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session of the new group protocol.", low=1),
     Setting("group.initial.rebalance.delay.ms", Kind.INT, "500", "How long a new group waits for more members.", low=0),
     Setting("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session a member may ask for.", low=1),
-    Setting("group.max.size", Kind.INT, str(INT32_MAX), "Most members of a group.", low=1),
+    Setting("group.max.size", Kind.INT, "10000", "Most members of a group.", low=1),
     Setting("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session a member may ask for.", low=1),
     Setting("max.connections", Kind.INT, "10000", "Most connections at a time.", low=1),
     Setting("num.partitions", Kind.INT, "1", "Partitions of a new topic that does not say.", low=1),

@@ -1,0 +1,273 @@
+"""The broker: introduces streams, groups, transactions and the cluster to each other, and keeps them running.
+
+Doors talk to this class only. It finds topics and partitions, changes topics (topics.py), hands out producer ids, and
+owns the two coordinators: groups and transactions know neither each other nor partitions, so what one needs of
+another is a callable that is made here. Order of start: topics and their partitions, groups, transactions (which may
+write markers at once). Order of stop: the other way round; partitions are closed last, when nobody writes any more.
+
+Tending runs every few seconds: retention, rotation by age, compaction, expiry of producers and of transactions.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+
+from tidemill.broker import identity
+from tidemill.broker.journals import Journal
+from tidemill.broker.partitions import Partitions, PartitionStore
+from tidemill.broker.telemetry import Telemetry
+from tidemill.broker.topics import UNSET, Topics
+from tidemill.cluster.core.image import Topic
+from tidemill.cluster.interface import Coordination
+from tidemill.groups.coordinator import GroupCoordinator
+from tidemill.groups.core.catalog import TopicShape
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.errors import TidemillError
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.streams.partition import Partition
+from tidemill.transactions.coordinator import TransactionCoordinator
+from tidemill.transactions.interface import Marker, TransactionLimits
+
+TRANSACTIONS_TICK_MS = 1_000
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class BrokerAddress(NamedTuple):
+    """Where clients find a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a broker takes from outside: where things are kept, the clock, and where ids come from."""
+
+    coordination: Coordination
+    store: PartitionStore
+    clock_ms: Callable[[], int]
+    new_id: Callable[[], UUID]
+
+
+class Broker:
+    """One node and everything it carries."""
+
+    def __init__(self, world: World, settings: BrokerSettings, *, node_id: int = 0, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.controller_id = node_id
+        self.cluster_id = ""
+        self.rack = rack
+        self.settings = settings
+        self.telemetry = Telemetry()
+        self.partitions = Partitions(world.store)
+        self._world = world
+        self._address = ("", 0)
+        self._moves = 0
+        self._producer_ids = identity.ProducerIds(world.coordination)
+        self._topics = Topics(
+            world.coordination,
+            self.partitions,
+            settings=settings,
+            brokers=lambda: [self.node_id],
+            new_id=world.new_id,
+        )
+        self._timers: list[asyncio.Task[None]] = []
+        self.groups = self._make_groups()
+        self.transactions = self._make_transactions()
+
+    async def start(self) -> None:
+        """Open everything; when this returns every record that was acknowledged can be read."""
+        await identity.check_node_id(self._world.coordination, self.node_id)
+        self.cluster_id = await identity.cluster_id(self._world.coordination, self._world.new_id())
+        await self._topics.load()
+        await self.groups.start()
+        await self.transactions.start()
+        self._timers = [
+            asyncio.create_task(self._repeat(self.settings.tidemill_tend_interval_ms, self.tend)),
+            asyncio.create_task(self._repeat(TRANSACTIONS_TICK_MS, self.transactions.tick)),
+        ]
+
+    async def close(self) -> None:
+        """Stop in order; what was acknowledged is on disk when this returns."""
+        for timer in self._timers:
+            timer.cancel()
+        await asyncio.gather(*self._timers, return_exceptions=True)
+        await self.transactions.close()
+        await self.groups.close()
+        await self._topics.settle()
+        await self.partitions.close()
+
+    @property
+    def image_version(self) -> int:
+        """Grows with every change of topics or brokers."""
+        return self._topics.image.version + self._moves
+
+    def advertise(self, host: str, port: int) -> None:
+        """Say where clients find this broker."""
+        self._address = (host, port)
+        self._moves += 1
+
+    def brokers(self) -> list[BrokerAddress]:
+        """Every broker that clients may talk to."""
+        return [BrokerAddress(self.node_id, *self._address, self.rack)]
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._topics.image.by_name.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        """The topic of this id."""
+        return self._topics.image.by_id.get(topic_id)
+
+    def topics(self) -> list[Topic]:
+        """Every topic."""
+        return list(self._topics.image.by_name.values())
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition; UnknownTopicOrPartition when it is not here."""
+        return self.partitions.get(topic, index)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = UNSET,
+        replication_factor: int = UNSET,
+        overrides: Mapping[str, str] | None = None,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """A new topic that can be written to when this returns."""
+        topic = await self._topics.create(
+            name, partitions, replication_factor, overrides or {}, assignment, validate_only=validate_only
+        )
+        if not validate_only:
+            log.info("topic created", topic=name, partitions=len(topic.partitions))
+        return topic
+
+    async def delete_topic(self, name: str) -> None:
+        """The topic, its records and the offsets that groups committed for it are gone when this returns."""
+        await self._topics.delete(name)
+        self.telemetry.forget_topic(name)
+        await self.groups.topic_deleted(name)
+
+    async def add_partitions(
+        self,
+        name: str,
+        total: int,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Let a topic grow to `total` partitions."""
+        return await self._topics.add_partitions(name, total, assignment, validate_only=validate_only)
+
+    async def alter_topic(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> Topic:
+        """Give a topic another whole set of overrides; they work at once."""
+        return await self._topics.alter(name, overrides, validate_only=validate_only)
+
+    async def new_producer_id(self) -> int:
+        """An id that no producer has had."""
+        return await self._producer_ids.take()
+
+    async def tend(self, now_ms: int) -> None:
+        """Look after every partition once."""
+        for partition in self.partitions:
+            try:
+                await partition.tend(now_ms)
+            except (TidemillError, OSError) as error:
+                log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
+
+    async def _repeat(self, interval_ms: int, work: Callable[[int], Awaitable[None]]) -> None:
+        """Do the work again and again; one failure is logged and does not end it."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await work(self._world.clock_ms())
+            except Exception:
+                log.exception("the broker's own work failed")
+
+    def _make_groups(self) -> GroupCoordinator:
+        settings = self.settings
+        limits = GroupLimits(
+            session_timeout_min_ms=settings.group_min_session_timeout_ms,
+            session_timeout_max_ms=settings.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            members_max=settings.group_max_size,
+            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+            offsets_retention_ms=settings.offsets_retention_ms,
+            expiry_interval_ms=settings.offsets_retention_check_interval_ms,
+            consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            consumer_heartbeat_ms=settings.group_consumer_heartbeat_interval_ms,
+            consumer_members_max=settings.group_consumer_max_size,
+        )
+        return GroupCoordinator(
+            self._journal(GROUP_OFFSETS, settings.offsets_topic_num_partitions, settings.offsets_topic_segment_bytes),
+            topics=self._shapes,
+            image_version=lambda: self.image_version,
+            clock=self._world.clock_ms,
+            new_id=lambda: str(self._world.new_id()),
+            limits=limits,
+        )
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        settings = self.settings
+        return TransactionCoordinator(
+            self._journal(
+                TRANSACTION_STATE,
+                settings.transaction_state_log_num_partitions,
+                settings.transaction_state_log_segment_bytes,
+            ),
+            write_marker=self._write_marker,
+            new_producer_id=self.new_producer_id,
+            clock=self._world.clock_ms,
+            limits=TransactionLimits(
+                timeout_ms_max=settings.transaction_max_timeout_ms,
+                id_expiry_ms=settings.transactional_id_expiration_ms,
+            ),
+        )
+
+    def _journal(self, topic: str, partitions: int, segment_bytes: int) -> Journal:
+        """A journal whose topic is created by the first record, compacted, and as wide as it once was made."""
+        overrides = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
+
+        async def create() -> None:
+            await self._topics.create(topic, partitions, UNSET, overrides, None, validate_only=False, internal=True)
+
+        def width() -> int:
+            known = self.topic(topic)
+            return partitions if known is None else len(known.partitions)
+
+        return Journal(
+            topic,
+            width=width,
+            create=create,
+            find=lambda index: self.partitions.find(topic, index),
+            clock=self._world.clock_ms,
+        )
+
+    def _shapes(self) -> Iterable[TopicShape]:
+        return [TopicShape(topic.name, topic.topic_id, len(topic.partitions)) for topic in self.topics()]
+
+    async def _write_marker(self, marker: Marker) -> None:
+        """End a transaction on one partition; offsets of groups are ended by the groups, who staged them."""
+        topic, index = marker.partition
+        if topic == GROUP_OFFSETS:
+            await self.groups.end_transaction(
+                partition=index,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                commit=marker.commit,
+            )
+            return
+        await self.partition(topic, index).append_marker(
+            marker.producer_id, marker.producer_epoch, commit=marker.commit
+        )

@@ -1,0 +1,68 @@
+"""What a broker keeps about itself in coordination: the cluster's id, its own number, and producer ids.
+
+Producer ids are taken in blocks: the end of the block is durable before the first id of it is given out, so that no
+id is given out twice, whatever crashes; the rest of a block is lost with the process, and there are 2^63 of them.
+"""
+
+import asyncio
+from base64 import urlsafe_b64encode
+from uuid import UUID
+
+from tidemill.cluster.interface import Coordination
+from tidemill.model.errors import InvalidConfig
+
+CLUSTER_ID = "cluster-id"
+NODE_ID = "node-id"
+PRODUCER_IDS = "producer-ids"
+PRODUCER_ID_BLOCK = 1_000
+RETRIES_MAX = 100
+
+
+async def agree(coordination: Coordination, key: str, value: bytes) -> bytes:
+    """What the key holds: this value if there was none."""
+    await coordination.compare_and_put(key, value, 0)
+    entry = await coordination.get(key)
+    if entry is None:
+        raise InvalidConfig(f"coordination lost {key}")
+    return entry.value
+
+
+async def cluster_id(coordination: Coordination, fresh: UUID) -> str:
+    """The cluster's id, 22 letters as Kafka writes it; made once."""
+    return (await agree(coordination, CLUSTER_ID, urlsafe_b64encode(fresh.bytes).rstrip(b"="))).decode()
+
+
+async def check_node_id(coordination: Coordination, node_id: int) -> None:
+    """Refuse a data directory that belongs to another broker."""
+    known = (await agree(coordination, NODE_ID, str(node_id).encode())).decode()
+    if known != str(node_id):
+        raise InvalidConfig(f"the data directory belongs to broker {known}; start with --node-id {known}")
+
+
+class ProducerIds:
+    """Gives out producer ids, each once."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._next = 0
+        self._end = 0
+        self._turn = asyncio.Lock()
+
+    async def take(self) -> int:
+        """An id that nobody has."""
+        async with self._turn:
+            if self._next == self._end:
+                self._next = await self._take_block()
+                self._end = self._next + PRODUCER_ID_BLOCK
+            self._next += 1
+            return self._next - 1
+
+    async def _take_block(self) -> int:
+        for _ in range(RETRIES_MAX):
+            entry = await self._coordination.get(PRODUCER_IDS)
+            start = int(entry.value) if entry else 0
+            revision = entry.revision if entry else 0
+            end = str(start + PRODUCER_ID_BLOCK).encode()
+            if await self._coordination.compare_and_put(PRODUCER_IDS, end, revision) is not None:
+                return start
+        raise InvalidConfig(f"{RETRIES_MAX} brokers took producer ids at the same time")

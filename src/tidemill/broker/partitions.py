@@ -1,0 +1,123 @@
+"""The partitions that this broker carries: opened at start, found by name, closed at the end.
+
+The store says how a partition is opened and what is left of a topic when it goes; which store that is, the
+composition root decides. One partition that cannot be opened does not keep the others from their readers: it is
+remembered with its error, and every use of it gets that error.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import structlog
+
+from tidemill.cluster.core.image import PartitionInfo, Topic
+from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.partition import Partition
+
+OPENING_MAX = 32
+"""Partitions that are opened or closed at the same time."""
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class PartitionStore(Protocol):
+    """Where partitions are kept."""
+
+    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+        """The partition as it was left, or a new one."""
+
+    async def make_room(self, topic: str) -> None:
+        """Before a topic is created: nothing old may be found under its name."""
+
+    async def remove(self, topic: str, topic_id: str) -> None:
+        """What the closed partitions of a deleted topic kept; survives a crash half way, may be called again."""
+
+    async def close(self, *, clean: bool) -> None:
+        """Every partition is closed; `clean` when all went well, so that the next start may trust the logs."""
+
+
+class Partitions:
+    """Open partitions by topic and index."""
+
+    def __init__(self, store: PartitionStore) -> None:
+        self.store = store
+        self._open: dict[tuple[str, int], Partition] = {}
+        self._broken: dict[tuple[str, int], BaseException] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._open.values()))
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The partition if it is open here."""
+        return self._open.get((topic, index))
+
+    def get(self, topic: str, index: int) -> Partition:
+        """The partition; the error that keeps it from being used otherwise."""
+        found = self._open.get((topic, index))
+        if found is not None:
+            return found
+        broken = self._broken.get((topic, index))
+        if broken is not None:
+            raise KafkaStorageError(f"{topic}-{index} could not be opened: {broken}") from broken
+        raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+
+    def broken(self) -> dict[tuple[str, int], BaseException]:
+        """Partitions that cannot be used, with the reason."""
+        failed = {key: each.failed for key, each in self._open.items() if each.failed is not None}
+        return {**self._broken, **failed}
+
+    async def open_all(self, topics: Iterable[Topic]) -> None:
+        """Open every partition of these topics; the broken ones are remembered."""
+        todo = [(topic, info) for topic in topics for info in topic.partitions]
+        await _bounded(self._open_or_remember(topic, info) for topic, info in todo)
+
+    async def open_new(self, name: str, settings: TopicSettings, infos: Iterable[PartitionInfo]) -> None:
+        """Open partitions that were just created: all or the error."""
+        await _bounded(self._open_one(name, settings, info) for info in infos)
+
+    async def close_topic(self, topic: Topic) -> None:
+        """Close all partitions of one topic and forget them; readers are woken and find nothing."""
+        keys = [(topic.name, info.index) for info in topic.partitions]
+        closing = [each for key in keys if (each := self._open.pop(key, None)) is not None]
+        for key in keys:
+            self._broken.pop(key, None)
+        await _bounded(each.close() for each in closing)
+
+    async def close(self) -> None:
+        """Close everything; a partition that cannot be closed does not keep the others open."""
+        keys = list(self._open)
+        results = await _bounded((self._open.pop(key).close() for key in keys), keep_errors=True)
+        failures = [error for error in results if isinstance(error, BaseException)]
+        for error in failures:
+            log.error("a partition could not be closed", error=str(error))
+        await self.store.close(clean=not failures and not self._broken)
+
+    async def _open_one(self, name: str, settings: TopicSettings, info: PartitionInfo) -> None:
+        self._open[name, info.index] = await self.store.open(name, info.index, settings, info.leader_epoch)
+
+    async def _open_or_remember(self, topic: Topic, info: PartitionInfo) -> None:
+        try:
+            await self._open_one(topic.name, topic.settings, info)
+        except (TidemillError, OSError) as error:
+            log.error("a partition cannot be opened", partition=f"{topic.name}-{info.index}", error=str(error))
+            self._broken[topic.name, info.index] = error
+
+
+async def _bounded(work: Iterable[object], *, keep_errors: bool = False) -> list[object]:
+    """Run coroutines, at most OPENING_MAX at a time; the first error is raised after all have ended."""
+    limit = asyncio.Semaphore(OPENING_MAX)
+
+    async def run(each: object) -> object:
+        async with limit:
+            return await each  # type: ignore[misc]  # one generator makes coroutines of several result types
+
+    results = await asyncio.gather(*(run(each) for each in work), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException) and not keep_errors:
+            raise result
+    return list(results)

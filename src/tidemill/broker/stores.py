@@ -1,0 +1,133 @@
+"""Where partitions are kept: in topic folders of a data directory, or in memory.
+
+Folders: `{data-dir}/streams/{topic}/{partition}`. A deleted topic is first moved to `{data-dir}/deleted/{topic id}` and
+then removed in the background, so that its name is free at once and a crash leaves either the whole topic or nothing
+under its name; what is left in `deleted` is removed at the next start. A folder that lies where a new topic belongs is
+nobody's: it is moved to `{data-dir}/orphans`, never removed and never taken for the new topic's records.
+
+`clean-shutdown` in the data directory says that every log was closed in order. It is taken away before the first log is
+opened; a start that finds none says so, for its logs are checked and that takes longer.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.interface import LogStore
+from tidemill.streams.partition import OpenPartition, Partition, opener
+
+CLEAN_MARKER = "clean-shutdown"
+STREAMS = "streams"
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class TopicFolders:
+    """The partitions of a data directory; `logs` keeps its own in the folder `streams` of it."""
+
+    def __init__(self, data_dir: Path, logs: LogStore, clock: Callable[[], int]) -> None:
+        self._data_dir = data_dir
+        self._streams = data_dir / STREAMS
+        self._deleted = data_dir / "deleted"
+        self._logs = logs
+        self._open: OpenPartition = opener(logs, clock)
+        self._removals: set[asyncio.Task[None]] = set()
+        self._streams.mkdir(parents=True, exist_ok=True)
+        self._deleted.mkdir(exist_ok=True)
+        if not self._take_marker():
+            log.warning("the last run did not end in order; the logs are checked", data_dir=str(data_dir))
+        for left in list(self._deleted.iterdir()):
+            self._remove_later(left)
+
+    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+        """The partition as it was left, or a new one."""
+        return await self._open(topic, index, settings, leader_epoch)
+
+    async def make_room(self, topic: str) -> None:
+        """Move aside what nobody knows."""
+        folder = self._streams / topic
+        if folder.exists():
+            await asyncio.to_thread(self._set_aside, folder)
+
+    async def remove(self, topic: str, topic_id: str) -> None:
+        """Move the topic out of the way, durably; its files go in the background."""
+        target = self._deleted / topic_id
+        if (self._streams / topic).exists():
+            await asyncio.to_thread(self._move, self._streams / topic, target)
+        if target.exists():
+            self._remove_later(target)
+
+    async def close(self, *, clean: bool) -> None:
+        """Finish removals, and leave the marker when all went well."""
+        await asyncio.gather(*self._removals, return_exceptions=True)
+        await self._logs.close()
+        if clean:
+            await asyncio.to_thread(self._leave_marker)
+
+    def _remove_later(self, folder: Path) -> None:
+        task = asyncio.ensure_future(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    def _set_aside(self, folder: Path) -> None:
+        orphans = self._data_dir / "orphans"
+        orphans.mkdir(exist_ok=True)
+        number = sum(1 for _ in orphans.iterdir())
+        target = orphans / f"{folder.name}~{number}"
+        self._move(folder, target)
+        log.warning("a folder of no known topic was moved aside", folder=str(folder), target=str(target))
+
+    def _move(self, folder: Path, target: Path) -> None:
+        folder.rename(target)
+        sync_directory(target.parent)
+        sync_directory(folder.parent)
+
+    def _take_marker(self) -> bool:
+        marker = self._data_dir / CLEAN_MARKER
+        clean = marker.exists() or not any(self._streams.iterdir())
+        marker.unlink(missing_ok=True)
+        sync_directory(self._data_dir)
+        return clean
+
+    def _leave_marker(self) -> None:
+        (self._data_dir / CLEAN_MARKER).touch()
+        sync_directory(self._data_dir)
+
+
+class MemoryTopics:
+    """Partitions that are forgotten with the process; each topic has a store of its own, which goes with it."""
+
+    def __init__(self, make_logs: Callable[[], LogStore], clock: Callable[[], int]) -> None:
+        self._make_logs = make_logs
+        self._clock = clock
+        self._open: dict[str, OpenPartition] = {}
+
+    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+        """A new partition."""
+        if topic not in self._open:
+            self._open[topic] = opener(self._make_logs(), self._clock)
+        return await self._open[topic](topic, index, settings, leader_epoch)
+
+    async def make_room(self, topic: str) -> None:
+        """Nothing old can be found in memory."""
+
+    async def remove(self, topic: str, topic_id: str) -> None:  # noqa: ARG002 -- the store's interface names both
+        """Forget the topic."""
+        self._open.pop(topic, None)
+
+    async def close(self, *, clean: bool) -> None:
+        """Nothing is held."""
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames and removals in this folder survive a power loss."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
