@@ -41,7 +41,10 @@ class TimelineStore(Protocol):
         after: Place | None = None,
         bodies: bool = False,
     ) -> list[Message]:
-        """The selected messages in order of (due_ms, seq), the first `limit` after `after`; reads nothing beyond."""
+        """The selected messages in order of (due_ms, seq), the first `limit` after `after`; reads nothing beyond.
+
+        With bodies the answer also ends at FIND_BYTES_MAX, so a short answer is not the end: an empty one is.
+        """
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0

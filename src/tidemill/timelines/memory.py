@@ -33,6 +33,7 @@ from tidemill.timelines.core.message import (
     check_find,
     check_new,
     selected,
+    within_bytes,
 )
 from tidemill.timelines.core.timeline import Catalogue, Purge, Step, Timeline, after, usable
 
@@ -115,7 +116,8 @@ class MemoryStore:
         """The selected messages in order."""
         check_find(selection, limit)
         walk = self._line(timeline).walk(selection, now_ms, after or (_BEFORE_ALL, _BEFORE_ALL))
-        return [message if bodies else message._replace(body=None) for message in islice(walk, limit)]
+        found = islice(walk, limit)
+        return list(within_bytes(found)) if bodies else [message._replace(body=None) for message in found]
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0

@@ -11,7 +11,7 @@ message, given once and never again; `version` grows with each change. Together 
 also when a message of the same natural id was completed and scheduled anew in the meantime.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ GROUP_CHARS_MAX = 200
 KEY_BYTES_MAX = 64 * 1024
 BATCH_MESSAGES_MAX = 10_000
 FIND_LIMIT_MAX = 10_000
+FIND_BYTES_MAX = 32 * 1024 * 1024  # of bodies in one answer; a first larger one comes alone
 HISTOGRAM_BARS_MAX = 10_000
 
 
@@ -141,6 +142,16 @@ def selected(message: Message, selection: Selection, now_ms: int) -> bool:
     if selection.buckets is not None and not any(low <= message.bucket <= high for low, high in selection.buckets):
         return False
     return selection.ids is None or message.id in selection.ids
+
+
+def within_bytes(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages as far as their bodies fit into one answer; the first in any case."""
+    total = 0
+    for message in messages:
+        total += message.size
+        if total > FIND_BYTES_MAX and total > message.size:
+            return
+        yield message
 
 
 def check_new(messages: Sequence[NewMessage], body_bytes_max: int) -> None:

@@ -174,6 +174,7 @@ def after(timeline: Timeline | None, step: Step, number: int) -> Timeline:
             return _with(timeline, state=State.READY)
         case Alter():
             step.settings.check()
+            _check_dead_letter(step.name, step.settings)
             return _with(usable(timeline, step.name), settings=step.settings)
         case Delete():
             return _with(timeline, state=State.DELETING)
@@ -186,6 +187,7 @@ def after(timeline: Timeline | None, step: Step, number: int) -> Timeline:
 def _created(timeline: Timeline | None, step: Create, number: int) -> Timeline:
     check_name(step.name)
     step.settings.check()
+    _check_dead_letter(step.name, step.settings)
     if timeline is None:
         return Timeline(step.name, number, State.CREATING, step.settings)
     if timeline.state is State.DELETING:
@@ -197,6 +199,11 @@ def _created(timeline: Timeline | None, step: Create, number: int) -> Timeline:
 
 def _with(timeline: Timeline, *, state: State | None = None, settings: TimelineSettings | None = None) -> Timeline:
     return Timeline(timeline.name, timeline.number, state or timeline.state, settings or timeline.settings)
+
+
+def _check_dead_letter(name: str, settings: TimelineSettings) -> None:
+    if settings.dead_letter == f"timeline:{name}":
+        raise BadSetting(f"timeline {name!r} cannot be its own dead letter: its messages would never end")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

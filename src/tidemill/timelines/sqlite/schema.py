@@ -1,0 +1,108 @@
+"""The tables of a timeline file, how it is opened, and what SQLite's errors mean here.
+
+WAL with synchronous=FULL is the only setting that loses nothing at a power cut and still commits quickly: NORMAL loses
+the commits since the last checkpoint. Bodies stand in a table of their own, so that the rows and indexes that are
+walked and rewritten with every lease stay small. `message_order` has all that planning filters by, so that a prefetch
+reads one short range of it; `message_leases` holds only leased messages, so that states are counted from indexes.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable, TimelineError
+
+VERSION = 1
+APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
+BUSY_MS = 5_000
+CACHE_KIB = 64 * 1024
+STATEMENTS_CACHED = 64
+
+_TABLES = """
+CREATE TABLE timelines (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    settings TEXT NOT NULL
+) STRICT;
+CREATE TABLE messages (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    timeline INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    due_ms INTEGER NOT NULL,
+    scheduled_ms INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    producer_group TEXT NOT NULL,
+    holder TEXT,
+    token INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    key BLOB
+) STRICT;
+CREATE TABLE bodies (
+    seq INTEGER PRIMARY KEY,
+    body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX message_ids ON messages (timeline, id);
+CREATE INDEX message_order ON messages (timeline, due_ms, seq, bucket);
+CREATE INDEX message_leases ON messages (timeline, due_ms, seq, bucket) WHERE holder IS NOT NULL;
+"""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection for the thread that calls, with the settings that the promises rest on."""
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make a new file into a timeline store, or check that an old one is."""
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreUnavailable(f"{path}: the file system does not allow write-ahead logging (mode {mode!r})")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _check_or_create(connection, path)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as errors of timelines."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: sqlite3.Error, path: Path) -> TimelineError:
+    """The error of timelines that an error of SQLite means."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return StoreCorrupt(f"{path} is damaged ({error}); restore it from a copy or move it away")
+    return StoreUnavailable(f"{path}: {error}")
+
+
+def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if not tables and not application:
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    elif application != APPLICATION_ID:
+        raise StoreCorrupt(f"{path} is an SQLite file, but not a timeline store; choose another path")
+    elif version > VERSION:
+        raise StoreTooNew(f"{path} has schema version {version}, this Tidemill knows {VERSION}; upgrade Tidemill")

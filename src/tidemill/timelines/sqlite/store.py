@@ -1,0 +1,126 @@
+"""The timeline store on SQLite: writes go to the one writer, reads to threads with connections of their own.
+
+Counting a long timeline takes a while, so counts have a reader of their own and the prefetch never waits behind them.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tidemill.timelines.core.errors import StoreUnavailable
+from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
+from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection, check_find
+from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
+from tidemill.timelines.sqlite import reads, writes
+from tidemill.timelines.sqlite.schema import connect, translated
+from tidemill.timelines.sqlite.writer import Writer
+
+Result = TypeVar("Result")
+
+
+class SqliteStore:
+    """A TimelineStore in one file."""
+
+    def __init__(self, writer: Writer, finder: "_Reader", counter: "_Reader") -> None:
+        self._writer = writer
+        self._finder = finder
+        self._counter = counter
+
+    async def catalogue(self) -> Catalogue:
+        """All timelines."""
+        return Catalogue(await self._finder.do(reads.timelines), None)
+
+    async def govern(self, step: Step) -> Timeline | None:
+        """Take one step in the life of a timeline."""
+        return await self._writer.do(lambda connection: writes.govern(connection, step))
+
+    async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
+        """Keep the messages."""
+        return await self._writer.do(lambda connection: writes.schedule(connection, timeline, messages))
+
+    async def find(
+        self,
+        timeline: str,
+        selection: Selection = EVERYTHING,
+        *,
+        now_ms: int,
+        limit: int,
+        after: Place | None = None,
+        bodies: bool = False,
+    ) -> list[Message]:
+        """The selected messages in order."""
+        check_find(selection, limit)
+        return await self._finder.do(
+            lambda connection: reads.find(connection, timeline, selection, now_ms, limit, after, bodies=bodies)
+        )
+
+    async def acquire(
+        self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
+    ) -> list[Lease | None]:
+        """Lease the claimed messages."""
+        return await self._writer.do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
+
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+        """Carry out the commands that still hold."""
+        return await self._writer.do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
+
+    async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
+        """Count the selected messages by due time."""
+        return await self._counter.do(lambda connection: reads.tally(connection, timeline, selection, now_ms, bars))
+
+    async def close(self) -> None:
+        """Finish what was accepted and close the file."""
+        await self._finder.close()
+        await self._counter.close()
+        await self._writer.close()
+
+
+class _Reader:
+    """One thread with a connection that reads."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._executor = ThreadPoolExecutor(1, f"timelines-{name}")
+        self._connection: sqlite3.Connection | None = None
+        self._open = True
+
+    async def do(self, read: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run the read in the thread, in one snapshot of the file."""
+        if not self._open:
+            raise StoreUnavailable("the timeline store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, read)
+
+    async def close(self) -> None:
+        """Wait for the read under way and close the connection."""
+        if self._open:
+            self._open = False
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._disconnect)
+            self._executor.shutdown()
+
+    def _run(self, read: Callable[[sqlite3.Connection], Result]) -> Result:
+        with translated(self._path):
+            if self._connection is None:
+                self._connection = connect(self._path)
+            self._connection.execute("BEGIN")
+            try:
+                return read(self._connection)
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+async def open_store(path: Path) -> SqliteStore:
+    """Open the store, made if it is not there; StoreCorrupt or StoreTooNew when the file cannot be one."""
+    try:
+        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error}") from error
+    writer = Writer(path)
+    await writer.start()
+    return SqliteStore(writer, _Reader(path, "find"), _Reader(path, "count"))

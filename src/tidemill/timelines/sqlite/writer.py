@@ -1,0 +1,188 @@
+"""The one writer of a timeline file: a thread that commits many operations at once.
+
+A durable commit waits for the disk, and the disk does not care how much was written. So operations queue up while a
+commit is under way, and the next transaction takes all of them: the busier the store, the cheaper each operation. An
+operation decides by reading inside the transaction in which it writes, which makes each one atomic.
+
+If an operation fails with an error of SQLite, the whole transaction is rolled back and its operations run again one by
+one, so that only the one at fault fails. An operation refuses bad input before it writes anything.
+
+Checkpoints (copying the log of changes into the file) run beside the writer on a connection of their own; only when the
+log has grown past WAL_PAGES_MAX all the same, the writer stops for one.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
+from tidemill.timelines.sqlite.schema import connect, prepare, translate
+
+GROUP_OPERATIONS_MAX = 256
+CHECKPOINT_CHANGES = 4_000
+WAL_PAGES_MAX = 16_384
+
+Result = TypeVar("Result")
+Operation = Callable[[sqlite3.Connection], Result]
+
+
+class _Job(NamedTuple):
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+
+
+class Writer:
+    """A thread with the only connection that writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._open = True
+        self._thread = threading.Thread(target=self._run, name="timelines-writer", daemon=True)
+
+    async def start(self) -> None:
+        """Open the file; returns when it is ready."""
+        self._thread.start()
+        await asyncio.shield(self._opened)
+
+    async def do(self, operation: Operation[Result]) -> Result:
+        """Run the operation in a transaction; returns when it is durable."""
+        if not self._open:
+            raise StoreUnavailable("the timeline store is closed")
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._queue.put(_Job(operation, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        if self._open:
+            self._open = False
+            self._queue.put(None)
+        await asyncio.shield(self._ended)
+
+    def _run(self) -> None:
+        try:
+            connection = connect(self._path)
+            prepare(connection, self._path)
+        except (sqlite3.Error, TimelineError) as error:
+            failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
+            self._tell(self._opened, None, failure)
+            self._tell(self._ended, None, None)
+            return
+        self._tell(self._opened, None, None)
+        checkpointer = _Checkpointer(self._path)
+        while group := self._next_group():
+            self._settle(group, self._commit(connection, group))
+            checkpointer.look(connection)
+        checkpointer.close()
+        connection.close()
+        self._tell(self._ended, None, None)
+
+    def _next_group(self) -> list[_Job]:
+        job = self._queue.get()
+        group: list[_Job] = []
+        while job is not None:
+            group.append(job)
+            if len(group) == GROUP_OPERATIONS_MAX or self._queue.empty():
+                return group
+            job = self._queue.get()
+        self._queue.put(None)  # the end was reached: whoever looks next finds it again
+        return group
+
+    def _commit(self, connection: sqlite3.Connection, group: list[_Job]) -> list[Any]:
+        """The result of each operation, or the error it ended with."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            results = [_attempt(job.operation, connection) for job in group]
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            if len(group) == 1:
+                return [translate(error, self._path)]
+            return [result for job in group for result in self._commit(connection, [job])]
+        except BaseException as error:  # noqa: BLE001 (a fault in one operation must reach its caller, not end the thread)
+            _roll_back(connection)
+            return [error] * len(group)
+        return results
+
+    def _settle(self, group: list[_Job], results: list[Any]) -> None:
+        def tell() -> None:
+            for job, result in zip(group, results, strict=True):
+                _resolve(job.future, result)
+
+        self._call(tell)
+
+    def _tell(self, future: asyncio.Future[None], value: None, error: BaseException | None) -> None:
+        self._call(lambda: _resolve(future, error or value))
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        if not self._loop.is_closed():  # a loop that is gone has nobody left to tell
+            self._loop.call_soon_threadsafe(callback)
+
+
+class _Checkpointer:
+    """Copies the log into the file beside the writer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread: threading.Thread | None = None
+        self._changes_seen = 0
+        self._log_pages = 0
+
+    def look(self, writer: sqlite3.Connection) -> None:
+        """Start a checkpoint after some changes; run one here when the log has grown far too long."""
+        changes = writer.total_changes
+        if changes - self._changes_seen < CHECKPOINT_CHANGES or (self._thread and self._thread.is_alive()):
+            return
+        self._changes_seen = changes
+        if self._log_pages >= WAL_PAGES_MAX:
+            self._checkpoint(writer)
+        else:
+            self._thread = threading.Thread(target=self._run, name="timelines-checkpoint", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Wait for a checkpoint under way."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection = connect(self._path)
+        try:
+            self._checkpoint(connection)
+        finally:
+            connection.close()
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        # A failure loses nothing: the log stays as it is, and a disk that is full or broken fails the next commit.
+        with suppress(sqlite3.Error):
+            _, self._log_pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def _attempt(operation: Operation[Any], connection: sqlite3.Connection) -> Any:
+    try:
+        return operation(connection)
+    except TimelineError as error:
+        return error  # refused before anything was written; the others go on
+
+
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,0 +1,235 @@
+"""What is written to a timeline file. Each function runs inside the writer's transaction.
+
+A batch is one statement, however long: the entries go in as one JSON array, keys and bodies as one blob that SQL cuts
+up. That is cheaper than a statement for each, and the interpreter lock changes hands once instead of once per row.
+
+Changes are read, decided by `core.lease`, and written under the condition that the version is still the one decided
+on; a number of changed rows other than expected means a broken file, and the transaction is rolled back.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidemill.timelines.core.lease import (
+    Bury,
+    Cancel,
+    Claim,
+    Command,
+    Lease,
+    Move,
+    Outcome,
+    buried_id,
+    check_claims,
+    check_commands,
+    decide,
+    take,
+)
+from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
+from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
+from tidemill.timelines.sqlite.reads import timeline_named, usable_timeline
+
+_STATES = """
+SELECT json_group_array(json_array(seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version,
+                                   attempts, size, NULL))
+FROM messages WHERE timeline = ?1 AND {} IN (SELECT value FROM json_each(?2))
+"""
+_BY_SEQ = _STATES.format("seq")
+_BY_ID = _STATES.format("id")
+_INSERT = """
+INSERT INTO messages
+SELECT ?1 + key, ?2, value ->> 0, value ->> 1, value ->> 1, value ->> 2, value ->> 3, NULL, 0, 1, 0, value ->> 5,
+       CASE WHEN value ->> 6 >= 0 THEN substr(?4, 1 + (value ->> 4) + (value ->> 5), value ->> 6) END
+FROM json_each(?3)
+"""
+_INSERT_BODIES = """
+INSERT INTO bodies SELECT ?1 + key, substr(?3, 1 + (value ->> 4), value ->> 5) FROM json_each(?2)
+"""
+_UPDATE = """
+UPDATE messages
+SET due_ms = c.value ->> 2, scheduled_ms = c.value ->> 3, holder = c.value ->> 4, token = c.value ->> 5,
+    version = c.value ->> 6, attempts = c.value ->> 7
+FROM json_each(?) AS c
+WHERE messages.seq = c.value ->> 0 AND messages.version = c.value ->> 1
+"""
+_BURY = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ? AND version = ?"
+_DELETE = """
+DELETE FROM messages WHERE seq IN (
+    SELECT m.seq FROM json_each(?) AS c CROSS JOIN messages AS m ON m.seq = c.value ->> 0 AND m.version = c.value ->> 1
+)
+"""
+_DELETE_BODIES = "DELETE FROM bodies WHERE seq IN (SELECT value ->> 0 FROM json_each(?))"
+_PURGE = "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
+_PURGE_BODIES = "DELETE FROM bodies WHERE seq IN (SELECT value FROM json_each(?))"
+
+
+class _Change(NamedTuple):
+    """A message as it was read and as it becomes; `after` None: it goes away."""
+
+    before: Message
+    after: Message | None
+    timeline: int  # where it is afterwards
+
+
+def govern(connection: sqlite3.Connection, step: Step) -> Timeline | None:
+    """Take one step in the life of a timeline."""
+    before = timeline_named(connection, step.name)
+    timeline = after(before, step, 0)
+    if isinstance(step, Purge):
+        return _purge(connection, timeline, step.limit)
+    if before is None:
+        cursor = connection.execute(
+            "INSERT INTO timelines (name, state, settings) VALUES (?, ?, ?)",
+            (timeline.name, timeline.state.value, timeline.settings.to_json()),
+        )
+        return Timeline(timeline.name, cursor.lastrowid or 0, State.CREATING, timeline.settings)
+    if timeline != before:
+        connection.execute(
+            "UPDATE timelines SET state = ?, settings = ? WHERE number = ?",
+            (timeline.state.value, timeline.settings.to_json(), timeline.number),
+        )
+    return timeline
+
+
+def schedule(connection: sqlite3.Connection, name: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
+    """Keep the messages that are not there yet."""
+    timeline = usable_timeline(connection, name)
+    check_new(messages, timeline.settings.body_bytes_max)
+    found = _states(connection, _BY_ID, timeline.number, [message.id for message in messages])
+    there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, duplicate=True) for old in found}
+    first = _last_seq(connection) + 1
+    answers: list[Scheduled] = []
+    fresh: list[NewMessage] = []
+    for message in messages:
+        answer = there.get(message.id)
+        if answer is None:
+            answer = Scheduled(message.id, first + len(fresh), 1, message.due_ms, duplicate=False)
+            there[message.id] = answer._replace(duplicate=True)
+            fresh.append(message)
+        answers.append(answer)
+    if fresh:
+        _insert(connection, timeline.number, first, fresh)
+    return answers
+
+
+def acquire(
+    connection: sqlite3.Connection, name: str, claims: Sequence[Claim], now_ms: int, early_ms: int
+) -> list[Lease | None]:
+    """Lease the claimed messages."""
+    timeline = usable_timeline(connection, name)
+    check_claims(claims, now_ms, early_ms)
+    found = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in claims])
+    messages = {message.seq: message for message in found}
+    changes: list[_Change] = []
+    leases: list[Lease | None] = []
+    for claim in claims:
+        before = messages.get(claim.seq)
+        taken = take(before, claim, now_ms, early_ms)
+        if before is None or taken is None:
+            leases.append(None)
+            continue
+        messages[claim.seq] = taken
+        changes.append(_Change(before, taken, timeline.number))
+        leases.append(Lease(taken.seq, taken.token, claim.holder, taken.due_ms, taken.attempts))
+    _write(connection, changes)
+    return leases
+
+
+def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+    """Carry out the commands that still hold, in their order."""
+    timeline = usable_timeline(connection, name)
+    check_commands(commands, now_ms)
+    graves = {
+        command.to: usable_timeline(connection, command.to).number for command in commands if isinstance(command, Bury)
+    }
+    there, seq_of = _targets(connection, timeline.number, commands)
+    changes = {seq: _Change(message, message, timeline.number) for seq, message in there.items()}
+    outcomes = []
+    for command in commands:
+        seq = seq_of.get(command.id, 0) if isinstance(command, Cancel | Move) else command.seq
+        outcome, changed = decide(there.get(seq), command, now_ms)
+        outcomes.append(outcome)
+        if outcome is not Outcome.DONE:
+            continue
+        home = timeline.number
+        if isinstance(command, Bury) and changed is not None:
+            home = graves[command.to]
+            changed = changed._replace(id=buried_id(name, changed.id, seq))
+        changes[seq] = _Change(changes[seq].before, changed, home)
+        if changed is None or home != timeline.number:
+            del there[seq]
+        else:
+            there[seq] = changed
+    _write(connection, changes.values())
+    return outcomes
+
+
+def _targets(
+    connection: sqlite3.Connection, timeline: int, commands: Sequence[Command]
+) -> tuple[dict[int, Message], dict[str, int]]:
+    """The messages that the commands speak of, by number, and the numbers of those that are named by id."""
+    ids = [command.id for command in commands if isinstance(command, Cancel | Move)]
+    numbers = [command.seq for command in commands if not isinstance(command, Cancel | Move)]
+    named = _states(connection, _BY_ID, timeline, ids) if ids else []
+    found = _states(connection, _BY_SEQ, timeline, numbers) if numbers else []
+    return {message.seq: message for message in (*named, *found)}, {message.id: message.seq for message in named}
+
+
+def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[Message]:
+    (rows,) = connection.execute(statement, (timeline, json.dumps(keys))).fetchone()
+    return [Message(*row) for row in json.loads(rows)]
+
+
+def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages: Iterable[NewMessage]) -> None:
+    entries = []
+    blob = bytearray()
+    for new in messages:
+        key_size = -1 if new.key is None else len(new.key)
+        entries.append((new.id, new.due_ms, new.bucket, new.group, len(blob), len(new.body), key_size))
+        blob += new.body
+        if new.key:
+            blob += new.key
+    text = json.dumps(entries)
+    connection.execute(_INSERT, (first, timeline, text, blob))
+    connection.execute(_INSERT_BODIES, (first, text, blob))
+
+
+def _write(connection: sqlite3.Connection, changes: Iterable[_Change]) -> None:
+    gone, kept = [], []
+    for before, now, timeline in changes:
+        if now is None:
+            gone.append((before.seq, before.version))
+        elif now is not before:
+            position = (now.due_ms, now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
+            kept.append((before.seq, before.version, *position))
+            if now.id != before.id:
+                _expect(connection.execute(_BURY, (timeline, now.id, now.seq, before.version)), 1)
+    if kept:
+        _expect(connection.execute(_UPDATE, (json.dumps(kept),)), len(kept))
+    if gone:
+        text = json.dumps(gone)
+        _expect(connection.execute(_DELETE, (text,)), len(gone))
+        connection.execute(_DELETE_BODIES, (text,))
+
+
+def _expect(cursor: sqlite3.Cursor, rows: int) -> None:
+    if cursor.rowcount != rows:
+        raise sqlite3.IntegrityError(f"{cursor.rowcount} rows changed where {rows} were decided on")
+
+
+def _last_seq(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
+    return row[0] if row else 0
+
+
+def _purge(connection: sqlite3.Connection, timeline: Timeline, limit: int) -> Timeline | None:
+    rows = connection.execute("SELECT seq FROM messages WHERE timeline = ? LIMIT ?", (timeline.number, limit))
+    numbers = json.dumps([seq for (seq,) in rows])
+    connection.execute(_PURGE, (numbers,))
+    connection.execute(_PURGE_BODIES, (numbers,))
+    left = connection.execute("SELECT 1 FROM messages WHERE timeline = ? LIMIT 1", (timeline.number,)).fetchone()
+    if left:
+        return timeline
+    connection.execute("DELETE FROM timelines WHERE number = ?", (timeline.number,))
+    return None
