@@ -1,0 +1,294 @@
+"""The coordinator's shell: order of journal, markers and answers; crashes; concurrent callers."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.unit.transactions.world import World, partitions
+
+from tidemill.model.errors import (
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    KafkaStorageError,
+    ProducerFenced,
+    TidemillError,
+    TransactionalIdNotFound,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import TopicPartition
+from tidemill.transactions import coordinator as shell
+from tidemill.transactions.coordinator import TransactionCoordinator
+from tidemill.transactions.core.rules import InitProducer
+from tidemill.transactions.core.state import Identity, State
+from tidemill.transactions.interface import TransactionLimits
+
+INIT = InitProducer("a", 60_000)
+T0 = TopicPartition("t", 0)
+
+
+def play(scene: Callable[[World], Coroutine[None, None, None]]) -> World:
+    world = World()
+    asyncio.run(scene(world))
+    return world
+
+
+async def settle(coordinator: TransactionCoordinator, transactional_id: str, state: State) -> None:
+    for _ in range(1000):
+        if coordinator.describe(transactional_id).state is state:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(coordinator.describe(transactional_id))
+
+
+async def opened(world: World, *names: str) -> tuple[TransactionCoordinator, Identity]:
+    coordinator = world.coordinator()
+    await coordinator.start()
+    identity = await coordinator.init_producer(INIT)
+    await coordinator.add_partitions("a", identity, partitions(*names))
+    return coordinator, identity
+
+
+def test_a_commit_has_written_its_markers_when_it_returns() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0", "u-3")
+        assert await coordinator.end_transaction("a", identity, commit=True, bump=False) == identity
+        assert world.marked() == [("t-0", 0, 0, "commit"), ("u-3", 0, 0, "commit")]
+        assert coordinator.describe("a").state is State.COMPLETE_COMMIT
+
+    play(scene)
+
+
+def test_a_producer_without_a_transactional_id_just_gets_a_number() -> None:
+    async def scene(world: World) -> None:
+        coordinator = world.coordinator()
+        assert await coordinator.init_producer(None) == Identity(0, 0)
+        assert await coordinator.init_producer(None) == Identity(1, 0)
+        assert world.journal.records == [[], []]
+
+    play(scene)
+
+
+def test_a_timeout_beyond_the_limit_is_refused() -> None:
+    async def scene(world: World) -> None:
+        coordinator = world.coordinator(TransactionLimits(timeout_ms_max=1000))
+        with pytest.raises(InvalidTransactionTimeout):
+            await coordinator.init_producer(InitProducer("a", 1001))
+
+    play(scene)
+
+
+def test_producer_ids_are_never_given_twice() -> None:
+    async def scene(world: World) -> None:
+        coordinator = world.coordinator()
+        wanted = [coordinator.init_producer(InitProducer(f"id-{index}", 1000)) for index in range(50)]
+        identities = await asyncio.gather(*wanted)
+        assert len({identity.producer_id for identity in identities}) == 50
+
+    play(scene)
+
+
+def test_racing_instances_get_different_epochs() -> None:
+    async def scene(world: World) -> None:
+        coordinator = world.coordinator()
+        identities = await asyncio.gather(*(coordinator.init_producer(INIT) for _ in range(20)))
+        assert sorted(identity.epoch for identity in identities) == list(range(20))
+        assert len({identity.producer_id for identity in identities}) == 1
+
+    play(scene)
+
+
+def test_an_open_transaction_is_aborted_before_its_id_changes_hands() -> None:
+    async def scene(world: World) -> None:
+        coordinator, old = await opened(world, "t-0")
+        with pytest.raises(ConcurrentTransactions):
+            await coordinator.init_producer(INIT)
+        await settle(coordinator, "a", State.COMPLETE_ABORT)
+        assert world.marked() == [("t-0", 0, 1, "abort")]
+        assert await coordinator.init_producer(INIT) == Identity(0, 2)
+        with pytest.raises(ProducerFenced):
+            await coordinator.end_transaction("a", old, commit=True, bump=False)
+
+    play(scene)
+
+
+def test_nothing_is_marked_when_the_outcome_cannot_be_journaled() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        world.journal.fail_next = True
+        with pytest.raises(KafkaStorageError):
+            await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        assert coordinator.describe("a").state is State.ONGOING
+        assert world.markers == []
+        await coordinator.end_transaction("a", identity, commit=False, bump=False)
+        assert world.marked() == [("t-0", 0, 0, "abort")]
+
+    play(scene)
+
+
+def test_a_caller_that_goes_away_does_not_tear_memory_from_journal() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        caller = asyncio.create_task(coordinator.end_transaction("a", identity, commit=True, bump=False))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        caller.cancel()
+        await settle(coordinator, "a", State.COMPLETE_COMMIT)
+        again = world.coordinator()
+        await again.start()
+        assert again.describe("a") == coordinator.describe("a")
+
+    play(scene)
+
+
+def test_half_written_markers_are_finished_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MARKERS_WAIT_S", 0)
+
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0", "t-1", "t-2")
+        world.refuse = lambda marker: KafkaStorageError() if marker.partition.partition else None
+        await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        await coordinator.close()
+        assert {where for where, *_ in world.marked()} <= {"t-0"}
+        world.refuse = lambda _: None
+        again = world.coordinator()
+        await again.start()
+        with pytest.raises(ConcurrentTransactions):
+            await again.add_partitions("a", identity, {T0})
+        await settle(again, "a", State.COMPLETE_COMMIT)
+        assert {(where, wish) for where, _, _, wish in world.marked()} == {
+            ("t-0", "commit"),
+            ("t-1", "commit"),
+            ("t-2", "commit"),
+        }
+
+    play(scene)
+
+
+def test_a_marker_that_failed_is_tried_again_by_the_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MARKERS_WAIT_S", 0)
+
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        world.refuse = lambda _: KafkaStorageError()
+        await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert coordinator.describe("a").state is State.PREPARE_COMMIT
+        world.refuse = lambda _: None
+        await coordinator.tick(world.now_ms)
+        await settle(coordinator, "a", State.COMPLETE_COMMIT)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [UnknownTopicOrPartition(), InvalidProducerEpoch()])
+def test_a_partition_with_nothing_to_end_holds_nobody_up(error: TidemillError) -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "gone-0", "t-0")
+        world.refuse = lambda marker: error if marker.partition.topic == "gone" else None
+        await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        assert coordinator.describe("a").state is State.COMPLETE_COMMIT
+        assert world.marked() == [("t-0", 0, 0, "commit")]
+
+    play(scene)
+
+
+def test_an_open_transaction_times_out() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        world.now_ms += 60_000
+        await coordinator.tick(world.now_ms)
+        assert coordinator.describe("a").state is State.ONGOING
+        world.now_ms += 1
+        await coordinator.tick(world.now_ms)
+        await settle(coordinator, "a", State.COMPLETE_ABORT)
+        assert world.marked() == [("t-0", 0, 1, "abort")]
+        with pytest.raises(ProducerFenced):
+            await coordinator.end_transaction("a", identity, commit=True, bump=True)
+
+    play(scene)
+
+
+def test_an_id_that_rests_is_forgotten_also_by_the_journal() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        await coordinator.init_producer(InitProducer("b", 60_000))
+        world.now_ms += TransactionLimits().id_expiry_ms - 1
+        await coordinator.tick(world.now_ms)
+        assert len(coordinator.select()) == 2
+        await coordinator.init_producer(InitProducer("b", 60_000))
+        world.now_ms += shell.SWEEP_INTERVAL_MS
+        await coordinator.tick(world.now_ms)
+        again = world.coordinator()
+        await again.start()
+        for each in (coordinator, again):
+            assert [known.transactional_id for known in each.select()] == ["b"]
+            with pytest.raises(TransactionalIdNotFound):
+                each.describe("a")
+        with pytest.raises(InvalidProducerIdMapping):
+            await coordinator.add_partitions("a", identity, {T0})
+
+    play(scene)
+
+
+def test_only_partitions_of_the_open_transaction_may_be_written() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        await coordinator.verify("a", *identity, T0)
+        with pytest.raises(InvalidTxnState):
+            await coordinator.verify("a", *identity, TopicPartition("t", 1))
+        with pytest.raises(InvalidProducerEpoch):
+            await coordinator.verify("a", identity.producer_id, 9, T0)
+        with pytest.raises(InvalidProducerIdMapping):
+            await coordinator.verify("a", 77, 0, T0)
+        with pytest.raises(InvalidTxnState):
+            await coordinator.verify(None, *identity, T0)
+        await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        with pytest.raises(InvalidTxnState):
+            await coordinator.verify("a", *identity, T0)
+
+    play(scene)
+
+
+def test_a_write_may_join_the_transaction_by_itself() -> None:
+    async def scene(world: World) -> None:
+        coordinator = world.coordinator()
+        identity = await coordinator.init_producer(INIT)
+        await coordinator.verify("a", *identity, T0, implicit=True)
+        assert coordinator.describe("a").partitions == {T0}
+        journaled = sum(map(len, world.journal.records))
+        await coordinator.verify("a", *identity, T0, implicit=True)
+        assert sum(map(len, world.journal.records)) == journaled
+        following = await coordinator.end_transaction("a", identity, commit=True, bump=True)
+        assert following == Identity(0, 1)
+        assert world.marked() == [("t-0", 0, 1, "commit")]
+        with pytest.raises(InvalidProducerEpoch):
+            await coordinator.verify("a", *identity, T0, implicit=True)
+        await coordinator.verify("a", *following, T0, implicit=True)
+
+    play(scene)
+
+
+def test_select_filters() -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        other = await coordinator.init_producer(InitProducer("b", 60_000))
+        world.now_ms += 500
+
+        def names(**filters: Any) -> list[str]:
+            return sorted(known.transactional_id for known in coordinator.select(**filters))
+
+        assert names() == ["a", "b"]
+        assert names(states={"Ongoing"}) == ["a"]
+        assert names(producer_ids={other.producer_id}) == ["b"]
+        assert names(states={"Ongoing"}, producer_ids={other.producer_id}) == []
+        assert names(older_ms=499) == ["a"]
+        assert names(older_ms=500) == []
+        assert identity != other
+
+    play(scene)

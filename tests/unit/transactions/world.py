@@ -1,0 +1,76 @@
+"""A coordinator with a journal in memory, markers that can be made to fail, and a clock that is moved by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from tidemill.model.errors import KafkaStorageError, TidemillError
+from tidemill.model.topics import TopicPartition
+from tidemill.records.record import Record
+from tidemill.transactions.coordinator import TransactionCoordinator
+from tidemill.transactions.interface import Marker, TransactionLimits
+
+
+class MemoryJournal:
+    """Records that outlive the coordinator; `fail_next` makes one append fail, as a full disk would."""
+
+    partitions = 2
+
+    def __init__(self) -> None:
+        self.records: list[list[tuple[bytes | None, bytes | None]]] = [[] for _ in range(self.partitions)]
+        self.fail_next = False
+
+    def partition_of(self, key: str) -> int:
+        return sum(key.encode()) % self.partitions
+
+    async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        await asyncio.sleep(0)
+        if self.fail_next:
+            self.fail_next = False
+            raise KafkaStorageError
+        self.records[partition].extend(records)
+
+    async def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
+        yield [Record(offset, 0, key, value) for offset, (key, value) in enumerate(self.records[partition])]
+
+
+class World:
+    """What stays when the coordinator is restarted."""
+
+    def __init__(self) -> None:
+        self.journal = MemoryJournal()
+        self.markers: list[Marker] = []
+        self.refuse: Callable[[Marker], TidemillError | None] = lambda _: None
+        self.now_ms = 1_000_000
+        self.next_producer_id = 0
+
+    def coordinator(self, limits: TransactionLimits | None = None) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            self.journal,
+            write_marker=self._write_marker,
+            new_producer_id=self._new_producer_id,
+            clock=lambda: self.now_ms,
+            limits=limits,
+        )
+
+    def marked(self) -> list[tuple[str, int, int, str]]:
+        return [
+            (str(marker.partition), marker.producer_id, marker.producer_epoch, "commit" if marker.commit else "abort")
+            for marker in self.markers
+        ]
+
+    async def _write_marker(self, marker: Marker) -> None:
+        await asyncio.sleep(0)
+        error = self.refuse(marker)
+        if error is not None:
+            raise error
+        self.markers.append(marker)
+
+    async def _new_producer_id(self) -> int:
+        await asyncio.sleep(0)
+        self.next_producer_id += 1
+        return self.next_producer_id - 1
+
+
+def partitions(*names: str) -> set[TopicPartition]:
+    """`partitions("a-0", "b-1")`."""
+    return {TopicPartition(topic, int(index)) for topic, _, index in (name.rpartition("-") for name in names)}
