@@ -1,3 +1,24 @@
-"""Tidemill: streams for every Kafka client, timelines, and data pipelines, in one package."""
+"""Tidemill: streams for every Kafka client, timelines, and data pipelines, in one package.
+
+The names below are loaded when they are first used, so that `import tidemill` stays quick.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES: dict[str, str] = {}
+"""Public name -> module that has it."""
+
+__all__ = ["__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,60 @@
+"""Logs: to standard error, for people on a terminal, as JSON lines elsewhere. Standard output is for the ready line."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure(level: str, style: str) -> None:
+    """Set how this process logs; called by entry points only."""
+    human = style == "human" or (style == "auto" and sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        _add_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info if not human else _unchanged,
+    ]
+    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if human else _json
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=_Lines,
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+def quiet_unless_configured() -> None:
+    """For brokers inside somebody else's process: warnings only, and only when that process has no say about logs."""
+    if not structlog.is_configured():
+        configure("warning", "auto")
+
+
+class _Lines:
+    """Writes whole lines to whatever standard error is at that moment: test runners change it."""
+
+    def __init__(self, name: str = "tidemill") -> None:
+        self.name = name
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+
+    debug = info = warning = error = exception = critical = write
+
+
+def _add_name(logger: _Lines, _: str, event: Any) -> Any:
+    event["logger"] = logger.name
+    return event
+
+
+def _unchanged(_: Any, __: str, event: Any) -> Any:
+    return event
+
+
+def _json(_: Any, __: str, event: Any) -> str:
+    rendered = structlog.processors.JSONRenderer(default=str)(_, __, event)
+    return rendered if isinstance(rendered, str) else rendered.decode()

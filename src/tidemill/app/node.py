@@ -1,0 +1,142 @@
+"""A node: one broker with its doors, from settings to ready and back.
+
+Order of start: the data directory is locked, coordination and the broker open, then the doors, so that nobody is let
+in before everything acknowledged can be read. Order of stop: doors first (no new work, what is under way is answered
+or given up after a while), then the broker. A start that fails half way stops what it has started, in the same order.
+"""
+
+import errno
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Protocol
+from uuid import uuid4
+
+import structlog
+
+from tidemill import __version__
+from tidemill.app.engines import open_coordination, open_streams
+from tidemill.app.lock import DataDirLock
+from tidemill.broker.broker import Broker, World
+from tidemill.doors.console.server import ConsoleDoor
+from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.model.errors import TidemillError
+from tidemill.settings import Address, Settings
+
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
+
+log = structlog.get_logger("tidemill.app")
+
+
+class Door(Protocol):
+    """What every door has: the address it really got, and an end."""
+
+    address: tuple[str, int]
+
+    async def close(self) -> None:
+        """Let nobody in any more and end what is open, in bounded time."""
+
+
+class DoorUnavailable(TidemillError):
+    """A door cannot be opened at its address."""
+
+
+def system_clock_ms() -> int:
+    """Milliseconds since 1970, by the system's clock."""
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """One broker process, or one broker in a thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.kafka: Address | None = None
+        self.grpc: Address | None = None
+        self.http: Address | None = None
+        self._opened = AsyncExitStack()
+        self._broker: Broker | None = None
+
+    @property
+    def broker(self) -> Broker:
+        """The broker of a node that has been started."""
+        if self._broker is None:
+            raise RuntimeError("the node has not been started")
+        return self._broker
+
+    async def start(self) -> None:
+        """Ready for clients when this returns."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._opened.aclose()
+            raise
+
+    async def stop(self) -> None:
+        """Close the doors, then the broker; returns when everything is on disk."""
+        await self._opened.aclose()
+
+    @property
+    def ready_line(self) -> str:
+        """What `tidemill serve` prints when it is ready."""
+        return f"tidemill ready kafka={self.kafka or 'none'} grpc={self.grpc or 'none'} http={self.http or 'none'}"
+
+    def facts(self) -> Mapping[str, str]:
+        """What runs where, for the front page."""
+        settings = self.settings
+        return {
+            "version": __version__,
+            "node": str(settings.node_id),
+            "cluster": self.broker.cluster_id,
+            "roles": ", ".join(settings.roles),
+            "kafka": str(self.kafka or "off"),
+            "grpc": str(self.grpc or "off"),
+            "http": str(self.http or "off"),
+            "data directory": str(settings.data_dir.absolute()),
+            "coordination": settings.coordination,
+            "streams": settings.streams,
+            "timelines": settings.timelines.partition("@")[2] or settings.timelines,
+        }
+
+    async def _start(self) -> None:
+        settings = self.settings
+        lock = DataDirLock(settings.data_dir)
+        self._opened.callback(lock.release)
+        coordination = await open_coordination(settings)
+        self._opened.push_async_callback(coordination.close)
+        world = World(coordination, open_streams(settings, system_clock_ms), system_clock_ms, uuid4)
+        self._broker = Broker(world, settings.broker, node_id=settings.node_id, rack=settings.rack)
+        self._opened.push_async_callback(self._broker.close)
+        await self._broker.start()
+        await self._open_doors(self._broker)
+        log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
+
+    async def _open_doors(self, broker: Broker) -> None:
+        settings = self.settings
+        if settings.kafka is not None:
+            broker.advertise(*self._advertised(settings.kafka))
+            kafka = KafkaDoor()
+            self.kafka = await self._open("kafka", kafka, settings.kafka, partial(kafka.start, broker))
+            broker.advertise(*self._advertised(self.kafka))
+        if settings.http is not None:
+            console = ConsoleDoor(broker, self.facts)
+            self.http = await self._open("http", console, settings.http, console.start)
+
+    async def _open(self, name: str, door: Door, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:
+        try:
+            await start(at.host, at.port)
+        except OSError as error:
+            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened: {error.strerror or error}"
+            raise DoorUnavailable(f"{name} address {at} {reason}; choose another with --{name} host:port") from None
+        self._opened.push_async_callback(door.close)
+        return Address(*door.address)
+
+    def _advertised(self, bound: Address) -> Address:
+        """What clients are told: what was set, else where the door is; nobody can connect to "everywhere"."""
+        wanted = self.settings.advertise
+        if wanted is not None:
+            return wanted if wanted.port else Address(wanted.host, bound.port)
+        if bound.host in WILDCARDS:
+            return Address("localhost", bound.port)
+        return bound

@@ -1,0 +1,76 @@
+"""A node as a process: the entry point's event loop, signals, and the ready line.
+
+SIGTERM and SIGINT stop the node in order; the second one ends the process at once, which costs nothing that was
+acknowledged, only time at the next start.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+
+import structlog
+
+from tidemill.app import logs
+from tidemill.app.node import Node
+from tidemill.settings import Settings
+
+FORCED_EXIT_CODE = 1
+
+log = structlog.get_logger("tidemill.app")
+
+
+def run(settings: Settings) -> None:
+    """Run a node until a signal ends it."""
+    logs.configure(settings.log_level, settings.log_format)
+    _allow_many_files()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(settings))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where there is one."""
+    try:
+        import uvloop  # noqa: PLC0415 -- not on every system
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stopping)
+    node = Node(settings)
+    await node.start()
+    _settle_memory()
+    sys.stdout.write(node.ready_line + "\n")
+    sys.stdout.flush()
+    await stopping.wait()
+    log.info("stopping")
+    await node.stop()
+    log.info("stopped")
+
+
+def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        log.warning("stopped at once by a second signal", signal=number.name)
+        os._exit(FORCED_EXIT_CODE)
+    stopping.set()
+
+
+def _settle_memory() -> None:
+    """What was loaded stays for good: the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _allow_many_files() -> None:
+    """Each partition and each connection is an open file; take what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

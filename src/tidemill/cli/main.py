@@ -1,0 +1,134 @@
+"""`tidemill`: finds the command, loads only that one, and turns every failure into one line.
+
+`COMMANDS` is the list of commands. A row names the module and attribute that serve it (a typer app, or a plain function
+with typer annotations) and its line in the help; nothing is imported before it is asked for, so `tidemill --help` is
+quick however many commands there are.
+
+Exit codes: 0 fine, 1 failed, 2 wrong use. What goes wrong is told on standard error in one line that says what to do.
+"""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidemill import __version__
+
+if TYPE_CHECKING:
+    import typer
+
+FINE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+PROGRAM = "tidemill"
+
+
+class Command(NamedTuple):
+    """Where a command is, and what it is for."""
+
+    target: str
+    summary: str
+
+
+COMMANDS = {
+    "serve": Command("tidemill.cli.serve:serve", "Run a broker."),
+    "topic": Command("tidemill.cli.topic:app", "Create, list, describe, alter and delete topics."),
+    "produce": Command("tidemill.cli.produce:produce", "Write records to a topic."),
+    "consume": Command("tidemill.cli.consume:consume", "Print the records of a topic."),
+    "group": Command("tidemill.cli.group:app", "List, describe, reset and delete consumer groups."),
+    "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
+}
+
+HINT = "see tidemill --help"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in {"--help", "-h", "help"}:
+        sys.stdout.write(_help())
+        return FINE if words else WRONG_USE
+    if words[0] in {"--version", "-V", "version"}:
+        sys.stdout.write(f"{PROGRAM} {__version__}\n")
+        return FINE
+    command = COMMANDS.get(words[0])
+    if command is None:
+        return _fail(_unknown(words[0]), WRONG_USE)
+    return _run(words[0], command, words[1:])
+
+
+def _run(name: str, command: Command, arguments: list[str]) -> int:
+    import typer
+
+    from tidemill.model.errors import TidemillError
+
+    try:
+        result = typer.main.get_command(_app(command))(
+            args=arguments, prog_name=f"{PROGRAM} {name}", standalone_mode=False
+        )
+    except TidemillError as error:
+        return _fail(str(error), getattr(error, "exit_code", FAILED))
+    except typer.Abort:
+        return _fail("stopped; nothing was changed", FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return FAILED
+    except Exception as error:
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        message = format_message().rstrip(".")
+        return _fail(f"{message}{'' if message.endswith('?') else ';'} see {_where(error, name)} --help", WRONG_USE)
+    return result if isinstance(result, int) else FINE
+
+
+def _app(command: Command) -> "typer.Typer":
+    from importlib import import_module
+
+    import typer
+
+    module, _, attribute = command.target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        app = typer.Typer(add_completion=False)
+        app.command()(found)
+        return app
+    app = typer.Typer(add_completion=False, no_args_is_help=True, help=command.summary)
+    app.add_typer(found)
+    return app
+
+
+def _where(error: Exception, name: str) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else f"{PROGRAM} {name}"
+
+
+def _unknown(word: str) -> str:
+    near = get_close_matches(word, COMMANDS, n=1)
+    hint = f"did you mean {near[0]}? {HINT}" if near else HINT
+    return f"there is no command {word[:60]!r}; {hint}"
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    return code
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name.ljust(width)}  {command.summary}" for name, command in COMMANDS.items())
+    return f"""Usage: tidemill COMMAND [OPTIONS]
+
+Streams for every Kafka client, and timelines, in one package.
+
+Commands:
+{rows}
+
+Start here:
+  tidemill serve                               run a broker
+  tidemill topic create orders --partitions 3
+  tidemill produce orders --message hello
+  tidemill consume orders --from-beginning
+
+tidemill COMMAND --help tells more; tidemill --version names the version.
+"""

@@ -1,0 +1,63 @@
+"""`tidemill serve`: run a broker until a signal ends it. Its flags are the rows of settings.py."""
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.problem import WrongUse
+from tidemill.model.errors import InvalidConfig
+from tidemill.settings import ROWS, Settings, load, parse_pair
+
+_ROWS = {row.name: row for row in ROWS}
+
+
+def _flag(name: str) -> Any:
+    row = _ROWS[name]
+    default = f"default: {row.default}" if row.default else "no default"
+    return typer.Option(f"--{name}", help=f"{row.doc} ({row.variable}; {default})", show_default=False)
+
+
+def serve(
+    data_dir: Annotated[str | None, _flag("data-dir")] = None,
+    kafka: Annotated[str | None, _flag("kafka")] = None,
+    grpc: Annotated[str | None, _flag("grpc")] = None,
+    http: Annotated[str | None, _flag("http")] = None,
+    advertise: Annotated[str | None, _flag("advertise")] = None,
+    node_id: Annotated[str | None, _flag("node-id")] = None,
+    rack: Annotated[str | None, _flag("rack")] = None,
+    session_ttl_ms: Annotated[str | None, _flag("session-ttl-ms")] = None,
+    roles: Annotated[str | None, _flag("roles")] = None,
+    coordination: Annotated[str | None, _flag("coordination")] = None,
+    streams: Annotated[str | None, _flag("streams")] = None,
+    timelines: Annotated[str | None, _flag("timelines")] = None,
+    log_level: Annotated[str | None, _flag("log-level")] = None,
+    log_format: Annotated[str | None, _flag("log-format")] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", help="Settings file. (TIDEMILL_CONFIG; default: tidemill.toml if there is one)"),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting in Kafka's spelling; may be given often."),
+    ] = None,
+) -> None:
+    """Run a broker.
+
+    A flag wins over its environment variable, that over tidemill.toml, that over the default. A door is switched off by
+    none; port 0 is any free port. When the broker is ready it prints one line that names the real addresses.
+
+    Example: tidemill serve --data-dir /var/lib/tidemill --kafka 0.0.0.0:9092 --set num.partitions=3
+    """
+    flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
+    settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
+    from tidemill.app.process import run
+
+    run(settings)
+
+
+def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) -> Settings:
+    try:
+        return load(flags, os.environ, config=config, broker=dict(map(parse_pair, pairs)))
+    except InvalidConfig as error:
+        raise WrongUse(f"{error}; see tidemill serve --help") from None

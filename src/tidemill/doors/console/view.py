@@ -1,0 +1,45 @@
+"""What the console tells about a broker, as plain data for JSON and for pages."""
+
+from typing import Any
+
+from tidemill.broker.broker import Broker
+
+
+def status_of(broker: Broker) -> dict[str, Any]:
+    """The broker in numbers."""
+    telemetry = broker.telemetry
+    topics = broker.topics()
+    return {
+        "node_id": broker.node_id,
+        "cluster_id": broker.cluster_id,
+        "brokers": [address._asdict() for address in broker.brokers()],
+        "topics": sum(1 for topic in topics if not topic.internal),
+        "partitions": len(broker.partitions),
+        "failed_partitions": len(broker.partitions.broken()),
+        "log_bytes": sum(partition.size_bytes for partition in broker.partitions),
+        "connections": dict(telemetry.connections),
+        "requests": sum(traffic.requests for traffic in telemetry.apis.values()),
+        "records_in": sum(traffic.records_in for traffic in telemetry.topics.values()),
+        "bytes_in": sum(traffic.bytes_in for traffic in telemetry.topics.values()),
+        "bytes_out": sum(traffic.bytes_out for traffic in telemetry.topics.values()),
+    }
+
+
+def topics_of(broker: Broker) -> list[dict[str, Any]]:
+    """Every topic with its size, by name."""
+    rows = []
+    for topic in sorted(broker.topics(), key=lambda topic: topic.name):
+        found = [broker.partitions.find(topic.name, info.index) for info in topic.partitions]
+        opened = [partition for partition in found if partition is not None]
+        rows.append(
+            {
+                "name": topic.name,
+                "id": str(topic.topic_id),
+                "internal": topic.internal,
+                "partitions": len(topic.partitions),
+                "records": sum(each.high_watermark - each.log_start_offset for each in opened),
+                "bytes": sum(each.size_bytes for each in opened),
+                "overrides": dict(topic.overrides),
+            }
+        )
+    return rows

@@ -1,0 +1,98 @@
+"""The pages and documents of the HTTP door. Everything is read-only, and everything a user named is escaped."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from tidemill.broker.broker import Broker
+from tidemill.broker.exposition import registry_of, render
+from tidemill.doors.console.page import front_page
+from tidemill.doors.console.view import status_of, topics_of
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SAFETY_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlette:
+    """The application over one broker."""
+    registry = registry_of(broker.telemetry, broker.partitions)
+
+    async def front(_: Request) -> Response:
+        return HTMLResponse(front_page(facts(), status_of(broker), topics_of(broker)))
+
+    async def metrics(_: Request) -> Response:
+        return Response(render(registry), media_type=METRICS_TYPE)
+
+    async def live(_: Request) -> Response:
+        return PlainTextResponse("live\n")
+
+    async def ready(_: Request) -> Response:
+        problems = [f"{topic}-{index}: {error}" for (topic, index), error in sorted(broker.partitions.broken().items())]
+        if problems:
+            return PlainTextResponse("not ready\n" + "\n".join(problems) + "\n", status_code=503)
+        return PlainTextResponse("ready\n")
+
+    async def status(_: Request) -> Response:
+        return JSONResponse({**status_of(broker), "runs": dict(facts())})
+
+    async def topics(_: Request) -> Response:
+        return JSONResponse({"topics": topics_of(broker)})
+
+    routes = [
+        Route("/", front),
+        Route("/metrics", metrics),
+        Route("/health/live", live),
+        Route("/health/ready", ready),
+        Route("/api/status", status),
+        Route("/api/topics", topics),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)])
+
+
+async def _add_safety_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    response = await call_next(request)
+    response.headers.update(SAFETY_HEADERS)
+    return response
+
+
+def protocol_factory(
+    app: Starlette, *, connections_max: int, keep_alive_s: int
+) -> tuple[ServerState, Callable[[], asyncio.Protocol]]:
+    """uvicorn's HTTP protocol without its server: loop, signals and shutdown belong to the node."""
+    config = Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        limit_concurrency=connections_max,
+        timeout_keep_alive=keep_alive_s,
+        ws="none",
+    )
+    config.load()
+    state = ServerState()
+
+    def make() -> asyncio.Protocol:
+        return HttpToolsProtocol(config=config, server_state=state, app_state=_no_state())
+
+    return state, make
+
+
+def _no_state() -> dict[str, Any]:
+    return {}
