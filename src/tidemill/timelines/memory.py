@@ -8,20 +8,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
-from tidemill.timelines.core.lease import (
-    Bury,
-    Cancel,
-    Claim,
-    Command,
-    Lease,
-    Move,
-    Outcome,
-    buried_id,
-    check_claims,
-    check_commands,
-    decide,
-    take,
-)
+from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
+from tidemill.timelines.core.lease import Bury, Claim, Command, Lease, Outcome, check_claims, check_commands
 from tidemill.timelines.core.message import (
     EVERYTHING,
     Message,
@@ -63,6 +51,14 @@ class _Line:
             del self.seq_of[message.id]
             del self.order[bisect_left(self.order, (message.due_ms, seq))]
 
+    def numbered(self, numbers: Sequence[int]) -> list[Message]:
+        """Those of the messages that are here, by number."""
+        return [self.messages[seq] for seq in numbers if seq in self.messages]
+
+    def named(self, ids: Sequence[str]) -> list[Message]:
+        """Those of the messages that are here, by id."""
+        return [self.messages[self.seq_of[one]] for one in ids if one in self.seq_of]
+
     def walk(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[Message]:
         """The selected messages after `start`, in order."""
         first = bisect_right(self.order, max(start, (selection.start_ms, _BEFORE_ALL)))
@@ -101,7 +97,9 @@ class MemoryStore:
         """Keep the messages."""
         line = self._line(timeline)
         check_new(messages, line.timeline.settings.body_bytes_max)
-        return [self._schedule(line, message) for message in messages]
+        there, fresh = plan_schedule(line.named([message.id for message in messages]), messages)
+        numbers = {message.id: self._keep(line, message) for message in fresh}
+        return answer_schedule(there, numbers, messages)
 
     async def find(
         self,
@@ -125,14 +123,23 @@ class MemoryStore:
         """Lease the claimed messages."""
         line = self._line(timeline)
         check_claims(claims, now_ms, early_ms)
-        return [_acquire(line, claim, now_ms, early_ms) for claim in claims]
+        messages = line.numbered([claim.seq for claim in claims])
+        leases, changes = plan_leases(timeline, messages, claims, now_ms, early_ms)
+        self._write(line, changes)
+        return leases
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
         """Carry out the commands that still hold."""
         line = self._line(timeline)
         check_commands(commands, now_ms)
-        graves = {command.to: self._line(command.to) for command in commands if isinstance(command, Bury)}
-        return [_settle(line, command, now_ms, graves) for command in commands]
+        for command in commands:
+            if isinstance(command, Bury):
+                self._line(command.to)
+        numbers, ids = targets(commands)
+        messages = [*line.numbered(numbers), *line.named(ids)]
+        outcomes, changes = plan_commands(timeline, messages, commands, now_ms)
+        self._write(line, changes)
+        return outcomes
 
     async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
         """Count the selected messages by due time."""
@@ -151,11 +158,7 @@ class MemoryStore:
         usable(line.timeline if line else None, name)
         return self._lines[name]
 
-    def _schedule(self, line: _Line, new: NewMessage) -> Scheduled:
-        seq = line.seq_of.get(new.id)
-        if seq is not None:
-            known = line.messages[seq]
-            return Scheduled(known.id, seq, known.version, known.due_ms, duplicate=True)
+    def _keep(self, line: _Line, new: NewMessage) -> int:
         seq = next(self._numbers)
         line.put(
             Message(
@@ -174,28 +177,10 @@ class MemoryStore:
                 body=new.body,
             )
         )
-        return Scheduled(new.id, seq, 1, new.due_ms, duplicate=False)
+        return seq
 
-
-def _acquire(line: _Line, claim: Claim, now_ms: int, early_ms: int) -> Lease | None:
-    taken = take(line.messages.get(claim.seq), claim, now_ms, early_ms)
-    if taken is None:
-        return None
-    line.put(taken)
-    return Lease(taken.seq, taken.token, claim.holder, taken.due_ms, taken.attempts)
-
-
-def _settle(line: _Line, command: Command, now_ms: int, graves: dict[str, _Line]) -> Outcome:
-    seq = line.seq_of.get(command.id, 0) if isinstance(command, Cancel | Move) else command.seq
-    message = line.messages.get(seq)
-    outcome, changed = decide(message, command, now_ms)
-    if outcome is not Outcome.DONE:
-        return outcome
-    if changed is None:
-        line.drop(seq)
-    elif isinstance(command, Bury):
-        line.drop(seq)
-        graves[command.to].put(changed._replace(id=buried_id(line.timeline.name, changed.id, seq)))
-    else:
-        line.put(changed)
-    return outcome
+    def _write(self, line: _Line, changes: Sequence[Change]) -> None:
+        for before, now, timeline in changes:
+            line.drop(before.seq)
+            if now is not None:
+                self._lines[timeline].put(now)

@@ -10,22 +10,9 @@ on; a number of changed rows other than expected means a broken file, and the tr
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from tidemill.timelines.core.lease import (
-    Bury,
-    Cancel,
-    Claim,
-    Command,
-    Lease,
-    Move,
-    Outcome,
-    buried_id,
-    check_claims,
-    check_commands,
-    decide,
-    take,
-)
+from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
+from tidemill.timelines.core.lease import Bury, Claim, Command, Lease, Outcome, check_claims, check_commands
 from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
 from tidemill.timelines.sqlite.reads import timeline_named, usable_timeline
@@ -64,14 +51,6 @@ _PURGE = "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
 _PURGE_BODIES = "DELETE FROM bodies WHERE seq IN (SELECT value FROM json_each(?))"
 
 
-class _Change(NamedTuple):
-    """A message as it was read and as it becomes; `after` None: it goes away."""
-
-    before: Message
-    after: Message | None
-    timeline: int  # where it is afterwards
-
-
 def govern(connection: sqlite3.Connection, step: Step) -> Timeline | None:
     """Take one step in the life of a timeline."""
     before = timeline_named(connection, step.name)
@@ -96,21 +75,12 @@ def schedule(connection: sqlite3.Connection, name: str, messages: Sequence[NewMe
     """Keep the messages that are not there yet."""
     timeline = usable_timeline(connection, name)
     check_new(messages, timeline.settings.body_bytes_max)
-    found = _states(connection, _BY_ID, timeline.number, [message.id for message in messages])
-    there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, duplicate=True) for old in found}
+    known = _states(connection, _BY_ID, timeline.number, [message.id for message in messages])
+    there, fresh = plan_schedule(known, messages)
     first = _last_seq(connection) + 1
-    answers: list[Scheduled] = []
-    fresh: list[NewMessage] = []
-    for message in messages:
-        answer = there.get(message.id)
-        if answer is None:
-            answer = Scheduled(message.id, first + len(fresh), 1, message.due_ms, duplicate=False)
-            there[message.id] = answer._replace(duplicate=True)
-            fresh.append(message)
-        answers.append(answer)
     if fresh:
         _insert(connection, timeline.number, first, fresh)
-    return answers
+    return answer_schedule(there, {message.id: first + place for place, message in enumerate(fresh)}, messages)
 
 
 def acquire(
@@ -119,20 +89,9 @@ def acquire(
     """Lease the claimed messages."""
     timeline = usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
-    found = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in claims])
-    messages = {message.seq: message for message in found}
-    changes: list[_Change] = []
-    leases: list[Lease | None] = []
-    for claim in claims:
-        before = messages.get(claim.seq)
-        taken = take(before, claim, now_ms, early_ms)
-        if before is None or taken is None:
-            leases.append(None)
-            continue
-        messages[claim.seq] = taken
-        changes.append(_Change(before, taken, timeline.number))
-        leases.append(Lease(taken.seq, taken.token, claim.holder, taken.due_ms, taken.attempts))
-    _write(connection, changes)
+    messages = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in claims])
+    leases, changes = plan_leases(name, messages, claims, now_ms, early_ms)
+    _write(connection, changes, {})
     return leases
 
 
@@ -140,40 +99,14 @@ def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command
     """Carry out the commands that still hold, in their order."""
     timeline = usable_timeline(connection, name)
     check_commands(commands, now_ms)
-    graves = {
-        command.to: usable_timeline(connection, command.to).number for command in commands if isinstance(command, Bury)
-    }
-    there, seq_of = _targets(connection, timeline.number, commands)
-    changes = {seq: _Change(message, message, timeline.number) for seq, message in there.items()}
-    outcomes = []
-    for command in commands:
-        seq = seq_of.get(command.id, 0) if isinstance(command, Cancel | Move) else command.seq
-        outcome, changed = decide(there.get(seq), command, now_ms)
-        outcomes.append(outcome)
-        if outcome is not Outcome.DONE:
-            continue
-        home = timeline.number
-        if isinstance(command, Bury) and changed is not None:
-            home = graves[command.to]
-            changed = changed._replace(id=buried_id(name, changed.id, seq))
-        changes[seq] = _Change(changes[seq].before, changed, home)
-        if changed is None or home != timeline.number:
-            del there[seq]
-        else:
-            there[seq] = changed
-    _write(connection, changes.values())
+    graves = {one.to: usable_timeline(connection, one.to).number for one in commands if isinstance(one, Bury)}
+    numbers, ids = targets(commands)
+    messages = _states(connection, _BY_SEQ, timeline.number, numbers)
+    if ids:
+        messages += _states(connection, _BY_ID, timeline.number, ids)
+    outcomes, changes = plan_commands(name, messages, commands, now_ms)
+    _write(connection, changes, graves)
     return outcomes
-
-
-def _targets(
-    connection: sqlite3.Connection, timeline: int, commands: Sequence[Command]
-) -> tuple[dict[int, Message], dict[str, int]]:
-    """The messages that the commands speak of, by number, and the numbers of those that are named by id."""
-    ids = [command.id for command in commands if isinstance(command, Cancel | Move)]
-    numbers = [command.seq for command in commands if not isinstance(command, Cancel | Move)]
-    named = _states(connection, _BY_ID, timeline, ids) if ids else []
-    found = _states(connection, _BY_SEQ, timeline, numbers) if numbers else []
-    return {message.seq: message for message in (*named, *found)}, {message.id: message.seq for message in named}
 
 
 def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[Message]:
@@ -183,7 +116,7 @@ def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys:
 
 def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages: Iterable[NewMessage]) -> None:
     entries = []
-    blob = bytearray()
+    blob = bytearray(1)  # never empty: Python binds an empty blob as NULL
     for new in messages:
         key_size = -1 if new.key is None else len(new.key)
         entries.append((new.id, new.due_ms, new.bucket, new.group, len(blob), len(new.body), key_size))
@@ -195,16 +128,16 @@ def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages:
     connection.execute(_INSERT_BODIES, (first, text, blob))
 
 
-def _write(connection: sqlite3.Connection, changes: Iterable[_Change]) -> None:
+def _write(connection: sqlite3.Connection, changes: Iterable[Change], graves: dict[str, int]) -> None:
     gone, kept = [], []
     for before, now, timeline in changes:
         if now is None:
             gone.append((before.seq, before.version))
-        elif now is not before:
-            position = (now.due_ms, now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
-            kept.append((before.seq, before.version, *position))
-            if now.id != before.id:
-                _expect(connection.execute(_BURY, (timeline, now.id, now.seq, before.version)), 1)
+            continue
+        position = (now.due_ms, now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
+        kept.append((before.seq, before.version, *position))
+        if now.id != before.id:
+            _expect(connection.execute(_BURY, (graves[timeline], now.id, now.seq, before.version)), 1)
     if kept:
         _expect(connection.execute(_UPDATE, (json.dumps(kept),)), len(kept))
     if gone:

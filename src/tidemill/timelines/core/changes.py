@@ -1,0 +1,111 @@
+"""A batch of claims or commands, decided as a whole: the answers, and the changes for the store to write.
+
+A store reads the messages that a batch speaks of, asks here what becomes of them, and writes the changes in the same
+transaction, each under the condition that the message is still at the version that was decided on. Entries of one batch
+take effect in their order, also when two of them speak of the same message.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tidemill.timelines.core.lease import (
+    Bury,
+    Cancel,
+    Claim,
+    Command,
+    Lease,
+    Move,
+    Outcome,
+    buried_id,
+    decide,
+    take,
+)
+from tidemill.timelines.core.message import Message, NewMessage, Scheduled
+
+
+class Change(NamedTuple):
+    """A message as it was read and as it becomes (None: it goes away), and the timeline where it then is."""
+
+    before: Message
+    after: Message | None
+    timeline: str
+
+
+def plan_schedule(
+    known: Iterable[Message], messages: Sequence[NewMessage]
+) -> tuple[dict[str, Scheduled], list[NewMessage]]:
+    """The places of the ids that are there already, and the messages that are new, each id once."""
+    there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, duplicate=True) for old in known}
+    fresh: dict[str, NewMessage] = {}
+    for message in messages:
+        if message.id not in there:
+            fresh.setdefault(message.id, message)
+    return there, list(fresh.values())
+
+
+def answer_schedule(
+    there: Mapping[str, Scheduled], fresh: Mapping[str, int], messages: Sequence[NewMessage]
+) -> list[Scheduled]:
+    """An answer for each message; of several with one new id, the first is the one that was kept."""
+    answers = []
+    kept: dict[str, Scheduled] = dict(there)
+    for message in messages:
+        answer = kept.get(message.id)
+        if answer is None:
+            answer = Scheduled(message.id, fresh[message.id], 1, message.due_ms, duplicate=False)
+            kept[message.id] = answer._replace(duplicate=True)
+        answers.append(answer)
+    return answers
+
+
+def plan_leases(
+    timeline: str, messages: Iterable[Message], claims: Sequence[Claim], now_ms: int, early_ms: int
+) -> tuple[list[Lease | None], list[Change]]:
+    """The leases that the claims get, and what they change."""
+    there = {message.seq: message for message in messages}
+    leases: list[Lease | None] = []
+    changes = []
+    for claim in claims:
+        before = there.get(claim.seq)
+        taken = take(before, claim, now_ms, early_ms)
+        if before is None or taken is None:
+            leases.append(None)
+            continue
+        there[claim.seq] = taken
+        leases.append(Lease(taken.seq, taken.token, claim.holder, taken.due_ms, taken.attempts))
+        changes.append(Change(before, taken, timeline))
+    return leases, changes
+
+
+def targets(commands: Sequence[Command]) -> tuple[list[int], list[str]]:
+    """The messages that the commands speak of: some by number, some by id."""
+    numbers = [command.seq for command in commands if not isinstance(command, Cancel | Move)]
+    ids = [command.id for command in commands if isinstance(command, Cancel | Move)]
+    return numbers, ids
+
+
+def plan_commands(
+    timeline: str, messages: Iterable[Message], commands: Sequence[Command], now_ms: int
+) -> tuple[list[Outcome], list[Change]]:
+    """The outcome of each command, and what they change together."""
+    there = {message.seq: message for message in messages}
+    seq_of = {message.id: message.seq for message in there.values()}
+    changes: dict[int, Change] = {}
+    outcomes = []
+    for command in commands:
+        seq = seq_of.get(command.id, 0) if isinstance(command, Cancel | Move) else command.seq
+        message = there.get(seq)
+        outcome, after = decide(message, command, now_ms)
+        outcomes.append(outcome)
+        if outcome is not Outcome.DONE or message is None:
+            continue
+        del there[seq]
+        home = timeline
+        if isinstance(command, Bury) and after is not None:
+            home = command.to
+            after = after._replace(id=buried_id(timeline, after.id, seq))
+        elif after is not None:
+            there[seq] = after
+        first = changes.get(seq)
+        changes[seq] = Change(first.before if first else message, after, home)
+    return outcomes, list(changes.values())
