@@ -1,7 +1,7 @@
 """Record batches made here: the broker's own journals, transaction markers, and what clients of this package send.
 
-`build_batch` writes the records behind a gap of 61 bytes, compresses them where asked, and fills the gap last, so that
-the batch is one bytearray that `place` and `stamp_append_time` can still patch.
+Every batch comes out of `wrap` as one bytearray that `place` and `stamp_append_time` can still patch: the records,
+compressed where the header says so, behind a header that gets its length and CRC last.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,11 @@ from tidemill.records.header import (
     HEADER,
     HEADER_SIZE,
     LENGTH_END,
+    LENGTH_MIN,
     LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
+    BatchHeader,
     Buffer,
     read_header,
     seal,
@@ -90,13 +92,9 @@ def build_batch(
     attributes |= TRANSACTIONAL_BIT if transactional else 0
     attributes |= CONTROL_BIT if control else 0
     attributes |= LOG_APPEND_TIME_BIT if log_append_time else 0
-    batch = bytearray(HEADER_SIZE)
-    batch += payload if codec is Codec.NONE else compress(codec, payload)
-    HEADER.pack_into(
-        batch,
-        0,
+    header = BatchHeader(
         base_offset,
-        len(batch) - LENGTH_END,
+        LENGTH_MIN,
         leader_epoch,
         MAGIC,
         0,
@@ -109,6 +107,15 @@ def build_batch(
         base_sequence,
         len(records),
     )
+    return wrap(header, payload)
+
+
+def wrap(header: BatchHeader, payload: bytes) -> bytearray:
+    """A sealed batch of these records, with the codec that the header names; its length and CRC are made here."""
+    codec = Codec(header.codec)
+    batch = bytearray(HEADER_SIZE)
+    batch += payload if codec is Codec.NONE else compress(codec, payload)
+    HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_END))
     seal(batch, 0, len(batch))
     return batch
 

@@ -28,10 +28,7 @@ def read_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) ->
     With LogAppendTime all of them carry the broker's time. The CRC is not checked: `check_crc` does that.
     """
     header = read_header(batch)
-    data = read_payload(batch, header, limit_bytes=limit_bytes)
-    if header.count * RECORD_BYTES_MIN > len(data):
-        raise CorruptMessage(f"{header.count} records cannot lie in {len(data)} bytes")
-    return _scan(data, header)
+    return scan_records(read_payload(batch, header, limit_bytes=limit_bytes), header)
 
 
 def read_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -55,7 +52,10 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
-def _scan(data: bytes, header: BatchHeader) -> Iterator[Record]:
+def scan_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in `data`, the payload of a batch with this header."""
+    if header.count * RECORD_BYTES_MIN > len(data):
+        raise CorruptMessage(f"{header.count} records cannot lie in {len(data)} bytes")
     base_offset, base_timestamp, last_delta = header.base_offset, header.base_timestamp, header.last_offset_delta
     append_time = header.max_timestamp if header.log_append_time else None
     previous_delta = -1

@@ -7,12 +7,10 @@ right, so bytes that make no sense are the producer's doing: InvalidRecord, whic
 CorruptMessage, which is.
 """
 
-from struct import pack_into
-
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
-from tidemill.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
+from tidemill.records.build import wrap
+from tidemill.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from tidemill.records.header import (
-    ATTRIBUTES_AT,
     CODEC_BITS,
     HEADER,
     HEADER_SIZE,
@@ -24,12 +22,10 @@ from tidemill.records.header import (
     Buffer,
     check_crc,
     read_header,
-    seal,
 )
 from tidemill.records.read import read_payload, read_records
 
 ZSTD_VERSION_MIN = 7  # KIP-110: consumers that fetch with old versions cannot read zstd
-_LENGTH_AT = 8
 
 
 def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
@@ -74,17 +70,7 @@ def recompress(batch: bytearray, codec: Codec, *, limit_bytes: int = DECOMPRESSE
         payload = read_payload(batch, header, limit_bytes=limit_bytes)
     except CorruptMessage as error:
         raise InvalidRecord(str(error)) from error
-    return rewrap(batch, header, codec, payload)
-
-
-def rewrap(batch: Buffer, header: BatchHeader, codec: Codec, payload: bytes) -> bytearray:
-    """A sealed batch with the header of `batch` and other records."""
-    wrapped = bytearray(memoryview(batch)[:HEADER_SIZE])
-    wrapped += payload if codec is Codec.NONE else compress(codec, payload)
-    pack_into(">i", wrapped, _LENGTH_AT, len(wrapped) - LENGTH_END)
-    pack_into(">h", wrapped, ATTRIBUTES_AT, header.attributes & ~CODEC_BITS | codec)
-    seal(wrapped, 0, len(wrapped))
-    return wrapped
+    return wrap(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), payload)
 
 
 def records_without_key(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[int]:

@@ -1,0 +1,81 @@
+"""A batch with some of its records taken out: what compaction writes in the place of a batch.
+
+Offsets never change. The base offset and the last offset delta stay, and each record keeps its own delta, so that holes
+open where records were; a batch may even stay without records, because its header still says the last sequence of
+a producer. The bytes of a record that stays are copied, not encoded again; only its timestamp delta is, when the batch
+gets a delete horizon: that takes the place of the base timestamp (KIP-534).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tidemill.records.build import varint, wrap
+from tidemill.records.compression import DECOMPRESSED_BYTES_MAX
+from tidemill.records.header import CODEC_BITS, DELETE_HORIZON_BIT, BatchHeader, Buffer, read_header
+from tidemill.records.read import TIMESTAMP_MAX, TIMESTAMP_MIN, read_payload, read_varint, scan_records
+from tidemill.records.record import Record
+
+
+class _Frame(NamedTuple):
+    """Where the parts of a record lie that matter when it is moved."""
+
+    start: int
+    timestamp_delta: int
+    rest: int
+    end: int
+
+
+def compact_batch(
+    batch: Buffer,
+    keep: Callable[[Record], bool],
+    *,
+    keep_empty: bool = False,
+    delete_horizon_ms: int | None = None,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> bytearray | None:
+    """The batch with the records that `keep` wants; None when there are none, unless the batch is to stay empty.
+
+    `delete_horizon_ms` is for a batch that has none yet and that keeps a tombstone or is a marker.
+    """
+    header = read_header(batch)
+    payload = read_payload(batch, header, limit_bytes=limit_bytes)
+    records = list(scan_records(payload, header))
+    kept = [keep(record) for record in records]
+    staying = [record for record, stays in zip(records, kept, strict=True) if stays]
+    if not staying:
+        return empty_batch(header) if keep_empty else None
+    needs_horizon = header.delete_horizon_ms is None and (header.control or any(r.value is None for r in staying))
+    horizon_ms = delete_horizon_ms if needs_horizon else None
+    if all(kept) and horizon_ms is None:
+        return bytearray(memoryview(batch)[: header.size])
+    frames = [frame for frame, stays in zip(_frames(payload, header.count), kept, strict=True) if stays]
+    header = header._replace(count=len(frames), max_timestamp=max(record.timestamp for record in staying))
+    if horizon_ms is None:
+        return wrap(header, b"".join([payload[frame.start : frame.end] for frame in frames]))
+    dated = header._replace(attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon_ms)
+    return wrap(dated, _rebased(payload, frames, header.base_timestamp - horizon_ms))
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """The batch without any record: what is left is its place in the log and its producer's sequence."""
+    return wrap(header._replace(count=0, attributes=header.attributes & ~CODEC_BITS), b"")
+
+
+def _frames(payload: bytes, count: int) -> Iterator[_Frame]:
+    # The payload was read as records before, so every length in it is right.
+    at = 0
+    for _ in range(count):
+        length, body = read_varint(payload, at)
+        timestamp_delta, rest = read_varint(payload, body + 1)
+        yield _Frame(at, timestamp_delta, rest, body + length)
+        at = body + length
+
+
+def _rebased(payload: bytes, frames: list[_Frame], shift_ms: int) -> bytes:
+    parts: list[bytes] = []
+    for frame in frames:
+        # A time that 64 bits cannot hold is nonsense already; it stays nonsense at the border.
+        delta = varint(min(max(frame.timestamp_delta + shift_ms, TIMESTAMP_MIN), TIMESTAMP_MAX))
+        body = b"".join((b"\x00", delta, payload[frame.rest : frame.end]))
+        parts += (varint(len(body)), body)
+    return b"".join(parts)

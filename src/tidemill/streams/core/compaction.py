@@ -1,0 +1,219 @@
+"""Compaction: of each key the last record stays.
+
+A pass over a partition has three steps. `plan` says whether it is worth the work, and up to which offset. `KeyMap`
+takes in the records between the clean part of the log and that offset: for each key the last offset. `Compactor` then
+goes over all batches from the log's start, in order, and says what is to stand in the place of each.
+
+What is kept, and why:
+
+- The segment being written, what is above the last stable offset, and what is younger than `min.compaction.lag.ms` is
+  not touched. Everything below the last stable offset is decided, so an aborted record is known as such and goes.
+- A tombstone (no value) stays until `delete.retention.ms` after the pass that first met it, so that a reader who is on
+  its way sees it. That time is kept in the batch as its delete horizon (KIP-534).
+- A marker stays while records of its transaction are there; then until its own delete horizon.
+- A batch stays, empty if need be, when it holds the last sequence of a producer (or a retry after a restart would be
+  written twice), or when it is the last of the pass (or the log's end could fall back).
+- Offsets do not change, and a batch that cannot be opened stays as it is: nothing is lost because it is not understood.
+
+The aborted transactions that a reader is told of must go before their markers do, or a reader would wait for a marker
+that never comes and drop what the same producer committed later. `Compactor.emptied` names them in the pass that
+finds no more records of them; their markers go in a later pass.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.records.compact import compact_batch, empty_batch
+from tidemill.records.header import BatchHeader, Buffer, read_header
+from tidemill.records.read import read_records
+from tidemill.records.record import Record
+from tidemill.streams.core.aborted import AbortedRange
+from tidemill.streams.core.producers import ProducerEntry
+from tidemill.streams.core.retention import SegmentFacts
+
+KEY_MAP_BYTES = 64 * 1024 * 1024
+KEY_BYTES = 16  # of a key's hash: two keys with the same one are not to be expected in the life of the universe
+ENTRY_BYTES = 200  # hash, offset and their share of the table, measured with room to spare
+_UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
+
+
+class Plan(NamedTuple):
+    """A pass that is worth the work: it learns keys from `dirty_offset` on and rewrites from the log's start on."""
+
+    dirty_offset: int
+    end_offset: int
+
+
+def plan(
+    segments: Sequence[SegmentFacts], settings: TopicSettings, clean_until: int, stable_offset: int, now_ms: int
+) -> Plan | None:
+    """What the next pass covers; None when there is too little to do. The last segment is the one being written."""
+    closed = segments[:-1]
+    if not settings.compacted or not closed:
+        return None
+    start_offset, end_offset = closed[0].base_offset, segments[-1].next_offset
+    # After a truncation the clean part may end in what is no longer there; then all is dirty again.
+    dirty_offset = clean_until if start_offset <= clean_until <= end_offset else start_offset
+    clean = [segment for segment in closed if segment.next_offset <= dirty_offset]
+    dirty = _cleanable(closed[len(clean) :], settings, stable_offset, now_ms)
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
+    if not dirty_bytes:
+        return None
+    ratio = dirty_bytes / (dirty_bytes + sum(segment.size_bytes for segment in clean))
+    overdue = now_ms - dirty[0].first_append_ms > settings.max_compaction_lag_ms
+    if ratio > settings.min_cleanable_dirty_ratio or overdue:
+        return Plan(dirty_offset, dirty[-1].next_offset)
+    return None
+
+
+def _cleanable(
+    segments: Sequence[SegmentFacts], settings: TopicSettings, stable_offset: int, now_ms: int
+) -> list[SegmentFacts]:
+    found: list[SegmentFacts] = []
+    for segment in segments:
+        young = now_ms - segment.largest_timestamp < settings.min_compaction_lag_ms
+        if young or segment.next_offset > stable_offset:
+            break
+        found.append(segment)
+    return found
+
+
+class AbortedRecords:
+    """Which batches belong to aborted transactions."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self, ranges: Iterable[AbortedRange]) -> None:
+        self._by_producer: dict[int, list[AbortedRange]] = {}
+        for entry in sorted(ranges, key=lambda entry: entry.first_offset):
+            self._by_producer.setdefault(entry.producer_id, []).append(entry)
+
+    def of(self, header: BatchHeader) -> AbortedRange | None:
+        """The aborted transaction that the batch, data or marker, is a part of."""
+        if not header.transactional:
+            return None
+        ranges = self._by_producer.get(header.producer_id, [])
+        index = bisect_right(ranges, header.base_offset, key=lambda entry: entry.first_offset) - 1
+        return ranges[index] if index >= 0 and header.base_offset <= ranges[index].last_offset else None
+
+
+class KeyMap:
+    """The last offset of each key, in bounded memory."""
+
+    __slots__ = ("_aborted", "_entries_max", "_offsets")
+
+    def __init__(self, aborted: AbortedRecords, *, budget_bytes: int = KEY_MAP_BYTES) -> None:
+        self._aborted = aborted
+        self._entries_max = budget_bytes // ENTRY_BYTES
+        self._offsets: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def cover(self, batch: Buffer) -> bool:
+        """Take in the keys of the batch; False when they may not fit, then the pass ends before this batch.
+
+        The first batch is always taken, so that every pass gets on.
+        """
+        header = read_header(batch)
+        if header.control or self._aborted.of(header):
+            return True
+        if self._offsets and len(self._offsets) + header.count > self._entries_max:
+            return False
+        try:
+            found = {_hash(record.key): record.offset for record in read_records(batch) if record.key is not None}
+        except _UNREADABLE:
+            return True
+        self._offsets.update(found)
+        return True
+
+    def is_last(self, key: bytes, offset: int) -> bool:
+        """Whether no record of the pass behind `offset` has this key."""
+        return self._offsets.get(_hash(key), -1) <= offset
+
+
+def _hash(key: bytes) -> bytes:
+    return blake2b(key, digest_size=KEY_BYTES).digest()
+
+
+class Compactor:
+    """One pass over the batches of a partition; `replace` has to see them in order, from the log's start."""
+
+    def __init__(
+        self,
+        keys: KeyMap,
+        aborted: AbortedRecords,
+        producers: Mapping[int, ProducerEntry],
+        *,
+        end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self.emptied: list[AbortedRange] = []
+        self._keys = keys
+        self._aborted = aborted
+        self._producers = producers
+        self._end_offset = end_offset
+        self._now_ms = now_ms
+        self._new_horizon_ms = now_ms + delete_retention_ms
+        self._with_data: set[int] = set()  # producers whose transaction has batches before its marker
+
+    def replace(self, batch: Buffer) -> Buffer | None:
+        """What is to stand in the place of the batch: the same, one with fewer records, or nothing."""
+        header = read_header(batch)
+        if header.base_offset >= self._end_offset:
+            return batch
+        if header.control:
+            return self._replace_marker(batch, header)
+        if header.transactional:
+            self._with_data.add(header.producer_id)
+        keep_empty = self._holds_end(header)
+        if self._aborted.of(header):
+            return empty_batch(header) if keep_empty else None
+        return self._replace_data(batch, header, keep_empty=keep_empty)
+
+    def _replace_data(self, batch: Buffer, header: BatchHeader, *, keep_empty: bool) -> Buffer | None:
+        horizon_ms = header.delete_horizon_ms
+        tombstones_go = horizon_ms is not None and horizon_ms <= self._now_ms
+
+        def keep(record: Record) -> bool:
+            if record.key is None or (record.value is None and tombstones_go):
+                return False
+            return self._keys.is_last(record.key, record.offset)
+
+        try:
+            return compact_batch(batch, keep, keep_empty=keep_empty, delete_horizon_ms=self._new_horizon_ms)
+        except _UNREADABLE:
+            return batch
+
+    def _replace_marker(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
+        if header.producer_id in self._with_data:
+            self._with_data.discard(header.producer_id)
+            return batch
+        if entry := self._aborted.of(header):
+            self.emptied.append(entry)
+        horizon_ms = header.delete_horizon_ms
+        goes = horizon_ms is not None and horizon_ms <= self._now_ms
+        try:
+            return compact_batch(
+                batch,
+                lambda _: not goes,
+                keep_empty=self._holds_end(header),
+                delete_horizon_ms=self._new_horizon_ms,
+            )
+        except _UNREADABLE:
+            return batch
+
+    def _holds_end(self, header: BatchHeader) -> bool:
+        if header.next_offset == self._end_offset:
+            return True
+        producer = self._producers.get(header.producer_id) if header.has_producer else None
+        if producer is None:
+            return False
+        if producer.batches:
+            return producer.batches[-1].base_offset == header.base_offset
+        return header.control and header.producer_epoch == producer.epoch
