@@ -482,6 +482,7 @@ class InvalidRecord(KafkaError):
     """The record batch breaks a rule of its topic."""
 
     code = 87
+    record_errors: tuple[tuple[int, str], ...] = ()  # which records of the batch, by index, and why
 
 
 class UnstableOffsetCommit(KafkaError):

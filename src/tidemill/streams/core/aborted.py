@@ -1,0 +1,66 @@
+"""The aborted transactions of a partition: what a read_committed reader must skip.
+
+An entry is made when an abort marker is applied, so entries are in the order of their last offset. Each keeps the
+last stable offset of its moment: no transaction that ends later can begin below it, which lets a search stop early.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction of which the reader drops the records from `first_offset` to its abort marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class AbortedRange(NamedTuple):
+    """An aborted transaction as the index keeps it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    stable_offset: int
+
+
+class AbortedIndex:
+    """Aborted transactions by the offset of their marker."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, saved: Iterable[Sequence[int]] = ()) -> None:
+        self._ranges = [AbortedRange(*numbers) for numbers in saved]
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def add(self, producer_id: int, first_offset: int, last_offset: int, stable_offset: int) -> None:
+        """Keep a transaction whose abort marker is at `last_offset`."""
+        self._ranges.append(AbortedRange(producer_id, first_offset, last_offset, stable_offset))
+
+    def drop_last(self) -> None:
+        """Take back the newest entry: its marker could not be written."""
+        self._ranges.pop()
+
+    def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The transactions with records in [start_offset, end_offset)."""
+        found = []
+        for entry in self._ranges[self._first_ending_at(start_offset) :]:
+            if entry.first_offset < end_offset:
+                found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
+            if entry.stable_offset >= end_offset:
+                break
+        return found
+
+    def trim(self, start_offset: int) -> None:
+        """Forget what ended before the log's start."""
+        del self._ranges[: self._first_ending_at(start_offset)]
+
+    def save(self) -> list[list[int]]:
+        """The index as plain numbers, for the checkpoint."""
+        return [list(entry) for entry in self._ranges]
+
+    def _first_ending_at(self, offset: int) -> int:
+        return bisect_left(self._ranges, offset, key=lambda entry: entry.last_offset)

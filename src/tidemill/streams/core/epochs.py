@@ -1,0 +1,65 @@
+"""Where each leader epoch begins in the log.
+
+A reader or follower that had records of an epoch asks where that epoch ended; where the logs differ it cuts back to
+there and not to a high watermark (KIP-101). The answer is about the largest epoch that is not above the asked one
+(KIP-279). Epochs and their start offsets both only grow.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+UNKNOWN = (-1, -1)
+
+
+class Epochs:
+    """The first offset of every leader epoch that has records."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self, saved: Iterable[Sequence[int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in saved:
+            self.assign(epoch, start)
+
+    @property
+    def last(self) -> int:
+        """The newest epoch with records, or -1."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note a batch of `epoch` at `start_offset`; only the first of a newer epoch is kept."""
+        if not self._epochs or epoch > self._epochs[-1]:
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
+
+    def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` and its end offset in a log that ends at `end_offset`."""
+        if epoch < 0:
+            return UNKNOWN
+        place = bisect_right(self._epochs, epoch)
+        if place == 0:
+            return UNKNOWN
+        return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else end_offset
+
+    def of_offset(self, offset: int) -> int:
+        """The epoch of the record at `offset`, or -1."""
+        place = bisect_right(self._starts, offset)
+        return self._epochs[place - 1] if place else -1
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget epochs that begin at or after the log's new end."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+
+    def trim(self, start_offset: int) -> None:
+        """Forget epochs that ended before the log's new start; the one it is in begins there now."""
+        keep = max(bisect_right(self._starts, start_offset) - 1, 0)
+        del self._epochs[:keep], self._starts[:keep]
+        if self._starts and self._starts[0] < start_offset:
+            self._starts[0] = start_offset
+
+    def save(self) -> list[list[int]]:
+        """The cache as plain numbers, for the checkpoint."""
+        return [list(pair) for pair in zip(self._epochs, self._starts, strict=True)]

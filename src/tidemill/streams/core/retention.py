@@ -1,0 +1,58 @@
+"""Which segments a partition may drop, and when it starts a new one.
+
+Retention works on whole segments from the oldest on. By time: a segment goes when its newest record is older than
+`retention.ms`; when that is true of the segment being written too, a new one is started first. By size: the oldest go
+as long as what stays is at least `retention.bytes`. Below the log's start (moved by DeleteRecords) everything goes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidemill.model.topic_settings import TopicSettings
+
+
+class SegmentFacts(NamedTuple):
+    """What retention needs to know of a segment; the last of a row is the one being written."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    largest_timestamp: int
+    first_append_ms: int
+
+
+def retained_start(segments: Sequence[SegmentFacts], settings: TopicSettings, start_offset: int, now_ms: int) -> int:
+    """The offset where the log may begin: `start_offset`, or the end of the last segment that has to go."""
+    if not settings.deleted:
+        return start_offset
+    keep = max(_expired(segments, settings.retention_ms, now_ms), _oversize(segments, settings.retention_bytes))
+    return max(start_offset, segments[keep - 1].next_offset) if keep else start_offset
+
+
+def roll_due(active: SegmentFacts, settings: TopicSettings, now_ms: int) -> bool:
+    """Whether the segment being written is old enough to be closed."""
+    return active.size_bytes > 0 and now_ms - active.first_append_ms >= settings.segment_ms
+
+
+def _expired(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.size_bytes == 0 or now_ms - segment.largest_timestamp <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _oversize(segments: Sequence[SegmentFacts], retention_bytes: int) -> int:
+    if retention_bytes < 0:
+        return 0
+    excess = sum(segment.size_bytes for segment in segments) - retention_bytes
+    count = 0
+    for segment in segments[:-1]:
+        excess -= segment.size_bytes
+        if excess < 0:
+            break
+        count += 1
+    return count

@@ -1,0 +1,64 @@
+"""Group commit: one flush for everyone who waits.
+
+Who needs an offset to be safe calls `reach`. While a flush runs, others gather; the next flush covers them all. No task
+lives while nobody waits. A flush that fails answers all who wait with the error, and the log stays failed.
+"""
+
+import asyncio
+
+from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.streams.interface import StreamLog
+
+
+class Flusher:
+    """Flushes one log on demand."""
+
+    __slots__ = ("_log", "_task", "_waiting", "flushed_offset")
+
+    def __init__(self, log: StreamLog, flushed_offset: int) -> None:
+        self.flushed_offset = flushed_offset
+        self._log = log
+        self._waiting: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def reach(self, offset: int) -> None:
+        """Return when everything before `offset`, which has been appended, is safe."""
+        if offset <= self.flushed_offset:
+            return
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiting.append(waiter)
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        await waiter
+
+    async def settled(self) -> None:
+        """Return when no flush runs."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                await self._flush_for(waiting)
+        finally:
+            self._task = None
+
+    async def _flush_for(self, waiting: list[asyncio.Future[None]]) -> None:
+        end_offset = self._log.end_offset
+        error: KafkaError | None = None
+        try:
+            await self._log.flush()
+            self.flushed_offset = end_offset
+        except KafkaError as raised:
+            error = raised
+        except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            error = KafkaStorageError(repr(raised))
+        for waiter in waiting:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)

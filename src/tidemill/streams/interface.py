@@ -1,0 +1,205 @@
+"""What a partition asks of the log that keeps its batches, and what that log asks of a disk.
+
+A `StreamLog` keeps batches in the order in which they were appended and gives them back byte for byte. It does not
+know producers, transactions or readers. Its rules:
+
+- `append` takes all of its batches or none; a `KafkaStorageError` leaves the log as it was before.
+- `flush` covers everything that was appended when it was called. Once a flush has failed the log is `failed` and
+  every call raises: what the disk holds is not known any more, so nothing may be acknowledged (RELIABILITY.md B10).
+- `read` gives whole batches, from the one that contains the offset on; where compaction left a hole, from the next
+  one on.
+- `save` keeps the partition's state beside the log, together with the end offset that the state is true for.
+
+A `Disk` is the handful of file operations that segments use, so that a test can put a failing one in its place.
+`aside` runs a call where it may block: on a thread for the real disk, in place for a simulated one.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.records.header import BatchHeader, Buffer
+from tidemill.streams.core.retention import SegmentFacts
+
+T = TypeVar("T")
+
+
+class Saved(NamedTuple):
+    """The state that a partition left beside its log."""
+
+    offset: int
+    state: dict[str, Any]
+
+
+class StoredBatch(NamedTuple):
+    """A batch on its way out of the log."""
+
+    header: BatchHeader
+    batch: Buffer
+
+
+class StreamLog(Protocol):
+    """The batches of one partition."""
+
+    settings: TopicSettings
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that may be read."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next batch gets."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        ...
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why the log takes no more calls."""
+        ...
+
+    @property
+    def saved(self) -> Saved | None:
+        """What the last `save` before this start left."""
+        ...
+
+    def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Add batches whose headers carry their final offsets; the caller does not change the bytes any more."""
+        ...
+
+    async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """`append` for much at once: the loop goes on meanwhile. One call at a time."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when all that was appended before is safe from a power cut."""
+        ...
+
+    async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
+        """Batches from the one with `offset` on that begin below `end_offset`, together at most `max_bytes`."""
+        ...
+
+    def scan(self, offset: int) -> AsyncIterator[StoredBatch]:
+        """Every batch from the one with `offset` on."""
+        ...
+
+    async def before_time(self, timestamp: int) -> int:
+        """An offset at or before the first record with `timestamp` or later, near it."""
+        ...
+
+    def segments(self) -> list[SegmentFacts]:
+        """The pieces of the log, oldest first; the last is being written."""
+        ...
+
+    async def roll(self, now_ms: int) -> None:
+        """Close the piece being written and begin a new one."""
+        ...
+
+    async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
+        """Move the start for good, save, and drop what lies wholly before it."""
+        ...
+
+    async def truncate(self, end_offset: int) -> None:
+        """Drop every batch that reaches to `end_offset` or beyond; it stays dropped after a power cut (B9)."""
+        ...
+
+    async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
+        """Put these batches in the place of a closed piece: compaction."""
+        ...
+
+    async def save(self, state: dict[str, Any]) -> None:
+        """Flush, and keep `state` beside the log as true for the present end offset."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all files; what was not flushed is left to the system."""
+        ...
+
+    async def delete(self) -> None:
+        """Remove all that the log has stored."""
+        ...
+
+
+class LogStore(Protocol):
+    """Where the logs of all partitions are."""
+
+    async def open(self, topic: str, index: int, settings: TopicSettings) -> StreamLog:
+        """The log of a partition, recovered if need be, new if there was none."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what the logs share."""
+        ...
+
+
+class Disk(Protocol):
+    """File operations; paths are relative to the store, a file is known by the number that `open` gave."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing."""
+        ...
+
+    def close(self, file: int) -> None:
+        """Let go of the file."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Bytes of the file; FileNotFoundError when there is none."""
+        ...
+
+    def write(self, file: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers one after the other; after an OSError a part of them may be there (B11)."""
+        ...
+
+    def pread(self, file: int, size: int, position: int) -> bytes:
+        """Bytes at `position`, fewer at the end of the file."""
+        ...
+
+    def pread_cached(self, file: int, size: int, position: int) -> Buffer | None:
+        """`pread` when the system has the bytes in memory, else None."""
+        ...
+
+    def fdatasync(self, file: int) -> None:
+        """Return when the file's bytes and size are safe."""
+        ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Return when the names in the folder are safe."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the file another name, in place of what had it."""
+        ...
+
+    def truncate(self, file: int, size: int) -> None:
+        """Cut the file."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none when there is no folder."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Make the folder and those above it, safe when this returns."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Run a call that may block."""
+        ...
+
+    def shutdown(self) -> None:
+        """End the threads, if there are any."""
+        ...

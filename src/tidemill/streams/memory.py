@@ -1,0 +1,202 @@
+"""A StreamLog that keeps everything in memory: for tests, and for brokers that may forget.
+
+It is the model that segments are compared with, so it is written to be obviously right. A flush is always true, and
+what is saved lives as long as the store.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from tidemill.model.errors import KafkaStorageError
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.records.header import BatchHeader, Buffer, read_header
+from tidemill.streams.core.retention import SegmentFacts
+from tidemill.streams.interface import Saved, StoredBatch
+
+NO_TIMESTAMP = -1
+
+
+class _Piece:
+    """What a segment is on disk."""
+
+    def __init__(self, base_offset: int, now_ms: int) -> None:
+        self.base_offset = base_offset
+        self.first_append_ms = now_ms
+        self.batches: list[StoredBatch] = []
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(stored.header.size for stored in self.batches)
+
+    @property
+    def largest_timestamp(self) -> int:
+        return max((stored.header.max_timestamp for stored in self.batches), default=NO_TIMESTAMP)
+
+
+class MemoryLog:
+    """The batches of one partition, in lists."""
+
+    def __init__(self, settings: TopicSettings) -> None:
+        self.settings = settings
+        self._start_offset = 0
+        self._end_offset = 0
+        self._pieces = [_Piece(0, 0)]
+        self._saved: Saved | None = None
+        self._failed: BaseException | None = None
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next batch gets."""
+        return self._end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(piece.size_bytes for piece in self._pieces)
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Set by tests that need a broken log."""
+        return self._failed
+
+    @property
+    def saved(self) -> Saved | None:
+        """What `save` kept."""
+        return self._saved
+
+    def fail(self, error: BaseException) -> None:
+        """Break the log as a disk error would."""
+        self._failed = error
+
+    def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Keep the batches."""
+        self._check()
+        active = self._pieces[-1]
+        if active.batches and active.size_bytes + sum(map(len, batches)) > self.settings.segment_bytes:
+            active = self._begin(now_ms)
+        if not active.batches:
+            active.first_append_ms = now_ms
+        active.batches.extend(map(StoredBatch, headers, batches))
+        self._end_offset = headers[-1].next_offset
+
+    async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """The same: memory does not block."""
+        self.append(batches, headers, now_ms)
+
+    async def flush(self) -> None:
+        """Nothing to wait for."""
+        self._check()
+
+    async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
+        """Whole batches within the limits."""
+        self._check()
+        found: list[Buffer] = []
+        room = max_bytes
+        for header, batch in self._from(offset):
+            first = at_least_one and not found
+            if header.base_offset >= end_offset or (header.size > room and not first):
+                break
+            found.append(batch)
+            room -= header.size
+        return found
+
+    async def scan(self, offset: int) -> AsyncIterator[StoredBatch]:
+        """Every batch from `offset` on."""
+        self._check()
+        for stored in self._from(offset):
+            yield stored
+
+    async def before_time(self, timestamp: int) -> int:
+        """The first batch that reaches `timestamp`."""
+        for stored in self._from(self._start_offset):
+            if stored.header.max_timestamp >= timestamp:
+                return max(stored.header.base_offset, self._start_offset)
+        return self._end_offset
+
+    def segments(self) -> list[SegmentFacts]:
+        """The pieces, oldest first."""
+        ends = [piece.base_offset for piece in self._pieces[1:]] + [self._end_offset]
+        return [
+            SegmentFacts(piece.base_offset, end, piece.size_bytes, piece.largest_timestamp, piece.first_append_ms)
+            for piece, end in zip(self._pieces, ends, strict=True)
+        ]
+
+    async def roll(self, now_ms: int) -> None:
+        """Begin a new piece unless the last one is empty."""
+        if self._pieces[-1].batches:
+            self._begin(now_ms)
+
+    async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
+        """Drop the pieces before the new start."""
+        self._check()
+        self._start_offset = max(self._start_offset, start_offset)
+        ends = [piece.base_offset for piece in self._pieces[1:]]
+        gone = sum(end <= self._start_offset for end in ends)
+        del self._pieces[:gone]
+        if self._start_offset == self._end_offset and self._pieces[-1].batches:
+            self._pieces = [_Piece(self._end_offset, 0)]
+        await self.save(state)
+
+    async def truncate(self, end_offset: int) -> None:
+        """Drop the batches at and beyond the new end."""
+        self._check()
+        for piece in self._pieces:
+            piece.batches = [stored for stored in piece.batches if stored.header.next_offset <= end_offset]
+        self._pieces = [piece for piece in self._pieces if piece.batches] or [_Piece(end_offset, 0)]
+        last = self._pieces[-1].batches
+        self._end_offset = last[-1].header.next_offset if last else max(end_offset, self._start_offset)
+        self._saved = None
+
+    async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
+        """Put compacted batches in the place of a piece."""
+        self._check()
+        for piece in self._pieces[:-1]:
+            if piece.base_offset == base_offset:
+                piece.batches = [StoredBatch(read_header(batch), batch) for batch in batches]
+
+    async def save(self, state: dict[str, Any]) -> None:
+        """Keep the state."""
+        self._check()
+        self._saved = Saved(self._end_offset, state)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def delete(self) -> None:
+        """Forget everything."""
+        self._pieces = [_Piece(self._end_offset, 0)]
+        self._saved = None
+
+    def _begin(self, now_ms: int) -> _Piece:
+        piece = _Piece(self._end_offset, now_ms)
+        self._pieces.append(piece)
+        return piece
+
+    def _from(self, offset: int) -> list[StoredBatch]:
+        return [stored for piece in self._pieces for stored in piece.batches if stored.header.next_offset > offset]
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise KafkaStorageError(str(self._failed))
+
+
+class MemoryStore:
+    """Logs in memory, by topic and partition."""
+
+    def __init__(self) -> None:
+        self._logs: dict[tuple[str, int], MemoryLog] = {}
+
+    async def open(self, topic: str, index: int, settings: TopicSettings) -> MemoryLog:
+        """The log of a partition; the same one as before when it was opened before."""
+        log = self._logs.get((topic, index))
+        if log is None:
+            log = self._logs[topic, index] = MemoryLog(settings)
+        return log
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,7 @@
+"""Segments: the log of a partition as a row of files."""
+
+from tidemill.streams.segments.disk import RealDisk
+from tidemill.streams.segments.log import SegmentLog
+from tidemill.streams.segments.store import SegmentStore
+
+__all__ = ["RealDisk", "SegmentLog", "SegmentStore"]

@@ -1,0 +1,142 @@
+"""The real disk: file descriptors, and a few threads for what blocks.
+
+Small writes go to the page cache and are made on the loop; fdatasync and everything large runs on the threads. A read
+first asks for what the page cache has (RWF_NOWAIT), so that a reader of old data never stops the loop for a disk.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tidemill.records.header import Buffer
+
+T = TypeVar("T")
+
+THREADS = 4
+FILE_MODE = 0o600
+DIR_MODE = 0o700
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_NOT_NOW = {errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class RealDisk:
+    """File operations below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="disk")
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing; a link in the place of a file is refused."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        return os.open(self._root / path, flags, FILE_MODE)
+
+    def close(self, file: int) -> None:
+        """Let go of the descriptor."""
+        os.close(file)
+
+    def size(self, path: str) -> int:
+        """Bytes of the file."""
+        return (self._root / path).stat().st_size
+
+    def write(self, file: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers; a short write is gone on with, so that its reason shows as an OSError."""
+        left = sum(map(len, buffers))
+        written = os.pwritev(file, buffers, position)
+        while written < left:
+            buffers = _rest(buffers, written)
+            position += written
+            left -= written
+            written = os.pwritev(file, buffers, position)
+
+    def pread(self, file: int, size: int, position: int) -> bytes:
+        """Bytes at `position`; fewer only at the end of the file."""
+        data = os.pread(file, size, position)
+        while len(data) < size:
+            more = os.pread(file, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pread_cached(self, file: int, size: int, position: int) -> Buffer | None:
+        """What the page cache has, when it has all of it."""
+        if not _NOWAIT:
+            return None
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(file, [buffer], position, _NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return None
+            raise
+        return buffer if count == size else None
+
+    def fdatasync(self, file: int) -> None:
+        """Wait for the disk."""
+        os.fdatasync(file)
+
+    def fsync_dir(self, path: str) -> None:
+        """Wait until the names in the folder are on the disk."""
+        folder = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename over what is there."""
+        (self._root / old).replace(self._root / new)
+
+    def truncate(self, file: int, size: int) -> None:
+        """Cut the file."""
+        os.ftruncate(file, size)
+
+    def list(self, path: str) -> list[str]:
+        """The names in the folder, sorted."""
+        try:
+            return sorted(os.listdir(self._root / path))  # noqa: PTH208 - the names are wanted, not the paths
+        except FileNotFoundError:
+            return []
+
+    def make_dir(self, path: str) -> None:
+        """Make a folder and those above it, and wait until each is known to the one above."""
+        missing = []
+        folder = self._root / path
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for new in reversed(missing):
+            new.mkdir(DIR_MODE, exist_ok=True)
+            self.fsync_dir(str(new.parent))
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        (self._root / path).unlink()
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder."""
+        (self._root / path).rmdir()
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Run the call on a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def shutdown(self) -> None:
+        """End the threads after what they do now."""
+        self._threads.shutdown()
+
+
+def _rest(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        if written >= len(buffer):
+            written -= len(buffer)
+            continue
+        rest.append(memoryview(buffer)[written:] if written else buffer)
+        written = 0
+    return rest

@@ -1,0 +1,104 @@
+"""The sparse index of a segment: by offset and by time.
+
+Every `index.interval.bytes` one batch gets an entry: its offset relative to the segment, its position in the file
+(both in one 64-bit number, so that one bisection finds it), and the largest timestamp of all batches before it. The
+first record at or after a time is never before the last entry whose largest timestamp before it is smaller.
+
+The index of the segment being written lives in memory. When the segment is closed it is written to `.index` and
+`.timeindex`, each behind a header with its CRC. Both files are disposable: absent, cut or damaged they are made anew
+from the log.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import NamedTuple
+
+import crc32c
+
+from tidemill.records.header import BatchHeader
+
+POSITION_BITS = 32
+POSITION_MASK = (1 << POSITION_BITS) - 1
+NO_TIMESTAMP = -1
+_MAGIC = b"tmix"
+# magic, CRC of what follows it, size of the log it belongs to, largest timestamp, entries
+_HEADER = Struct("<4sIqqq")
+_CRC_END = 8
+
+
+class Index:
+    """Entries of one segment, in memory."""
+
+    __slots__ = ("_last_indexed", "entries", "largest_timestamp", "size", "times")
+
+    def __init__(self) -> None:
+        self.entries = array("Q")
+        self.times = array("q")
+        self.largest_timestamp = NO_TIMESTAMP
+        self.size = 0
+        self._last_indexed = 0
+
+    def add(self, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
+        """Take in the batch that follows in the file."""
+        position = self.size
+        if position - self._last_indexed >= interval_bytes or not self.entries:
+            self.entries.append((header.base_offset - base_offset) << POSITION_BITS | position)
+            self.times.append(self.largest_timestamp)
+            self._last_indexed = position
+        self.largest_timestamp = max(self.largest_timestamp, header.max_timestamp)
+        self.size = position + header.length + 12
+
+    def position(self, relative_offset: int) -> int:
+        """Where to begin to look for an offset: the last indexed batch that begins at or before it."""
+        place = bisect_right(self.entries, relative_offset << POSITION_BITS | POSITION_MASK)
+        return self.entries[place - 1] & POSITION_MASK if place else 0
+
+    def relative_offset_before_time(self, timestamp: int) -> int:
+        """The relative offset of the last indexed batch before which all is older than `timestamp`."""
+        place = bisect_left(self.times, timestamp)
+        return self.entries[place - 1] >> POSITION_BITS if place else 0
+
+
+class IndexFiles(NamedTuple):
+    """An index as two files."""
+
+    offsets: bytes
+    times: bytes
+
+
+def encode(index: Index) -> IndexFiles:
+    """The bytes of `.index` and `.timeindex`."""
+    return IndexFiles(
+        _sealed(index, index.entries.tobytes()),
+        _sealed(index, index.times.tobytes()),
+    )
+
+
+def decode(files: IndexFiles, log_size: int) -> Index | None:
+    """The index, or None when a file is damaged or belongs to a log of another size."""
+    parts = (_opened(files.offsets, log_size), _opened(files.times, log_size))
+    if parts[0] is None or parts[1] is None or parts[0][:2] != parts[1][:2]:
+        return None
+    index = Index()
+    index.entries.frombytes(parts[0][2])
+    index.times.frombytes(parts[1][2])
+    index.largest_timestamp, index.size = parts[0][0], log_size
+    return index
+
+
+def _sealed(index: Index, body: bytes) -> bytes:
+    head = _HEADER.pack(_MAGIC, 0, index.size, index.largest_timestamp, len(index.entries))
+    crc = crc32c.crc32c(body, crc32c.crc32c(head[_CRC_END:]))
+    return _HEADER.pack(_MAGIC, crc, index.size, index.largest_timestamp, len(index.entries)) + body
+
+
+def _opened(data: bytes, log_size: int) -> tuple[int, int, bytes] | None:
+    if len(data) < _HEADER.size:
+        return None
+    magic, crc, size, largest, count = _HEADER.unpack_from(data)
+    if magic != _MAGIC or size != log_size or len(data) != _HEADER.size + 8 * count:
+        return None
+    if crc32c.crc32c(data[_CRC_END:]) != crc:
+        return None
+    return largest, count, data[_HEADER.size :]

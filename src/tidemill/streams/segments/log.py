@@ -1,0 +1,473 @@
+"""A StreamLog in segment files.
+
+Batches are written to the end of the newest segment; when it is full a new one is begun. A write that fails half-way
+is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again (B11); a
+failed flush ends the log (B10). A flush covers all segments that have unflushed bytes, oldest first, and the folder
+when it has new names.
+
+Reading: the tail serves what is new; else the index finds the neighbourhood, a piece of the file is read, its batches
+are walked and their CRCs checked, so that a damaged batch is never served.
+"""
+
+import errno
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import structlog
+
+from tidemill.model.errors import CorruptMessage, KafkaStorageError
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc, read_header
+from tidemill.streams.core.retention import SegmentFacts
+from tidemill.streams.interface import Disk, Saved, StoredBatch
+from tidemill.streams.segments import checkpoint as checkpoints
+from tidemill.streams.segments.checkpoint import Checkpoint, write_durably
+from tidemill.streams.segments.files import OpenFile, OpenFiles
+from tidemill.streams.segments.index import Index
+from tidemill.streams.segments.opening import Opened, Opening, cut_segment, remove_files
+from tidemill.streams.segments.recovery import Window, index_of
+from tidemill.streams.segments.segment import Indexes, Segment, read_index, write_index
+from tidemill.streams.segments.tail import Tail, TailBudget
+
+T = TypeVar("T")
+
+READ_BYTES_MAX = 2 * 1024 * 1024
+SCAN_BYTES = 1024 * 1024
+RELATIVE_OFFSET_MAX = 2**32 - 1
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+LOGGER = structlog.get_logger(__name__)
+
+
+class Shared:
+    """What all logs of a store have together."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.files = OpenFiles(disk)
+        self.indexes = Indexes()
+        self.tails = TailBudget()
+
+
+class SegmentLog:
+    """The batches of one partition, in the files of one folder."""
+
+    def __init__(self, shared: Shared, folder: str, settings: TopicSettings, opened: Opened) -> None:
+        self.settings = settings
+        self.report = opened.report
+        self._shared = shared
+        self._disk = shared.disk
+        self._files = shared.files
+        self._folder = folder
+        self._segments = opened.segments
+        self._bases = [segment.base_offset for segment in opened.segments]
+        self._start_offset = opened.start_offset
+        self._end_offset = opened.end_offset
+        self._saved = opened.saved
+        self._failed: BaseException | None = None
+        self._tail = Tail(shared.tails)
+        self._unflushed: dict[Segment, None] = {}
+        self._new_names = False
+        self._closed_bytes = sum(segment.size_bytes for segment in opened.segments[:-1])
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next batch gets."""
+        return self._end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self._closed_bytes + self._segments[-1].size_bytes
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The disk error that ended the log."""
+        return self._failed
+
+    @property
+    def saved(self) -> Saved | None:
+        """The state that the checkpoint held at this start."""
+        return self._saved
+
+    def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Write on the loop: for what the page cache takes at once."""
+        segment, opened = self._prepare(batches, headers)
+        try:
+            self._disk.write(opened.file, batches, segment.size_bytes)
+        except OSError as error:
+            self._cut_back(segment, opened, error)
+        self._commit(segment, batches, headers, now_ms)
+
+    async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Write while the loop goes on."""
+        segment, opened = self._prepare(batches, headers)
+        opened.uses += 1
+        try:
+            await self._disk.aside(partial(self._disk.write, opened.file, batches, segment.size_bytes))
+        except OSError as error:
+            self._cut_back(segment, opened, error)
+        finally:
+            self._files.release(opened)
+        self._commit(segment, batches, headers, now_ms)
+
+    async def flush(self) -> None:
+        """One fdatasync for each segment with unflushed bytes, and one for new names."""
+        self._check()
+        segments, self._unflushed = self._unflushed, {}
+        new_names, self._new_names = self._new_names, False
+        if not segments and not new_names:
+            return
+        opened = [self._files.get(segment.path) for segment in segments]
+        for one in opened:
+            one.uses += 1
+            one.dirty = False
+        try:
+            await self._disk.aside(partial(self._sync, [one.file for one in opened], new_names=new_names))
+        except OSError as error:
+            self._fail(error)
+        finally:
+            for one in opened:
+                self._files.release(one)
+
+    async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
+        """From the tail, or from the segment that has the offset."""
+        self._check()
+        kept = self._tail.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
+        if kept is not None:
+            return kept
+        place = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[place:]:
+            if segment.base_offset >= end_offset:
+                break
+            found, more = await self._read_segment(segment, offset, end_offset, max_bytes, at_least_one=at_least_one)
+            if found or not more:
+                return found
+        return []
+
+    async def scan(self, offset: int) -> AsyncIterator[StoredBatch]:
+        """Every batch from the one with `offset` on, up to the present end."""
+        end_offset = self._end_offset
+        while offset < end_offset:
+            pieces = await self.read(offset, end_offset, SCAN_BYTES, at_least_one=True)
+            if not pieces:
+                return
+            for piece in pieces:
+                view, position = memoryview(piece), 0
+                while position < len(view):
+                    header = read_header(view, position)
+                    yield StoredBatch(header, view[position : position + header.size])
+                    position += header.size
+                    offset = header.next_offset
+
+    async def before_time(self, timestamp: int) -> int:
+        """The place that the time index names in the first segment that reaches the timestamp."""
+        self._check()
+        for segment in self._segments:
+            if segment.largest_timestamp >= timestamp:
+                index = await self._index(segment)
+                found = segment.base_offset + index.relative_offset_before_time(timestamp)
+                return max(found, self._start_offset)
+        return self._end_offset
+
+    def segments(self) -> list[SegmentFacts]:
+        """The segments, oldest first."""
+        ends = [*self._bases[1:], self._end_offset]
+        return [segment.facts(end) for segment, end in zip(self._segments, ends, strict=True)]
+
+    async def roll(self, now_ms: int) -> None:
+        """Close the newest segment and begin another, unless it is empty."""
+        self._check()
+        if self._segments[-1].size_bytes:
+            self._begin(self._end_offset).first_append_ms = now_ms
+
+    async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
+        """Save the new start, then remove what lies before it; the next start removes what a crash left."""
+        self._check()
+        self._start_offset = max(self._start_offset, start_offset)
+        if self._start_offset == self._end_offset:
+            await self.roll(0)
+        gone = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= start_offset]
+        await self.save(state)
+        if gone:
+            self._drop(gone)
+            await self._aside(partial(self._remove, gone))
+
+    async def truncate(self, end_offset: int) -> None:
+        """Announce the cut, make it, and confirm: a crash in between is finished at the next start."""
+        self._check()
+        await self.flush()
+        place = max(bisect_right(self._bases, end_offset - 1) - 1, 0)
+        cut, gone = self._segments[place], self._segments[place + 1 :]
+        self._tail.clear()
+        for segment in (cut, *gone):
+            self._files.forget(segment.path)
+            self._unflushed.pop(segment, None)
+        announced = Checkpoint(self._start_offset, 0, 0, 0, (), None, cut_to=end_offset)
+        await self._aside(partial(checkpoints.write, self._disk, self._folder, announced))
+        await self._aside(partial(self._remove, list(reversed(gone))))
+        await self._aside(partial(cut_segment, self._disk, cut, end_offset))
+        opened = await self._aside(Opening(self._disk, self._folder, self.settings).run)
+        self._drop(self._segments)
+        self._segments[:], self._saved = opened.segments, None
+        self._bases[:] = [segment.base_offset for segment in opened.segments]
+        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+        self._end_offset = max(opened.end_offset, self._start_offset)
+        await self._aside(partial(checkpoints.write, self._disk, self._folder, self._checkpoint(None)))
+
+    async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
+        """Write the new batches beside the old segment and rename: there is the old or the new one, whole."""
+        self._check()
+        place = self._bases.index(base_offset)
+        old = self._segments[place]
+        if place == len(self._segments) - 1:
+            raise ValueError("the segment being written is not replaced")
+        name = old.path.rpartition("/")[2]
+        index = Index()
+        for batch in batches:
+            index.add(read_header(batch), base_offset, self.settings.index_interval_bytes)
+        fresh = Segment(self._folder, base_offset, index)
+        fresh.first_append_ms = old.first_append_ms
+        await self._aside(partial(write_durably, self._disk, self._folder, name, list(map(bytes, batches))))
+        self._files.forget(old.path)
+        self._shared.indexes.forget(old)
+        self._segments[place] = fresh
+        self._shared.indexes.note(fresh)
+        self._closed_bytes += fresh.size_bytes - old.size_bytes
+        await self._aside(partial(write_index, self._disk, fresh, index))
+
+    async def save(self, state: dict[str, Any]) -> None:
+        """Flush, then write the index of the newest segment and the checkpoint."""
+        checkpoint = self._checkpoint(state)
+        active = self._segments[-1]
+        index = await self._index(active)
+        await self.flush()
+        await self._aside(partial(self._write_checkpoint, active, index, checkpoint))
+
+    async def close(self) -> None:
+        """Close the files."""
+        self._tail.clear()
+        for segment in self._segments:
+            self._files.forget(segment.path)
+            self._shared.indexes.forget(segment)
+
+    async def delete(self) -> None:
+        """Rename the folder first: a crash leaves nothing that looks like a log."""
+        await self.close()
+        await self._disk.aside(partial(delete_folder, self._disk, self._folder))
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise KafkaStorageError(f"{self._folder} has failed: {self._failed}")
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        if self._failed is None:
+            self._failed = error
+            LOGGER.error("log fenced after a disk error", folder=self._folder, error=str(error))
+        raise KafkaStorageError(f"{self._folder} has failed: {error}") from error
+
+    async def _aside(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._disk.aside(call)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise KafkaStorageError(f"{self._folder}: {error}") from error
+            self._fail(error)
+
+    def _prepare(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> tuple[Segment, OpenFile]:
+        """The segment that takes the batches, and its file."""
+        self._check()
+        segment = self._segments[-1]
+        if segment.size_bytes and self._is_full(segment, batches, headers[-1]):
+            segment = self._begin(headers[0].base_offset)
+        try:
+            opened = self._files.get(segment.path)
+        except OSError as error:
+            raise KafkaStorageError(f"{self._folder}: {error}") from error
+        opened.dirty = True
+        return segment, opened
+
+    def _is_full(self, segment: Segment, batches: Sequence[Buffer], last: BatchHeader) -> bool:
+        size = segment.size_bytes + sum(map(len, batches))
+        return size > self.settings.segment_bytes or last.base_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+
+    def _begin(self, base_offset: int) -> Segment:
+        segment = Segment(self._folder, base_offset, Index())
+        try:
+            self._files.get(segment.path, create=True).dirty = True
+        except OSError as error:
+            raise KafkaStorageError(f"{self._folder}: {error}") from error
+        old = self._segments[-1]
+        self._closed_bytes += old.size_bytes
+        self._shared.indexes.note(old)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self._unflushed[segment] = None
+        self._new_names = True
+        return segment
+
+    def _commit(self, segment: Segment, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        segment.add(headers, self.settings.index_interval_bytes, now_ms)
+        self._unflushed[segment] = None
+        self._end_offset = headers[-1].next_offset
+        for header, batch in zip(headers, batches, strict=True):
+            self._tail.add(header, batch)
+
+    def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError) -> NoReturn:
+        """Undo a write that failed: no half batch stays, and the log goes on if only room was missing."""
+        self._unflushed[segment] = None
+        try:
+            self._disk.truncate(opened.file, segment.size_bytes)
+        except OSError as second:
+            self._fail(second)
+        if error.errno not in NO_ROOM:
+            self._fail(error)
+        LOGGER.warning("batch refused: no room on the disk", folder=self._folder)
+        raise KafkaStorageError(f"{self._folder}: {error}") from error
+
+    def _sync(self, files: list[int], *, new_names: bool) -> None:
+        for file in files:
+            self._disk.fdatasync(file)
+        if new_names:
+            self._disk.fsync_dir(self._folder)
+
+    async def _index(self, segment: Segment) -> Index:
+        """The index of a segment, from memory, from its files, or made anew."""
+        if segment is not self._segments[-1]:
+            self._shared.indexes.note(segment)
+        index = segment.index
+        if index is None:
+            index = segment.index = await self._aside(partial(self._load_index, segment))
+        return index
+
+    def _load_index(self, segment: Segment) -> Index:
+        index = read_index(self._disk, segment, segment.size_bytes)
+        if index is None:
+            file = self._disk.open(segment.path)
+            try:
+                window = Window(self._disk, file, segment.size_bytes)
+                index = index_of(window, segment.base_offset, self.settings.index_interval_bytes)
+            finally:
+                self._disk.close(file)
+            write_index(self._disk, segment, index)
+        return index
+
+    async def _read_segment(
+        self, segment: Segment, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> tuple[list[Buffer], bool]:
+        """Batches of one segment; and, when there are none, whether the next segment may have some."""
+        size = segment.size_bytes
+        index = await self._index(segment)
+        position = index.position(max(offset - segment.base_offset, 0))
+        room = min(max_bytes, READ_BYTES_MAX)
+        while position < size:
+            want = min(size - position, max(room, HEADER_SIZE) + self.settings.index_interval_bytes)
+            data = memoryview(await self._pread(segment, want, position))
+            at, header = _find(data, offset)
+            if header is None:
+                if at == 0:
+                    raise CorruptMessage(f"{segment.path} ends within the batch at byte {position}")
+                position += at
+                continue
+            if header.base_offset >= end_offset or (header.size > room and not at_least_one):
+                return [], False
+            if header.size > len(data) - at:
+                data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
+            return [self._sound(segment, data[at:], end_offset, max(room, header.size), position + at)], False
+        return [], True
+
+    def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, position: int) -> memoryview:
+        """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
+        end = 0
+        while len(data) - end >= HEADER_SIZE:
+            try:
+                header = read_header(data, end)
+                if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
+                    break
+                check_crc(data, end, header)
+            except CorruptMessage:
+                LOGGER.error("damaged batch", file=segment.path, position=position + end)
+                if end == 0:
+                    raise
+                break
+            end += header.size
+        return data[:end]
+
+    async def _pread(self, segment: Segment, size: int, position: int) -> Buffer:
+        try:
+            opened = self._files.get(segment.path)
+            data = self._disk.pread_cached(opened.file, size, position)
+            if data is not None:
+                return data
+            opened.uses += 1
+            try:
+                return await self._disk.aside(partial(self._disk.pread, opened.file, size, position))
+            finally:
+                self._files.release(opened)
+        except OSError as error:
+            raise KafkaStorageError(f"{segment.path}: {error}") from error
+
+    def _checkpoint(self, state: dict[str, Any] | None) -> Checkpoint:
+        active = self._segments[-1]
+        closed = tuple(segment.closed() for segment in self._segments[:-1])
+        return Checkpoint(self._start_offset, self._end_offset, active.base_offset, active.size_bytes, closed, state)
+
+    def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
+        write_index(self._disk, active, index)
+        checkpoints.write(self._disk, self._folder, checkpoint)
+
+    def _drop(self, gone: list[Segment]) -> None:
+        """Forget segments; their bytes are removed by the caller."""
+        for segment in list(gone):
+            self._files.forget(segment.path)
+            self._shared.indexes.forget(segment)
+            self._unflushed.pop(segment, None)
+        self._segments[:] = [segment for segment in self._segments if segment not in gone]
+        self._bases[:] = [segment.base_offset for segment in self._segments]
+        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+
+    def _remove(self, gone: list[Segment]) -> None:
+        for segment in gone:
+            remove_files(self._disk, segment)
+        self._disk.fsync_dir(self._folder)
+
+
+def _find(data: memoryview, offset: int) -> tuple[int, BatchHeader | None]:
+    """The first batch that reaches `offset`: its place, and its header unless the data ends before it."""
+    at = 0
+    while len(data) - at >= HEADER_SIZE:
+        header = read_header(data, at)
+        if header.next_offset > offset:
+            return at, header
+        if header.size > len(data) - at:
+            return at + header.size, None
+        at += header.size
+    return at, None
+
+
+def delete_folder(disk: Disk, folder: str) -> None:
+    """Remove a log for good."""
+    doomed = f"{folder}.deleted"
+    parent = folder.rpartition("/")[0]
+    empty_folder(disk, doomed)
+    disk.rename(folder, doomed)
+    disk.fsync_dir(parent)
+    empty_folder(disk, doomed)
+    if not disk.list(parent):
+        disk.remove_dir(parent)
+
+
+def empty_folder(disk: Disk, folder: str) -> None:
+    """Remove a folder of files, if it is there."""
+    try:
+        for name in disk.list(folder):
+            disk.remove(f"{folder}/{name}")
+        disk.remove_dir(folder)
+    except FileNotFoundError:
+        return

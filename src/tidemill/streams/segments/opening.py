@@ -1,0 +1,290 @@
+"""Opening a log's folder: from files to segments that can be believed.
+
+The order: the checkpoint is read; a truncation that it announces is finished; segments wholly before the log's start
+go; each other segment is believed (closed before the checkpoint, of the size it names) or checked from the last
+flushed place on. The result is a log without a torn end. Where the checkpoint itself is damaged nothing is known of
+what was flushed: then every bad place with good batches behind it is taken for damage, and nothing good is dropped.
+
+Everything here blocks; the log runs it aside.
+"""
+
+from typing import NamedTuple
+
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.interface import Disk, Saved
+from tidemill.streams.segments import checkpoint as checkpoints
+from tidemill.streams.segments.checkpoint import Checkpoint, ClosedSegment
+from tidemill.streams.segments.index import Index
+from tidemill.streams.segments.recovery import CORRUPT, Bad, Window, index_of, next_good, walk
+from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, read_index
+
+NAME_DIGITS = 20
+ALL_FLUSHED = 2**63 - 1
+COPY_BYTES = 1024 * 1024
+
+
+class Report(NamedTuple):
+    """What a start had to do, for the operator."""
+
+    scanned_bytes: int
+    cut_bytes: int
+    quarantined: tuple[str, ...]
+
+
+class Opened(NamedTuple):
+    """A log as its files say it is."""
+
+    segments: list[Segment]
+    start_offset: int
+    end_offset: int
+    saved: Saved | None
+    report: Report
+
+
+class _Range(NamedTuple):
+    start: int
+    end: int
+
+
+class Opening:
+    """One opening of one folder."""
+
+    def __init__(self, disk: Disk, folder: str, settings: TopicSettings) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._interval = settings.index_interval_bytes
+        self._scanned = 0
+        self._cut = 0
+        self._quarantined: list[str] = []
+        self._checkpoint: Checkpoint | None = None
+        self._unsure = False
+
+    def run(self) -> Opened:
+        """Bring the folder in order and say what is in it."""
+        self._disk.make_dir(self._folder)
+        self._checkpoint = checkpoints.read(self._disk, self._folder)
+        names = self._disk.list(self._folder)
+        self._unsure = self._checkpoint is None and checkpoints.NAME in names
+        for name in names:
+            if name.endswith(".tmp"):
+                self._disk.remove(f"{self._folder}/{name}")
+        bases = [
+            int(name[:NAME_DIGITS]) for name in names if name[NAME_DIGITS:] == LOG and name[:NAME_DIGITS].isdigit()
+        ]
+        start_offset = self._checkpoint.start_offset if self._checkpoint else (bases[0] if bases else 0)
+        segments = [Segment(self._folder, base) for base in bases]
+        self._finish_cut(segments)
+        while len(segments) > 1 and segments[1].base_offset <= start_offset:
+            self._remove(segments.pop(0))
+        end_offset = self._check_all(segments, start_offset)
+        if end_offset < start_offset or not segments:
+            end_offset = self._begin_at(segments, max(start_offset, end_offset))
+        return Opened(segments, start_offset, end_offset, self._saved(end_offset), self._report())
+
+    def _report(self) -> Report:
+        return Report(self._scanned, self._cut, tuple(self._quarantined))
+
+    def _saved(self, end_offset: int) -> Saved | None:
+        found = self._checkpoint
+        if found is None or found.state is None or found.end_offset > end_offset:
+            return None
+        return Saved(found.end_offset, found.state)
+
+    def _check_all(self, segments: list[Segment], start_offset: int) -> int:
+        """Check the segments in their order, drop those behind a torn end; the offset where the log ends."""
+        found = self._checkpoint
+        believed = {closed.base_offset: closed for closed in found.closed} if found else {}
+        end_offset = found.end_offset if found and not segments else start_offset
+        for place, segment in enumerate(segments):
+            if place and segment.base_offset != end_offset and not self._flushed_until(segments[place - 1]):
+                self._drop_from(segments, place)
+                break
+            size = self._disk.size(segment.path)
+            closed = believed.get(segment.base_offset)
+            last = place == len(segments) - 1
+            if closed is not None and closed.size_bytes == size and not last:
+                _believe(segment, closed)
+                end_offset = segments[place + 1].base_offset
+                continue
+            whole, end_offset = self._check(segment, size, later=not last and self._any_bytes(segments[place + 1 :]))
+            if not whole:
+                self._drop_from(segments, place + 1)
+                break
+        return self._never_backwards(end_offset)
+
+    def _never_backwards(self, end_offset: int) -> int:
+        """Offsets that were flushed are not given again, even when their batch is damaged."""
+        return max(end_offset, self._checkpoint.end_offset) if self._checkpoint else end_offset
+
+    def _flushed_until(self, segment: Segment) -> int:
+        """The position up to which the segment's bytes are known to have been flushed."""
+        if self._unsure:
+            return ALL_FLUSHED
+        found = self._checkpoint
+        if found is None or segment.base_offset > found.active_base:
+            return 0
+        return ALL_FLUSHED if segment.base_offset < found.active_base else found.position
+
+    def _check(self, segment: Segment, size: int, *, later: bool) -> tuple[bool, int]:
+        """Check a segment and mend it; whether what follows it may stay, and the offset it ends at."""
+        file = self._disk.open(segment.path)
+        try:
+            return self._check_open(segment, Window(self._disk, file, size), file, later=later)
+        finally:
+            self._disk.close(file)
+
+    def _check_open(self, segment: Segment, window: Window, file: int, *, later: bool) -> tuple[bool, int]:
+        index, offset = self._known_index(segment, window.size)
+        flushed = self._flushed_until(segment)
+        good = [_Range(0, index.size)]
+        position: int | None = index.size
+        while position is not None:
+            bad = None
+            for found in walk(window, position, offset):
+                if isinstance(found, Bad):
+                    bad = found
+                    break
+                index.add(found.header, segment.base_offset, self._interval)
+                offset = found.header.next_offset
+                good[-1] = _Range(good[-1].start, found.position + found.header.size)
+            self._scanned += good[-1].end - position
+            if bad is None:
+                break
+            position = next_good(window, bad.position, offset)
+            if (position is None and not later) or (bad.torn and bad.position >= flushed):
+                self._cut_tail(segment, file, bad, window.size, keep=position is not None or bad.position < flushed)
+                self._settle(segment, index, good)
+                return False, offset
+            self._quarantine(segment, bad)
+            if position is not None:
+                good.append(_Range(position, position))
+        self._settle(segment, index, good)
+        return True, offset
+
+    def _known_index(self, segment: Segment, size: int) -> tuple[Index, int]:
+        """The index up to the checkpoint and the offset there, when all of it can be believed."""
+        found = self._checkpoint
+        if found is not None and segment.base_offset == found.active_base and size >= found.position:
+            index = read_index(self._disk, segment, found.position)
+            if index is not None:
+                return index, max(found.end_offset, segment.base_offset)
+        return Index(), segment.base_offset
+
+    def _settle(self, segment: Segment, index: Index, good: list[_Range]) -> None:
+        """Give the segment its index; where batches were left out, rewrite it without them."""
+        if len(good) > 1:
+            self._rewrite(segment, good)
+            file = self._disk.open(segment.path)
+            try:
+                window = Window(self._disk, file, self._disk.size(segment.path))
+                index = index_of(window, segment.base_offset, self._interval)
+            finally:
+                self._disk.close(file)
+        segment.index = index
+        segment.size_bytes = index.size
+        segment.largest_timestamp = index.largest_timestamp
+
+    def _cut_tail(self, segment: Segment, file: int, bad: Bad, size: int, *, keep: bool) -> None:
+        if keep:
+            self._quarantine(segment, bad)
+        self._cut += size - bad.position
+        self._disk.truncate(file, bad.position)
+        self._disk.fdatasync(file)
+
+    def _quarantine(self, segment: Segment, bad: Bad) -> None:
+        """Copy the segment aside, once."""
+        name = segment.path + CORRUPT
+        note = f"{name}: byte {bad.position}: {bad.reason}"
+        if not any(line.startswith(f"{name}:") for line in self._quarantined):
+            self._copy(segment.path, name, [_Range(0, self._disk.size(segment.path))])
+        self._quarantined.append(note)
+
+    def _rewrite(self, segment: Segment, good: list[_Range]) -> None:
+        fresh = segment.path + ".tmp"
+        self._copy(segment.path, fresh, good)
+        self._disk.rename(fresh, segment.path)
+        self._disk.fsync_dir(self._folder)
+
+    def _copy(self, source: str, target: str, ranges: list[_Range]) -> None:
+        reading, writing = self._disk.open(source), self._disk.open(target, create=True)
+        try:
+            self._disk.truncate(writing, 0)
+            size = 0
+            for start, end in ranges:
+                for position in range(start, end, COPY_BYTES):
+                    data = self._disk.pread(reading, min(COPY_BYTES, end - position), position)
+                    self._disk.write(writing, [data], size)
+                    size += len(data)
+            self._disk.fdatasync(writing)
+        finally:
+            self._disk.close(reading)
+            self._disk.close(writing)
+        self._disk.fsync_dir(self._folder)
+
+    def _drop_from(self, segments: list[Segment], place: int) -> None:
+        """Let go of segments behind a torn end; what has bytes is kept aside."""
+        for segment in segments[place:]:
+            size = self._disk.size(segment.path)
+            if size:
+                self._cut += size
+                self._disk.rename(segment.path, segment.path + CORRUPT)
+                self._quarantined.append(f"{segment.path}{CORRUPT}: behind a torn end")
+            self._remove(segment)
+        del segments[place:]
+
+    def _finish_cut(self, segments: list[Segment]) -> None:
+        """Make the truncation that was announced and perhaps not finished."""
+        if self._checkpoint is None or self._checkpoint.cut_to < 0:
+            return
+        cut_to = self._checkpoint.cut_to
+        while len(segments) > 1 and segments[-1].base_offset >= cut_to:
+            self._remove(segments.pop())
+        if segments:
+            cut_segment(self._disk, segments[-1], cut_to)
+            self._disk.fsync_dir(self._folder)
+
+    def _begin_at(self, segments: list[Segment], offset: int) -> int:
+        for segment in segments:
+            self._remove(segment)
+        segments[:] = [Segment(self._folder, offset, Index())]
+        self._disk.close(self._disk.open(segments[0].path, create=True))
+        self._disk.fsync_dir(self._folder)
+        return offset
+
+    def _remove(self, segment: Segment) -> None:
+        remove_files(self._disk, segment)
+
+    def _any_bytes(self, segments: list[Segment]) -> bool:
+        return any(self._disk.size(segment.path) for segment in segments)
+
+
+def remove_files(disk: Disk, segment: Segment) -> None:
+    """Remove the files of a segment, as far as they are there."""
+    stem = segment.path.removesuffix(LOG)
+    for ending in (INDEX, TIMEINDEX, LOG):
+        try:
+            disk.remove(stem + ending)
+        except FileNotFoundError:
+            continue
+
+
+def cut_segment(disk: Disk, segment: Segment, end_offset: int) -> None:
+    """Cut off every batch that reaches to `end_offset` or beyond; flushed when this returns (B9)."""
+    file = disk.open(segment.path)
+    try:
+        window = Window(disk, file, disk.size(segment.path))
+        position = 0
+        for found in walk(window, 0, segment.base_offset):
+            if isinstance(found, Bad) or found.header.next_offset > end_offset:
+                break
+            position = found.position + found.header.size
+        disk.truncate(file, position)
+        disk.fdatasync(file)
+    finally:
+        disk.close(file)
+
+
+def _believe(segment: Segment, closed: ClosedSegment) -> None:
+    segment.size_bytes = closed.size_bytes
+    segment.largest_timestamp = closed.largest_timestamp
+    segment.first_append_ms = closed.first_append_ms

@@ -1,0 +1,117 @@
+"""One segment: a file of batches, and its index.
+
+The segment being written has its index in memory. Of a closed one the index is read when a reader comes, and forgotten
+when others need the room (`Indexes`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.records.header import BatchHeader, Buffer
+from tidemill.streams.core.retention import SegmentFacts
+from tidemill.streams.interface import Disk
+from tidemill.streams.segments.checkpoint import ClosedSegment
+from tidemill.streams.segments.index import NO_TIMESTAMP, Index, IndexFiles, decode, encode
+
+LOG, INDEX, TIMEINDEX = ".log", ".index", ".timeindex"
+INDEXES_MAX = 32
+
+
+def segment_name(base_offset: int) -> str:
+    """The name of a segment's files, without their ending."""
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """The facts of one segment."""
+
+    __slots__ = ("base_offset", "first_append_ms", "folder", "index", "largest_timestamp", "path", "size_bytes")
+
+    def __init__(self, folder: str, base_offset: int, index: Index | None = None) -> None:
+        self.folder = folder
+        self.base_offset = base_offset
+        self.path = f"{folder}/{segment_name(base_offset)}{LOG}"
+        self.index = index
+        self.size_bytes = index.size if index is not None else 0
+        self.largest_timestamp = index.largest_timestamp if index is not None else NO_TIMESTAMP
+        self.first_append_ms = 0
+
+    def add(self, headers: Sequence[BatchHeader], interval_bytes: int, now_ms: int) -> None:
+        """Take in batches that were written at the end of the file."""
+        index = self.index
+        if index is None:
+            raise RuntimeError("a closed segment is not written")
+        if self.size_bytes == 0:
+            self.first_append_ms = now_ms
+        for header in headers:
+            index.add(header, self.base_offset, interval_bytes)
+        self.size_bytes = index.size
+        self.largest_timestamp = index.largest_timestamp
+
+    def facts(self, next_offset: int) -> SegmentFacts:
+        """What retention asks."""
+        return SegmentFacts(
+            self.base_offset, next_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms
+        )
+
+    def closed(self) -> ClosedSegment:
+        """What the checkpoint keeps."""
+        return ClosedSegment(self.base_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms)
+
+    def names(self) -> list[str]:
+        """The paths of its files."""
+        stem = self.path.removesuffix(LOG)
+        return [stem + LOG, stem + INDEX, stem + TIMEINDEX]
+
+
+class Indexes:
+    """The indexes of closed segments that are in memory, the last used at the end."""
+
+    def __init__(self, limit: int = INDEXES_MAX) -> None:
+        self._limit = limit
+        self._loaded: OrderedDict[Segment, None] = OrderedDict()
+
+    def note(self, segment: Segment) -> None:
+        """The index of a closed segment was used; the longest unused one goes."""
+        self._loaded[segment] = None
+        self._loaded.move_to_end(segment)
+        if len(self._loaded) > self._limit:
+            oldest, _ = self._loaded.popitem(last=False)
+            oldest.index = None
+
+    def forget(self, segment: Segment) -> None:
+        """The segment is gone."""
+        self._loaded.pop(segment, None)
+
+
+def write_index(disk: Disk, segment: Segment, index: Index) -> None:
+    """Write the index files; not flushed, since they can be made anew."""
+    files = encode(index)
+    stem = segment.path.removesuffix(LOG)
+    for ending, data in ((INDEX, files.offsets), (TIMEINDEX, files.times)):
+        file = disk.open(stem + ending, create=True)
+        try:
+            disk.truncate(file, 0)
+            disk.write(file, [data], 0)
+        finally:
+            disk.close(file)
+
+
+def read_index(disk: Disk, segment: Segment, log_size: int) -> Index | None:
+    """The index that the files hold for a log of this size; None when they cannot be believed."""
+    stem = segment.path.removesuffix(LOG)
+    try:
+        files: list[Any] = [_read_all(disk, stem + ending) for ending in (INDEX, TIMEINDEX)]
+    except FileNotFoundError:
+        return None
+    return decode(IndexFiles(*files), log_size)
+
+
+def _read_all(disk: Disk, path: str) -> Buffer:
+    size = disk.size(path)
+    file = disk.open(path)
+    try:
+        return disk.pread(file, size, 0)
+    finally:
+        disk.close(file)

@@ -1,0 +1,46 @@
+"""The segment logs of all partitions, below one folder: `{topic}/{partition}/`."""
+
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.interface import Disk
+from tidemill.streams.segments.disk import RealDisk
+from tidemill.streams.segments.log import SegmentLog, Shared, empty_folder
+from tidemill.streams.segments.opening import Opened, Opening
+
+LOGGER = structlog.get_logger(__name__)
+
+
+class SegmentStore:
+    """Opens logs; they share files, threads and memory."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._shared = Shared(disk)
+
+    @classmethod
+    def at(cls, root: Path) -> "SegmentStore":
+        """A store on the real disk."""
+        return cls(RealDisk(root))
+
+    async def open(self, topic: str, index: int, settings: TopicSettings) -> SegmentLog:
+        """The log of a partition; recovered when the last stop was not clean."""
+        folder = f"{topic}/{index}"
+        opened = await self._disk.aside(partial(self._open, folder, settings))
+        if opened.report.quarantined:
+            LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
+        if opened.report.cut_bytes:
+            LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
+        return SegmentLog(self._shared, folder, settings, opened)
+
+    async def close(self) -> None:
+        """Close all files and end the threads."""
+        self._shared.files.close()
+        self._disk.shutdown()
+
+    def _open(self, folder: str, settings: TopicSettings) -> Opened:
+        empty_folder(self._disk, f"{folder}.deleted")
+        return Opening(self._disk, folder, settings).run()

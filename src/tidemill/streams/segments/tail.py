@@ -1,0 +1,94 @@
+"""The newest batches of all logs, still in memory: a consumer that keeps up is served without touching a file.
+
+All logs share one budget of bytes; what was appended first goes first. The buffers are those that came in with the
+request, so keeping them costs no copy.
+"""
+
+from collections import deque
+
+from tidemill.records.header import BatchHeader, Buffer
+
+TAIL_BYTES_MAX = 16 * 1024 * 1024
+BATCH_BYTES_MAX = 1024 * 1024
+BATCHES_PER_READ_MAX = 256
+
+
+class _Kept:
+    __slots__ = ("base_offset", "batch", "next_offset", "tail")
+
+    def __init__(self, tail: "Tail", base_offset: int, next_offset: int, batch: Buffer) -> None:
+        self.tail: Tail | None = tail
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.batch: Buffer = batch
+
+
+class TailBudget:
+    """The bytes that all tails together may keep."""
+
+    __slots__ = ("_kept", "_limit", "size")
+
+    def __init__(self, limit: int = TAIL_BYTES_MAX) -> None:
+        self._limit = limit
+        self._kept: deque[_Kept] = deque()
+        self.size = 0
+
+    def take(self, kept: _Kept) -> None:
+        """Keep one more; the oldest make room."""
+        self._kept.append(kept)
+        self.size += len(kept.batch)
+        while self.size > self._limit:
+            oldest = self._kept.popleft()
+            self.size -= len(oldest.batch)
+            if oldest.tail is not None:
+                oldest.tail.drop_oldest()
+
+
+class Tail:
+    """The newest batches of one log, without a gap up to its end."""
+
+    __slots__ = ("_batches", "_budget")
+
+    def __init__(self, budget: TailBudget) -> None:
+        self._budget = budget
+        self._batches: deque[_Kept] = deque()
+
+    def add(self, header: BatchHeader, batch: Buffer) -> None:
+        """Keep the batch that was just written."""
+        if len(batch) > BATCH_BYTES_MAX:
+            self.clear()
+            return
+        kept = _Kept(self, header.base_offset, header.next_offset, batch)
+        self._batches.append(kept)
+        self._budget.take(kept)
+
+    def drop_oldest(self) -> None:
+        """Make room for another log."""
+        self._batches.popleft()
+
+    def clear(self) -> None:
+        """Keep nothing: the log was cut or closed. The budget counts the bytes until their turn comes."""
+        for kept in self._batches:
+            kept.tail = None
+        self._batches.clear()
+
+    def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer] | None:
+        """What `StreamLog.read` answers, or None when it has to come from the file."""
+        if not self._batches or offset < self._batches[0].base_offset:
+            return None
+        wanted: list[_Kept] = []
+        for kept in reversed(self._batches):
+            if kept.next_offset <= offset:
+                break
+            if kept.base_offset < end_offset:
+                wanted.append(kept)
+        if len(wanted) > BATCHES_PER_READ_MAX:
+            return None
+        found: list[Buffer] = []
+        room = max_bytes
+        for kept in reversed(wanted):
+            room -= len(kept.batch)
+            if room < 0 and (found or not at_least_one):
+                break
+            found.append(kept.batch)
+        return found

@@ -1,0 +1,218 @@
+"""The way of a batch into the log: one writer per partition, a bounded queue in front of it.
+
+Most batches never queue: when nothing is being written, a small batch is judged, placed and written in place, without
+a task. A large one goes to the disk aside while the loop serves other partitions; what arrives meanwhile queues, and
+is written together in one call. When the queue is full producers wait in the order in which they came, which is how
+they feel backpressure; a slow partition holds only its own.
+
+The leader judges a batch just before it is written and not when it queues, so its state is always that of the log
+plus the one group on its way to the disk. When that write fails the group is taken back and each of its producers
+gets the error.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.records.header import BatchHeader, place
+from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Undo
+from tidemill.streams.interface import StreamLog
+
+QUEUE_BYTES_MAX = 16 * 1024 * 1024
+QUEUE_BATCHES_MAX = 1024
+INLINE_BYTES_MAX = 256 * 1024
+GROUP_BYTES_MAX = 4 * 1024 * 1024
+GROUP_BATCHES_MAX = 256  # well below IOV_MAX, which is 1024
+
+
+class Placed(NamedTuple):
+    """Where a batch is in the log."""
+
+    base_offset: int
+    next_offset: int
+    append_time_ms: int
+
+
+class _Pending(NamedTuple):
+    batch: bytearray
+    header: BatchHeader
+    marker: Marker | None
+    done: asyncio.Future[Placed]
+
+
+class _Group:
+    """Batches on their way to the disk together, and what each caller will hear."""
+
+    __slots__ = ("batches", "headers", "outcomes", "undos")
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.headers: list[BatchHeader] = []
+        self.undos: list[Undo] = []
+        self.outcomes: list[Placed | KafkaError] = []
+
+
+class Writer:
+    """Writes the batches of one partition in the order in which they came."""
+
+    def __init__(
+        self, log: StreamLog, leader: Leader, clock: Callable[[], int], on_written: Callable[[], None]
+    ) -> None:
+        self._log = log
+        self._leader = leader
+        self._clock = clock
+        self._on_written = on_written
+        self._queue: deque[_Pending] = deque()
+        self._queued_bytes = 0
+        self.written_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._held = False
+        self._gate = asyncio.Lock()
+        self._at_gate = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being written and nothing waits."""
+        return self._task is None and not self._held and not self._at_gate
+
+    async def write(self, batch: bytearray, header: BatchHeader, marker: Marker | None = None) -> Placed:
+        """Append the batch; where it is, or was when it is a repetition. Raises what refused it."""
+        if self._task is None and not self._held and not self._at_gate and len(batch) <= INLINE_BYTES_MAX:
+            group = _Group()
+            self._judge(group, batch, header, marker)
+            if group.batches:
+                try:
+                    self._log.append(group.batches, group.headers, self._clock())
+                except BaseException:
+                    self._take_back(group)
+                    raise
+                self.written_bytes += len(batch)
+                self._on_written()
+            outcome = group.outcomes[0]
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            return outcome
+        await self._wait_for_room()
+        done: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Pending(batch, header, marker, done))
+        self._queued_bytes += len(batch)
+        self._start()
+        return await done
+
+    async def settled(self) -> None:
+        """Return when all that was queued is written or refused."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Hold back every write for a while: the leader's state is exactly that of the log."""
+        while not (self._task is None and not self._held):
+            if self._task is not None:
+                await asyncio.wait([self._task])
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self._changed.set()
+            self._start()
+
+    def _full(self) -> bool:
+        return self._queued_bytes >= QUEUE_BYTES_MAX or len(self._queue) >= QUEUE_BATCHES_MAX
+
+    async def _wait_for_room(self) -> None:
+        if not self._full() and not self._at_gate:
+            return
+        self._at_gate += 1
+        try:
+            async with self._gate:
+                while self._full():
+                    self._changed.clear()
+                    await self._changed.wait()
+        finally:
+            self._at_gate -= 1
+
+    def _start(self) -> None:
+        if self._task is None and not self._held and self._queue:
+            self._task = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            while self._queue:
+                await self._write_group(self._take())
+        finally:
+            self._task = None
+            self._changed.set()
+
+    def _take(self) -> list[_Pending]:
+        """The oldest of the queue, as many as go into one write and one segment."""
+        limit = min(GROUP_BYTES_MAX, self._log.settings.segment_bytes)
+        taken = [self._queue.popleft()]
+        size = len(taken[0].batch)
+        while self._queue and len(taken) < GROUP_BATCHES_MAX and size + len(self._queue[0].batch) <= limit:
+            taken.append(self._queue.popleft())
+            size += len(taken[-1].batch)
+        self._queued_bytes -= size
+        self._changed.set()
+        return taken
+
+    async def _write_group(self, taken: list[_Pending]) -> None:
+        group = _Group()
+        for pending in taken:
+            self._judge(group, pending.batch, pending.header, pending.marker)
+        try:
+            if group.batches:
+                await self._append(group)
+        except KafkaError as error:
+            self._take_back(group)
+            group.outcomes = [error] * len(taken)
+        except Exception as error:  # noqa: BLE001 - the producers must hear of it, whatever it is
+            self._take_back(group)
+            group.outcomes = [KafkaStorageError(repr(error))] * len(taken)
+        for pending, outcome in zip(taken, group.outcomes, strict=True):
+            if pending.done.done():
+                continue
+            if isinstance(outcome, KafkaError):
+                pending.done.set_exception(outcome)
+            else:
+                pending.done.set_result(outcome)
+
+    async def _append(self, group: _Group) -> None:
+        now_ms = self._clock()
+        size = sum(map(len, group.batches))
+        if size > INLINE_BYTES_MAX:
+            await self._log.append_aside(group.batches, group.headers, now_ms)
+        else:
+            self._log.append(group.batches, group.headers, now_ms)
+        self.written_bytes += size
+        self._on_written()
+
+    def _judge(self, group: _Group, batch: bytearray, header: BatchHeader, marker: Marker | None) -> None:
+        leader = self._leader
+        verdict = leader.judge(header, marker)
+        if isinstance(verdict, Accepted):
+            base_offset = verdict.base_offset
+            place(batch, 0, base_offset, leader.epoch)
+            header = BatchHeader(base_offset, header[1], leader.epoch, *header[3:])
+            group.undos.append(leader.accept(header, self._clock(), marker))
+            group.batches.append(batch)
+            group.headers.append(header)
+            append_time = header.max_timestamp if header.log_append_time else -1
+            group.outcomes.append(Placed(base_offset, base_offset + header.last_offset_delta + 1, append_time))
+        elif isinstance(verdict, Duplicate):
+            sent = verdict.sent
+            group.outcomes.append(Placed(sent.base_offset, header.last_offset_delta + sent.base_offset + 1, sent[3]))
+        else:
+            group.outcomes.append(verdict.error)
+
+    def _take_back(self, group: _Group) -> None:
+        for undo in reversed(group.undos):
+            self._leader.undo(undo)
