@@ -1,6 +1,221 @@
-"""The transaction APIs."""
+"""The transaction APIs: identities, partitions, ends, and what admin tools ask about them.
 
-from tidemill.doors.kafka.api import Api, Feature
+Version-mapped fencing: PRODUCER_FENCED is younger than these APIs. A client that asks in an older version knows only
+INVALID_PRODUCER_EPOCH for it (PROTOCOL.md rule 8; librdkafka and aiokafka ask in version 0 or 1), so each handler has
+a version from which the newer error may be told. The same goes for TRANSACTION_ABORTABLE, where offsets are staged.
+"""
 
-APIS: list[Api] = []
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from tidemill.doors.kafka import transaction_admin
+from tidemill.doors.kafka.api import Api, Call, Feature, error_code
+from tidemill.doors.kafka.transaction_admin import by_topic
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model.errors import (
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    InvalidTxnState,
+    OffsetMetadataTooLarge,
+    OperationNotAttempted,
+    ProducerFenced,
+    TidemillError,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
+from tidemill.transactions.core.rules import InitProducer
+from tidemill.transactions.core.state import Identity
+
+_FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
+_BUMP_FROM = 5
+_IMPLICIT_FROM = 5
+_ABORTABLE_FROM = 4
+_MILLISECOND = timedelta(milliseconds=1)
+
+_T = TypeVar("_T")
+
+
+async def init_producer_id(call: Call, request: Any) -> Any:
+    """An identity for a producer; with a transactional id, one that fences all earlier ones."""
+    wanted = None
+    if request.transactional_id is not None:
+        given = Identity(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+        wanted = InitProducer(request.transactional_id, request.transaction_timeout // _MILLISECOND, given)
+    identity: Identity = await _told(call, call.broker.transactions.init_producer(wanted))
+    return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+async def add_partitions_to_txn(call: Call, request: Any) -> Any:
+    """All of the partitions join the transaction, or none of them."""
+    wanted = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
+    unknown = {partition for partition in wanted if not _exists(call, partition)}
+    errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, OperationNotAttempted())
+    errors.update(dict.fromkeys(unknown, UnknownTopicOrPartition()))
+    if not unknown:
+        asker = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        errors = {}
+        try:
+            name = _required(request.v3_and_below_transactional_id)
+            await _told(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
+        except TidemillError as error:
+            errors = dict.fromkeys(wanted, error)
+    return call.response(results_by_topic_v3_and_below=_partition_results(call, wanted, errors))
+
+
+async def end_txn(call: Call, request: Any) -> Any:
+    """Commit or abort; from version 5 on the answer holds the identity of the next transaction."""
+    identity: Identity = await _told(
+        call,
+        call.broker.transactions.end_transaction(
+            _required(request.transactional_id),
+            Identity(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            bump=call.version >= _BUMP_FROM,
+        ),
+    )
+    return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+async def add_offsets_to_txn(call: Call, request: Any) -> Any:
+    """The offsets of a group join the transaction."""
+    asker = Identity(request.producer_id, request.producer_epoch)
+    where = frozenset({_offsets_partition(call, request.group_id)})
+    await _told(call, call.broker.transactions.add_partitions(_required(request.transactional_id), asker, where))
+    return call.response()
+
+
+async def txn_offset_commit(call: Call, request: Any) -> Any:
+    """Stage offsets: they become the group's own when the transaction commits."""
+    entries = [
+        OffsetCommit(
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            getattr(part, "committed_leader_epoch", -1),
+            part.committed_metadata or "",
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    refused = {TopicPartition(each.topic, each.partition): _refusal(call, each) for each in entries}
+    errors = {partition: error for partition, error in refused.items() if error is not None}
+    good = [each for each in entries if (each.topic, each.partition) not in errors]
+    if good:
+        try:
+            await _stage(call, request, good)
+        except TidemillError as error:
+            errors.update(dict.fromkeys((TopicPartition(each.topic, each.partition) for each in good), error))
+    return call.response(topics=_commit_results(call, request.topics, errors))
+
+
+async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> None:
+    broker = call.broker
+    try:
+        await broker.transactions.verify(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            _offsets_partition(call, request.group_id),
+            implicit=call.version >= _IMPLICIT_FROM,
+        )
+    except InvalidTxnState as error:
+        raise (TransactionAbortable(str(error)) if call.version >= _ABORTABLE_FROM else error) from error
+    await broker.groups.commit_transactional(
+        request.group_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        offsets=entries,
+        member_id=getattr(request, "member_id", ""),
+        generation=getattr(request, "generation_id", -1),
+        group_instance_id=getattr(request, "group_instance_id", None),
+    )
+
+
+async def _told(call: Call, work: Awaitable[_T]) -> _T:
+    """Run the work; a fenced producer is told so in the words that this version knows."""
+    try:
+        return await work
+    except ProducerFenced as error:
+        if call.version < _FENCED_FROM.get(call.api_key, 0):
+            raise InvalidProducerEpoch(str(error)) from error
+        raise
+
+
+def _required(transactional_id: str) -> str:
+    """The transactional id, which may not be empty."""
+    if not transactional_id:
+        raise InvalidRequest("an empty transactional id")
+    return transactional_id
+
+
+def _refusal(call: Call, entry: OffsetCommit) -> TidemillError | None:
+    if not _exists(call, TopicPartition(entry.topic, entry.partition)):
+        return UnknownTopicOrPartition()
+    if len(entry.metadata.encode()) > call.broker.settings.offset_metadata_max_bytes:
+        return OffsetMetadataTooLarge()
+    return None
+
+
+def _offsets_partition(call: Call, group_id: str) -> TopicPartition:
+    if not group_id:
+        raise InvalidGroupId("an empty group id")
+    return TopicPartition(GROUP_OFFSETS, call.broker.groups.partition_of(group_id))
+
+
+def _exists(call: Call, partition: TopicPartition) -> bool:
+    topic = call.broker.topic(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+def _partition_results(
+    call: Call, wanted: Iterable[TopicPartition], errors: dict[TopicPartition, TidemillError]
+) -> tuple[Any, ...]:
+    return tuple(
+        call.part(
+            "AddPartitionsToTxnTopicResult",
+            name=topic,
+            results_by_partition=tuple(
+                call.part(
+                    "AddPartitionsToTxnPartitionResult",
+                    partition_index=index,
+                    partition_error_code=error_code(errors.get(TopicPartition(topic, index))),
+                )
+                for index in indexes
+            ),
+        )
+        for topic, indexes in by_topic(wanted).items()
+    )
+
+
+def _commit_results(
+    call: Call, topics: Iterable[Any], errors: Mapping[TopicPartition, TidemillError]
+) -> tuple[Any, ...]:
+    return tuple(
+        call.part(
+            "TxnOffsetCommitResponseTopic",
+            name=topic.name,
+            partitions=tuple(
+                call.part(
+                    "TxnOffsetCommitResponsePartition",
+                    partition_index=part.partition_index,
+                    error_code=error_code(errors.get(TopicPartition(topic.name, part.partition_index))),
+                )
+                for part in topic.partitions
+            ),
+        )
+        for topic in topics
+    )
+
+
+APIS = [
+    Api(key=22, versions=(0, 5), handle=init_producer_id),
+    Api(key=24, versions=(0, 3), handle=add_partitions_to_txn),
+    Api(key=25, versions=(0, 4), handle=add_offsets_to_txn),
+    Api(key=26, versions=(0, 5), handle=end_txn),
+    Api(key=28, versions=(0, 5), handle=txn_offset_commit),
+    *transaction_admin.APIS,
+]
 FEATURES: list[Feature] = []
