@@ -131,7 +131,7 @@ class ListTimelinesReply(_message.Message):
     def __init__(self, timelines: _Optional[_Iterable[_Union[TimelineInfo, _Mapping]]] = ...) -> None: ...
 
 class TimelineInfo(_message.Message):
-    __slots__ = ("name", "state", "settings", "consumers", "created_ms")
+    __slots__ = ("name", "state", "settings", "consumers")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,13 +143,11 @@ class TimelineInfo(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
-    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     settings: _containers.ScalarMap[str, str]
     consumers: int
-    created_ms: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ..., created_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ...) -> None: ...
 
 class NewMessage(_message.Message):
     __slots__ = ("body", "due_ms", "id", "key")
@@ -248,16 +246,16 @@ class Operations(_message.Message):
     def __init__(self, number: _Optional[int] = ..., operations: _Optional[_Iterable[_Union[Operation, _Mapping]]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("action", "id", "token", "ms")
+    __slots__ = ("action", "seq", "token", "ms")
     ACTION_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     MS_FIELD_NUMBER: _ClassVar[int]
     action: Action
-    id: str
+    seq: int
     token: int
     ms: int
-    def __init__(self, action: _Optional[_Union[Action, str]] = ..., id: _Optional[str] = ..., token: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, action: _Optional[_Union[Action, str]] = ..., seq: _Optional[int] = ..., token: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class WorkDown(_message.Message):
     __slots__ = ("leases", "outcomes", "ping", "assigned")
@@ -278,22 +276,26 @@ class Leases(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("id", "token", "body", "key", "due_ms", "attempts", "expires_ms")
+    __slots__ = ("id", "seq", "token", "body", "key", "due_ms", "attempts", "expires_ms", "left_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
+    seq: int
     token: int
     body: bytes
     key: bytes
     due_ms: int
     attempts: int
     expires_ms: int
-    def __init__(self, id: _Optional[str] = ..., token: _Optional[int] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    left_ms: int
+    def __init__(self, id: _Optional[str] = ..., seq: _Optional[int] = ..., token: _Optional[int] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., expires_ms: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
 
 class Outcomes(_message.Message):
     __slots__ = ("number", "outcomes")

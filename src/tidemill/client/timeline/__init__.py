@@ -1,0 +1,19 @@
+"""The timeline client: schedule messages for later, and lease them when they are due."""
+
+from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
+from tidemill.client.timeline.lease import AsyncLease, Lease
+from tidemill.client.timeline.message import Due, Message
+from tidemill.client.timeline.sync import Timeline
+
+__all__ = [
+    "AsyncLease",
+    "AsyncTimeline",
+    "Bar",
+    "Due",
+    "Latency",
+    "Lease",
+    "Message",
+    "Stored",
+    "Timeline",
+    "TimelineDescription",
+]

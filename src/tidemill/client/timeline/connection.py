@@ -1,0 +1,107 @@
+"""One gRPC channel to a broker: calls with deadlines, typed errors, reconnects and sessions.
+
+A refused call carries the class of the error in its trailing metadata; it is raised here as that class. A broker that
+cannot be reached is tried again with growing pauses until the call's deadline. Every call is safe to repeat: ids are
+drawn on this side, tokens and versions are compared on the other. A broker that has forgotten the session
+(it was restarted) is greeted again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from tidemill.model.errors import TidemillError
+from tidemill.model.timeline_errors import TimelineError, UnknownSession, Unreachable, by_name
+from tidemill.wire.grpc import timeline_pb2 as wire
+from tidemill.wire.grpc import timeline_pb2_grpc as service
+
+ERROR_KEY = "tidemill-error"
+TIMEOUT_MS = 30_000
+BACKOFF_MS_FIRST = 20
+BACKOFF_MS_MAX = 1_000
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", BACKOFF_MS_FIRST),
+    ("grpc.min_reconnect_backoff_ms", BACKOFF_MS_FIRST),
+    ("grpc.max_reconnect_backoff_ms", BACKOFF_MS_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
+    """The error as the broker raised it."""
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_KEY:
+            return by_name(value)(error.details() or "")
+    if error.code() in UNREACHABLE:
+        return Unreachable(f"no broker answers at {address} ({error.details()}); is `tidemill serve` running there?")
+    return TimelineError(f"{error.code().name}: {error.details()}")
+
+
+def backoff_s(attempt: int) -> float:
+    """The pause before the next attempt: doubling, up to a limit."""
+    return float(min(BACKOFF_MS_FIRST * 2 ** min(attempt, 10), BACKOFF_MS_MAX)) / 1_000
+
+
+class Connection:
+    """Calls to one broker, on the event loop that makes the first of them."""
+
+    def __init__(self, address: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.address = address
+        self.timeout_ms = timeout_ms
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: Any = None
+        self._session = ""
+        self._greeting = asyncio.Lock()
+
+    @property
+    def stub(self) -> Any:
+        """The generated stub, over a channel that is opened by the first use."""
+        if self._stub is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            self._stub = service.TimelineServiceStub(self._channel)  # type: ignore[no-untyped-call] # generated
+        return self._stub
+
+    async def call(self, method: str, request: Any) -> Any:
+        """Call, and try again while the broker is away, up to the deadline."""
+        ends = time.monotonic() + self.timeout_ms / 1_000
+        attempt = 0
+        while True:
+            left_s = max(ends - time.monotonic(), 0.001)
+            try:
+                return await getattr(self.stub, method)(request, timeout=left_s)
+            except grpc.aio.AioRpcError as error:
+                failure = typed(error, self.address)
+                pause = backoff_s(attempt)
+                if not isinstance(failure, Unreachable) or time.monotonic() + pause >= ends:
+                    raise failure from None
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    async def call_in_session(self, method: str, greeting: wire.HandshakeRequest, build: Callable[[str], Any]) -> Any:
+        """Call with a session: shake hands first where there is none, and again where it was forgotten."""
+        session = await self._greeted(greeting, "")
+        try:
+            return await self.call(method, build(session))
+        except UnknownSession:
+            return await self.call(method, build(await self._greeted(greeting, session)))
+
+    async def _greeted(self, greeting: wire.HandshakeRequest, stale: str) -> str:
+        async with self._greeting:
+            if self._session in ("", stale):
+                self._session = (await self.call("Handshake", greeting)).session
+            return self._session
+
+    async def close(self) -> None:
+        """Close the channel; the next call opens a new one."""
+        channel, self._channel, self._stub, self._session = self._channel, None, None, ""
+        if channel is not None:
+            await channel.close()

@@ -1,0 +1,205 @@
+"""One consumer's stream: leases come down when they are due, extensions, releases and completions go up in batches.
+
+Theory of operation. `_keep_connected` shakes hands, opens the stream, starts a writer and reads until the stream
+ends; then it does the same again, with growing pauses, unless the broker refused for good. Operations wait in one
+queue; the writer sends all that wait as one batch, so that a thousand completions cost a few round trips. A batch
+that was sent but not answered when the stream broke is sent again on the next one: tokens make that safe, and a
+completion that is answered with "no such message" the second time had arrived the first time.
+
+A lease that ended while it waited here is not handed out. Its end is judged by this machine's monotonic clock,
+counted from its arrival: the consumer's time of day may be wrong."""
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from tidemill.client.timeline.connection import Connection, backoff_s, typed
+from tidemill.model.errors import TidemillError
+from tidemill.model.timeline_errors import TimelineError, UnknownMessage, by_name
+from tidemill.wire.grpc import timeline_pb2 as wire
+
+OPERATIONS_MAX = 1_000
+HANDSHAKE_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class Pending:
+    """An operation on its way, and who waits for its outcome."""
+
+    operation: wire.Operation
+    outcome: "asyncio.Future[int]"
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A lease as it came, with the end of it on this machine's monotonic clock."""
+
+    lease: wire.Lease
+    ends_s: float
+
+
+class Worker:
+    """Receives leases for one consumer and reports what became of them."""
+
+    def __init__(self, connection: Connection, greeting: wire.HandshakeRequest) -> None:
+        self._connection = connection
+        self._greeting = greeting
+        self._arrivals: deque[Arrival] = deque()
+        self._waiting: deque[Pending] = deque()
+        self._sent: dict[int, list[Pending]] = {}
+        self._number = 0
+        self._arrived = asyncio.Event()
+        self._to_send = asyncio.Event()
+        self._call: Any = None
+        self._failure: TidemillError | None = None
+        self._task = asyncio.create_task(self._keep_connected())
+
+    async def leases(self, idle_ms: int | None = None) -> list[wire.Lease]:
+        """All leases that are here, waiting for the first; an empty list when none came within `idle_ms`."""
+        timeout = None if idle_ms is None else idle_ms / 1_000
+        while True:
+            now = time.monotonic()
+            fresh = [one.lease for one in self._arrivals if one.ends_s > now]
+            self._arrivals.clear()
+            self._arrived.clear()
+            if fresh:
+                return fresh
+            if self._failure is not None:
+                raise self._failure
+            try:
+                await asyncio.wait_for(self._arrived.wait(), timeout)
+            except TimeoutError:
+                return []
+
+    async def operate(self, operation: wire.Operation) -> int:
+        """Send one operation and wait for its outcome: the new end of the lease, or the error that refused it."""
+        if self._failure is not None:
+            raise self._failure
+        pending = Pending(operation, asyncio.get_running_loop().create_future())
+        self._waiting.append(pending)
+        self._to_send.set()
+        return await asyncio.wait_for(pending.outcome, ANSWER_TIMEOUT_S)
+
+    async def close(self) -> None:
+        """Give back what was not handed out, and end the stream."""
+        unused = list(self._arrivals)
+        self._arrivals.clear()
+        if self._failure is None and self._call is not None:
+            returned = [self.operate(release_of(one.lease, 0)) for one in unused]
+            held = [one.outcome for batch in self._sent.values() for one in batch]
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await asyncio.gather(*returned, *held, return_exceptions=True)
+            except TimeoutError:
+                pass
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._fail(TimelineError("the worker was closed"))
+
+    async def _keep_connected(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._one_stream()
+                attempt = 0
+            except grpc.aio.AioRpcError as error:
+                failure = typed(error, self._connection.address)
+                if not failure.retriable:
+                    return self._fail(failure)
+            except TidemillError as error:
+                if not error.retriable:
+                    return self._fail(error)
+            await asyncio.sleep(backoff_s(attempt))
+            attempt += 1
+
+    async def _one_stream(self) -> None:
+        stub = self._connection.stub
+        reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
+        self._call = call = stub.Work()
+        await call.write(wire.WorkUp(start=wire.WorkStart(session=reply.session)))
+        self._send_again()
+        writer = asyncio.create_task(self._write(call))
+        try:
+            while (down := await call.read()) is not grpc.aio.EOF:
+                await self._take(call, down)
+            code = await call.code()
+            if code is not grpc.StatusCode.OK:
+                raise grpc.aio.AioRpcError(
+                    code, await call.initial_metadata(), await call.trailing_metadata(), details=await call.details()
+                )
+        finally:
+            self._call = None
+            writer.cancel()
+            call.cancel()
+
+    async def _take(self, call: Any, down: wire.WorkDown) -> None:
+        match down.WhichOneof("what"):
+            case "leases":
+                self._arrive(down.leases)
+            case "outcomes":
+                self._settle(down.outcomes)
+            case "ping":
+                stamp = time.time_ns() // 1_000
+                pong = wire.Pong(sent_us=down.ping.sent_us, received_us=stamp, answered_us=time.time_ns() // 1_000)
+                await call.write(wire.WorkUp(pong=pong))
+
+    def _arrive(self, leases: wire.Leases) -> None:
+        now = time.monotonic()
+        self._arrivals.extend(Arrival(lease, now + lease.left_ms / 1_000) for lease in leases.leases)
+        self._arrived.set()
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            await self._to_send.wait()
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), OPERATIONS_MAX))]
+            if not self._waiting:
+                self._to_send.clear()
+            if not batch:
+                continue
+            self._number += 1
+            self._sent[self._number] = batch
+            operations = wire.Operations(number=self._number, operations=[one.operation for one in batch])
+            try:
+                await call.write(wire.WorkUp(operations=operations))
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return
+
+    def _send_again(self) -> None:
+        for number in sorted(self._sent, reverse=True):
+            for pending in reversed(self._sent.pop(number)):
+                pending.repeated = True
+                self._waiting.appendleft(pending)
+        if self._waiting:
+            self._to_send.set()
+
+    def _settle(self, outcomes: wire.Outcomes) -> None:
+        for pending, outcome in zip(self._sent.pop(outcomes.number, ()), outcomes.outcomes, strict=False):
+            if pending.outcome.done():
+                continue
+            error = by_name(outcome.error)(outcome.reason) if outcome.error else None
+            done_before = pending.repeated and pending.operation.action == wire.ACTION_COMPLETE
+            if error is None or (done_before and isinstance(error, UnknownMessage)):
+                pending.outcome.set_result(outcome.until_ms)
+            else:
+                pending.outcome.set_exception(error)
+
+    def _fail(self, failure: TidemillError) -> None:
+        self._failure = self._failure or failure
+        for pending in (*self._waiting, *(one for batch in self._sent.values() for one in batch)):
+            if not pending.outcome.done():
+                pending.outcome.set_exception(failure)
+        self._waiting.clear()
+        self._sent.clear()
+        self._arrived.set()
+
+
+def release_of(lease: wire.Lease, delay_ms: int) -> wire.Operation:
+    """The operation that gives a lease back."""
+    return wire.Operation(action=wire.ACTION_RELEASE, seq=lease.seq, token=lease.token, ms=delay_ms)

@@ -1,0 +1,47 @@
+"""The gRPC door: one server with TimelineService.
+
+Limits have names: the size of a message, the streams of one connection, how long a stop waits for calls under way.
+Importing gRPC takes longer than starting everything else, so the node imports this module late (see `app.py`).
+"""
+
+import grpc.aio
+
+from tidemill.doors.grpc.service import TimelineService
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.wire.grpc import timeline_pb2_grpc as generated
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+STREAMS_PER_CONNECTION_MAX = 1_000
+KEEPALIVE_MS = 10_000
+STOP_GRACE_S = 0.2
+
+
+class GrpcDoor:
+    """A gRPC server on one address."""
+
+    def __init__(self) -> None:
+        self.address: tuple[str, int] | None = None
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, dispatcher: Dispatcher, host: str, port: int) -> None:
+        """Listen; port 0 means any free one, `address` tells which."""
+        options = (
+            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+            ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+            ("grpc.so_reuseport", 0),
+        )
+        server = grpc.aio.server(options=options)
+        generated.add_TimelineServiceServicer_to_server(TimelineService(dispatcher), server)  # type: ignore[no-untyped-call] # generated
+        bound = server.add_insecure_port(f"{host}:{port}")
+        await server.start()
+        self._server, self.address = server, (host, bound)
+
+    async def close(self) -> None:
+        """Refuse new calls, end those under way."""
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
+            self._server = None

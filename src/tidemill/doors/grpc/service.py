@@ -1,0 +1,226 @@
+"""TimelineService: each call turned into one question to the dispatcher, and its answer into messages.
+
+Names of methods are those of the schema. Nothing is decided here; the limits of a request are checked before
+anything is asked.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from tidemill.doors.grpc.refusals import answered, refuse
+from tidemill.doors.grpc.sessions import Sessions
+from tidemill.doors.grpc.work import OPERATIONS_MAX, work
+from tidemill.model.timeline_errors import BatchTooLarge, TimelineError
+from tidemill.timelines.consumer import IN_FLIGHT_MAX
+from tidemill.timelines.core.lease import Outcome, error_of
+from tidemill.timelines.core.message import DUE_MS_MAX, Message, Selection, Status, check_due, status_of
+from tidemill.timelines.core.timeline import Timeline
+from tidemill.timelines.dispatcher import Dispatcher, Wanted
+from tidemill.timelines.lifecycle import settings_from, settings_to
+from tidemill.wire.grpc import timeline_pb2 as wire
+from tidemill.wire.grpc import timeline_pb2_grpc as generated
+
+SCHEDULE_MESSAGES_MAX = 10_000
+IDS_MAX = 10_000
+LIST_MESSAGES_MAX = 1_000
+STATUSES = {
+    wire.STATUS_WAITING: Status.WAITING,
+    wire.STATUS_AVAILABLE: Status.AVAILABLE,
+    wire.STATUS_LEASED: Status.LEASED,
+}
+STATUS_NUMBERS = {status: number for number, status in STATUSES.items()}
+
+
+class TimelineService(generated.TimelineServiceServicer):
+    """The calls of the schema."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._sessions = Sessions(lambda: secrets.token_hex(16))
+
+    async def Handshake(self, request: wire.HandshakeRequest, context: Any) -> wire.HandshakeReply:  # noqa: N802
+        """Introduce a producer or a consumer."""
+        return await answered(context, lambda: self._handshake(request))
+
+    async def _handshake(self, request: wire.HandshakeRequest) -> wire.HandshakeReply:
+        timeline = self._dispatcher.timeline(request.timeline)
+        limits = wire.Limits(
+            schedule_messages_max=SCHEDULE_MESSAGES_MAX,
+            body_bytes_max=timeline.settings.body_bytes_max,
+            in_flight_max=IN_FLIGHT_MAX,
+            operations_max=OPERATIONS_MAX,
+        )
+        return wire.HandshakeReply(
+            session=self._sessions.open(request),
+            now_ms=self._dispatcher.clock.now_ms(),
+            timeline=self._info(timeline),
+            limits=limits,
+        )
+
+    async def CreateTimeline(self, request: wire.CreateTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
+        """Create a timeline."""
+
+        async def create() -> wire.TimelineInfo:
+            settings = settings_from(request.settings)
+            return self._info(await self._dispatcher.create(request.name, settings))
+
+        return await answered(context, create)
+
+    async def AlterTimeline(self, request: wire.AlterTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
+        """Change settings of a timeline."""
+
+        async def alter() -> wire.TimelineInfo:
+            base = self._dispatcher.timeline(request.name).settings
+            return self._info(await self._dispatcher.alter(request.name, settings_from(request.settings, base)))
+
+        return await answered(context, alter)
+
+    async def DeleteTimeline(self, request: wire.DeleteTimelineRequest, context: Any) -> wire.DeleteTimelineReply:  # noqa: N802
+        """Delete a timeline."""
+        await answered(context, lambda: self._dispatcher.delete(request.name))
+        return wire.DeleteTimelineReply()
+
+    async def DescribeTimeline(self, request: wire.DescribeTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
+        """A timeline's state and settings."""
+
+        async def describe() -> wire.TimelineInfo:
+            return self._info(self._dispatcher.timeline(request.name))
+
+        return await answered(context, describe)
+
+    async def ListTimelines(self, _: wire.ListTimelinesRequest, __: Any) -> wire.ListTimelinesReply:  # noqa: N802
+        """All timelines."""
+        return wire.ListTimelinesReply(timelines=[self._info(one) for one in self._dispatcher.timelines()])
+
+    def _info(self, timeline: Timeline) -> wire.TimelineInfo:
+        return wire.TimelineInfo(
+            name=timeline.name,
+            state=timeline.state.value,
+            settings=settings_to(timeline.settings),
+            consumers=len(self._dispatcher.consumers(timeline.name)),
+        )
+
+    async def Schedule(self, request: wire.ScheduleRequest, context: Any) -> wire.ScheduleReply:  # noqa: N802
+        """Keep messages for later."""
+        return await answered(context, lambda: self._schedule(request))
+
+    async def _schedule(self, request: wire.ScheduleRequest) -> wire.ScheduleReply:
+        session = self._sessions.producer(request.session)
+        _check_length(len(request.messages), SCHEDULE_MESSAGES_MAX)
+        wanted = [
+            Wanted(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None) for one in request.messages
+        ]
+        kept = await self._dispatcher.schedule(session.timeline, wanted, group=session.group)
+        outcomes = [wire.Outcome(id=one.id, until_ms=one.due_ms, changed=not one.duplicate) for one in kept]
+        return wire.ScheduleReply(outcomes=outcomes)
+
+    async def Cancel(self, request: wire.CancelRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802
+        """Take messages back."""
+
+        async def cancel() -> wire.OutcomesReply:
+            session = self._sessions.producer(request.session)
+            _check_length(len(request.ids), IDS_MAX)
+            return _outcomes(
+                request.ids, await self._dispatcher.cancel(session.timeline, request.ids, group=session.group)
+            )
+
+        return await answered(context, cancel)
+
+    async def Move(self, request: wire.MoveRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802
+        """Give messages another due time."""
+
+        async def move() -> wire.OutcomesReply:
+            session = self._sessions.producer(request.session)
+            _check_length(len(request.ids), IDS_MAX)
+            outcomes = await self._dispatcher.move(session.timeline, request.ids, request.due_ms, group=session.group)
+            return _outcomes(request.ids, outcomes)
+
+        return await answered(context, move)
+
+    async def Work(self, requests: AsyncIterator[wire.WorkUp], context: Any) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
+        """Lease messages as they fall due."""
+        try:
+            async for down in work(self._dispatcher, self._sessions, requests):
+                yield down
+        except TimelineError as error:
+            await refuse(context, error)
+
+    async def Count(self, request: wire.CountRequest, context: Any) -> wire.CountReply:  # noqa: N802
+        """How many messages there are."""
+
+        async def count() -> wire.CountReply:
+            selection = _selection(request.from_ms, request.to_ms, request.status)
+            return wire.CountReply(count=await self._dispatcher.count(request.timeline, selection))
+
+        return await answered(context, count)
+
+    async def ListMessages(self, request: wire.ListMessagesRequest, context: Any) -> wire.ListMessagesReply:  # noqa: N802
+        """The first messages, by due time."""
+
+        async def list_messages() -> wire.ListMessagesReply:
+            selection = _selection(request.from_ms, request.to_ms, request.status)
+            limit = min(max(1, request.limit), LIST_MESSAGES_MAX)
+            found = await self._dispatcher.messages(request.timeline, selection, limit)
+            now_ms = self._dispatcher.clock.now_ms()
+            return wire.ListMessagesReply(messages=[_listed(one, now_ms) for one in found])
+
+        return await answered(context, list_messages)
+
+    async def Histogram(self, request: wire.HistogramRequest, context: Any) -> wire.HistogramReply:  # noqa: N802
+        """How many messages are due when."""
+
+        async def histogram() -> wire.HistogramReply:
+            selection = _selection(request.from_ms, request.to_ms, request.status)
+            counts = await self._dispatcher.histogram(request.timeline, selection, request.buckets)
+            return wire.HistogramReply(from_ms=selection.start_ms, to_ms=selection.end_ms, counts=counts)
+
+        return await answered(context, histogram)
+
+    async def Ping(self, request: wire.PingRequest, context: Any) -> wire.PingReply:  # noqa: N802
+        """Four time stamps: two here, two at the caller."""
+        received_us = self._dispatcher.clock.wall_us()
+        if request.measured:
+            self._dispatcher.guard.witness(context.peer(), request.drift_us / 1_000)
+        return wire.PingReply(
+            sent_us=request.sent_us,
+            received_us=received_us,
+            answered_us=self._dispatcher.clock.wall_us(),
+            state=self._dispatcher.guard.state.value,
+        )
+
+
+def _check_length(length: int, limit: int) -> None:
+    if length > limit:
+        raise BatchTooLarge(f"{length} entries in one call; at most {limit}")
+
+
+def _selection(from_ms: int, to_ms: int, status: wire.Status) -> Selection:
+    end_ms = to_ms or DUE_MS_MAX + 1
+    check_due(from_ms)
+    check_due(end_ms - 1)
+    return Selection(start_ms=from_ms, end_ms=max(from_ms, end_ms), status=STATUSES.get(status))
+
+
+def _outcomes(ids: Iterable[str], outcomes: Iterable[Outcome]) -> wire.OutcomesReply:
+    return wire.OutcomesReply(outcomes=[_outcome(*one) for one in zip(ids, outcomes, strict=True)])
+
+
+def _outcome(message_id: str, outcome: Outcome) -> wire.Outcome:
+    error = error_of(outcome)
+    if error is None:
+        return wire.Outcome(id=message_id, changed=True)
+    return wire.Outcome(id=message_id, error=type(error).__name__, reason=str(error))
+
+
+def _listed(message: Message, now_ms: int) -> wire.ListedMessage:
+    status = status_of(message.due_ms, message.holder, now_ms)
+    return wire.ListedMessage(
+        id=message.id,
+        due_ms=message.due_ms if status is not Status.LEASED else message.scheduled_ms,
+        status=STATUS_NUMBERS[status],
+        attempts=message.attempts,
+        key=message.key,
+        body=message.body or b"",
+        holder=message.holder or "",
+    )

@@ -1,0 +1,176 @@
+"""The stream of one consumer: leases and outcomes go down, operations and pongs come up.
+
+One task reads, the handler itself writes; between them stands the outbox. What the dispatcher pushes is cut into
+messages of at most `LEASES_BYTES_MAX`. Every `PING_S` the broker pings: the answer tells the latency and the
+difference of the clocks, and its absence that the consumer is stopped.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from tidemill.doors.grpc.sessions import Sessions
+from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, TimelineError
+from tidemill.timelines.consumer import Consumer, Granted
+from tidemill.timelines.core.lease import Command, Complete, Extend, Outcome, Release, error_of
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.wire.grpc import timeline_pb2 as wire
+
+OPERATIONS_MAX = 1_000
+LEASES_BYTES_MAX = 4 * 1024 * 1024
+PING_S = 1.0
+START_TIMEOUT_S = 10.0
+
+
+class WorkStream:
+    """One consumer's stream, from its start to its end."""
+
+    def __init__(self, dispatcher: Dispatcher, timeline: str) -> None:
+        self._dispatcher = dispatcher
+        self._timeline = timeline
+        self._outbox: deque[wire.WorkDown] = deque()
+        self._ready = asyncio.Event()
+        self._ended = False
+        self._error: TimelineError | None = None
+
+    def push(self, granted: list[Granted]) -> None:
+        """Leases for this consumer."""
+        now_ms = self._dispatcher.clock.now_ms()
+        for leases in _in_pieces([_lease(one, now_ms) for one in granted]):
+            self._send(wire.WorkDown(leases=wire.Leases(leases=leases)))
+
+    def end(self, error: TimelineError | None = None) -> None:
+        """Send what is in the outbox and end the stream, with an error if there is one."""
+        self._error = self._error or error
+        self._ended = True
+        self._ready.set()
+
+    def _send(self, down: wire.WorkDown) -> None:
+        self._outbox.append(down)
+        self._ready.set()
+
+    async def downs(self) -> AsyncIterator[wire.WorkDown]:
+        """What goes down, until the stream ends."""
+        while True:
+            while self._outbox:
+                yield self._outbox.popleft()
+            if self._ended:
+                break
+            self._ready.clear()
+            await self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def read(self, ups: AsyncIterator[wire.WorkUp], consumer: Consumer) -> None:
+        """Act on what comes up, until the consumer ends its side."""
+        try:
+            async for up in ups:
+                await self._take(up, consumer)
+            self.end()
+        except TimelineError as error:
+            self.end(error)
+
+    async def _take(self, up: wire.WorkUp, consumer: Consumer) -> None:
+        consumer.heard_ms = self._dispatcher.clock.now_ms()
+        match up.WhichOneof("what"):
+            case "operations":
+                self._send(wire.WorkDown(outcomes=await self._operate(up.operations)))
+            case "pong":
+                self._pong(up.pong, consumer)
+            case "readiness":
+                self._dispatcher.ready(self._timeline, consumer, busy=up.readiness.busy)
+            case _:
+                raise BadHandshake("a stream starts once; after that operations, pongs and readiness come up")
+
+    async def _operate(self, batch: wire.Operations) -> wire.Outcomes:
+        if len(batch.operations) > OPERATIONS_MAX:
+            raise BatchTooLarge(f"{len(batch.operations)} operations in one batch; at most {OPERATIONS_MAX}")
+        now_ms = self._dispatcher.clock.now_ms()
+        commands = [_command(one, now_ms) for one in batch.operations]
+        try:
+            results: Sequence[Outcome | TimelineError] = await self._dispatcher.settle(self._timeline, commands)
+        except TimelineError as error:
+            results = [error] * len(commands)
+        return wire.Outcomes(
+            number=batch.number, outcomes=[_outcome(*one) for one in zip(commands, results, strict=True)]
+        )
+
+    def _pong(self, pong: wire.Pong, consumer: Consumer) -> None:
+        back_us = self._dispatcher.clock.wall_us()
+        round_trip_us = (back_us - pong.sent_us) - (pong.answered_us - pong.received_us)
+        drift_us = ((pong.received_us - pong.sent_us) + (pong.answered_us - back_us)) // 2
+        self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
+
+    async def ping(self) -> None:
+        """Ping for ever."""
+        while True:
+            self._send(wire.WorkDown(ping=wire.Pinged(sent_us=self._dispatcher.clock.wall_us())))
+            await asyncio.sleep(PING_S)
+
+
+async def work(
+    dispatcher: Dispatcher, sessions: Sessions, ups: AsyncIterator[wire.WorkUp]
+) -> AsyncIterator[wire.WorkDown]:
+    """Serve one consumer's stream."""
+    async with asyncio.timeout(START_TIMEOUT_S):
+        first: wire.WorkUp = await anext(aiter(ups))
+    if first.WhichOneof("what") != "start":
+        raise BadHandshake("the first message of a stream is its start")
+    timeline, terms = sessions.consumer(first.start.session)
+    stream = WorkStream(dispatcher, timeline)
+    consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end)
+    tasks = [asyncio.create_task(stream.read(ups, consumer)), asyncio.create_task(stream.ping())]
+    try:
+        async for down in stream.downs():
+            yield down
+    finally:
+        dispatcher.detach(timeline, consumer)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _lease(granted: Granted, now_ms: int) -> wire.Lease:
+    message, lease = granted
+    return wire.Lease(
+        id=message.id,
+        seq=message.seq,
+        token=lease.token,
+        body=message.body or b"",
+        key=message.key,
+        due_ms=message.scheduled_ms,
+        attempts=lease.attempts,
+        expires_ms=lease.until_ms,
+        left_ms=lease.until_ms - now_ms,
+    )
+
+
+def _in_pieces(leases: Sequence[wire.Lease]) -> Iterator[list[wire.Lease]]:
+    piece: list[wire.Lease] = []
+    size = 0
+    for lease in leases:
+        if piece and size + len(lease.body) > LEASES_BYTES_MAX:
+            yield piece
+            piece, size = [], 0
+        piece.append(lease)
+        size += len(lease.body)
+    if piece:
+        yield piece
+
+
+def _command(operation: wire.Operation, now_ms: int) -> Command:
+    match operation.action:
+        case wire.ACTION_EXTEND:
+            return Extend(operation.seq, operation.token, now_ms + operation.ms)
+        case wire.ACTION_RELEASE:
+            return Release(operation.seq, operation.token, now_ms + operation.ms)
+        case _:
+            return Complete(operation.seq, operation.token)
+
+
+def _outcome(command: Command, result: Outcome | TimelineError) -> wire.Outcome:
+    error: Any = result if isinstance(result, TimelineError) else error_of(result)
+    if error is not None:
+        return wire.Outcome(error=type(error).__name__, reason=str(error))
+    return wire.Outcome(changed=True, until_ms=command.until_ms if isinstance(command, Extend) else 0)

@@ -1,0 +1,58 @@
+"""The clock of a broker's timelines on a real machine: `core/clock.py` fed with the two clocks of the system.
+
+Leases are judged by `now_ms`, which never jumps and never goes back. Whether a message may go out is judged by
+`due_ms`, which is never ahead of the wall clock either: while the steady clock makes up a small difference it may be
+some milliseconds ahead, and a consumer with a good clock would see its message come early.
+"""
+
+import time
+from collections.abc import Callable
+
+from tidemill.timelines.core.clock import HOLD_MS, StoreClock
+
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+
+
+class Clock:
+    """Reads the system's clocks, or those that a test gives instead."""
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        steady_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        hold_ms: int = HOLD_MS,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
+        self._core = StoreClock(wall_ns() // NS_PER_MS, steady_ns() // NS_PER_MS, hold_ms=hold_ms)
+
+    def now_ms(self) -> int:
+        """The time by which leases are judged."""
+        return self._core.now(self._wall_ns() // NS_PER_MS, self._steady_ns() // NS_PER_MS)
+
+    def due_ms(self) -> int:
+        """The time up to which messages may go out: never ahead of the wall clock while that can be trusted."""
+        now_ms = self.now_ms()
+        return now_ms if self._core.drifting else min(now_ms, self._wall_ns() // NS_PER_MS)
+
+    def wall_us(self) -> int:
+        """The time of day in microseconds, for the stamps of a ping."""
+        return self._wall_ns() // NS_PER_US
+
+    def delay_s(self, at_ms: int) -> float:
+        """How long it is until `at_ms`; 0 when it has passed."""
+        if self._core.drifting:
+            return max(0, at_ms - self.now_ms()) / 1_000
+        return max(0, at_ms * NS_PER_MS - self._wall_ns()) / 1_000_000_000
+
+    def late_ms(self, at_ms: int) -> float:
+        """How long ago `at_ms` was, with fractions, for lateness."""
+        return (self._wall_ns() - at_ms * NS_PER_MS) / NS_PER_MS
+
+    @property
+    def drift_ms(self) -> int:
+        """How far the wall clock has jumped away; 0 while it is followed."""
+        self.now_ms()
+        return self._core.drift_ms if self._core.drifting else 0

@@ -1,0 +1,86 @@
+"""A consumer as the dispatcher sees it: how much it may still get, what it holds, and its outbox.
+
+A consumer gets nothing while it says that it is busy, while it holds `max_in_flight` leases, or while it has been
+silent for `SILENCE_MS_MAX` (it was stopped, or its network is gone): what it was sent would only wait for the end of
+its lease. The outbox needs no bound of its own: it can hold no more than what is in flight."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidemill.model.timeline_errors import TimelineError
+from tidemill.timelines.core.dealer import Member
+from tidemill.timelines.core.lease import Lease
+from tidemill.timelines.core.message import Message
+
+IN_FLIGHT_MAX = 10_000
+SILENCE_MS_MAX = 5_000
+
+
+class Granted(NamedTuple):
+    """A message with the lease that its consumer got for it."""
+
+    message: Message
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerTerms:
+    """What a consumer asked for in its handshake."""
+
+    id: str
+    rack: str = ""
+    lease_ms: int = 0
+    """0: the timeline's own setting."""
+    max_in_flight: int = 100
+
+
+class Consumer:
+    """One connected consumer of one timeline."""
+
+    def __init__(
+        self,
+        terms: ConsumerTerms,
+        *,
+        push: Callable[[list[Granted]], None],
+        end: Callable[[TimelineError], None],
+        now_ms: int,
+    ) -> None:
+        self.terms = terms
+        self.member = Member(terms.id, terms.rack)
+        self.busy = False
+        self.latency_us = 0
+        self.reserved = 0
+        """Leases that are being written for it."""
+        self.held: dict[int, int] = {}
+        """The messages it holds: number and token."""
+        self.dealt_in = False
+        """Whether the dealer counts on it; a stalled consumer is left out until it moves again."""
+        self.moved_ms = now_ms
+        """When it last had room or gave something back."""
+        self.heard_ms = now_ms
+        self._push = push
+        self._end = end
+
+    @property
+    def id(self) -> str:
+        """The consumer's id."""
+        return self.terms.id
+
+    def room(self) -> int:
+        """How many more leases it may get now."""
+        if self.busy:
+            return 0
+        return max(0, self.terms.max_in_flight - len(self.held) - self.reserved)
+
+    def silent(self, now_ms: int) -> bool:
+        """Whether it has not answered for too long."""
+        return now_ms - self.heard_ms > SILENCE_MS_MAX
+
+    def push(self, granted: list[Granted]) -> None:
+        """Put leases into the outbox."""
+        self._push(granted)
+
+    def end(self, error: TimelineError) -> None:
+        """End its stream: it was replaced, or its timeline is gone."""
+        self._end(error)

@@ -1,0 +1,282 @@
+"""The delivery of one timeline: from the prefetch, at the due time, under a lease, to one consumer.
+
+Theory of operation. One loop deals: it takes back leases that ended, turns the window, queues what is ripe, and
+leases one batch for all consumers with room in one write to the store; then it looks again. While a batch is being
+written the next one gathers, so that the batches grow with the load and the store sees few, large writes. With
+nothing to do the loop sleeps until the next message is ripe, the next lease ends or the window turns; there is no
+polling.
+
+A lease is written up to `EARLY_MS` before the due time and pushed at the due time itself (`outgoing.py`): the time
+the store needs does not make messages late, and none is early. The measured latency to the consumer is not taken off
+as well: a message that is on the wire cannot be held back, and a latency that shrinks would make it early.
+
+A message whose attempts are used up is never leased again: it goes to the dead-letter timeline or topic, also when no
+consumer is there. What must never happen: a message that is in nobody's hands and in none of prefetch, queue, notes or
+the part of the store behind the frontier. It would be found by the next rescan only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import structlog
+
+from tidemill.model.timeline_errors import TimelineError
+from tidemill.timelines.alarm import Alarm
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.consumer import Consumer, Granted
+from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, Lease, Outcome, Release
+from tidemill.timelines.core.message import Message, NewMessage, Scheduled
+from tidemill.timelines.core.timeline import TimelineSettings
+from tidemill.timelines.feed import Feed
+from tidemill.timelines.guard import Guard
+from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.ledger import Held, Ledger
+from tidemill.timelines.outgoing import Outgoing
+from tidemill.timelines.prefetch import Prefetch
+from tidemill.timelines.roster import Roster
+from tidemill.timelines.stats import TimelineStats
+
+EARLY_MS = 20
+LEASE_BATCH_MAX = 1_000
+QUEUED_MESSAGES_MAX = 10_000
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
+RETRY_MS = 500
+PAUSE_S_MAX = 1.0
+"""Looks again at least this often while consumers are there, should the clock have been set."""
+
+Bury = Callable[[Sequence[Message]], Awaitable[None]]
+log = structlog.get_logger(__name__)
+
+
+class Delivery:
+    """Delivers the messages of one timeline to its consumers."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: TimelineSettings,
+        store: TimelineStore,
+        clock: Clock,
+        guard: Guard,
+        stats: TimelineStats,
+        *,
+        shared: bool,
+        bury: Bury,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.roster = Roster(settings)
+        self._store = store
+        self._clock = clock
+        self._guard = guard
+        self._stats = stats
+        self._bury = bury
+        self._alarm = Alarm()
+        self._ledger = Ledger()
+        self._prefetch = Prefetch(early_ms=EARLY_MS)
+        self._outgoing = Outgoing(clock, self._pushed)
+        self._moving: dict[int, int] = {}
+        self._feed = Feed(
+            name, store, clock, guard, self._prefetch, shared=shared, skip=self._in_hand, fed=self._alarm.ring
+        )
+        self._feed.wanted = settings.max_attempts > 0
+        self._tasks = [asyncio.create_task(self._deal()), asyncio.create_task(self._feed.run())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """Stop; what is leased returns when its lease ends."""
+        self._outgoing.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("timeline_delivery_ended", timeline=self.name, error=repr(task.exception()))
+
+    def join(self, consumer: Consumer) -> None:
+        """A consumer is there."""
+        self.roster.join(consumer, self._clock.now_ms())
+        if not self._feed.wants_bodies:
+            self._feed.wanted = self._feed.wants_bodies = True
+            self._feed.start_over()
+        self._alarm.ring()
+
+    def leave(self, consumer: Consumer) -> None:
+        """A consumer is gone; without any, nothing is kept in memory for nobody."""
+        self.roster.leave(consumer, self._clock.now_ms())
+        if not self.roster.consumers:
+            for message in self.roster.give_up():
+                self._moving.pop(message.seq, None)
+            self._feed.wants_bodies = False
+            self._feed.wanted = self.settings.max_attempts > 0
+            self._feed.start_over()
+        self._alarm.ring()
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._alarm.ring()
+
+    def scheduled(self, new: Sequence[NewMessage], kept: Sequence[Scheduled]) -> None:
+        """Messages were written to the store."""
+        self._feed.add_new(new, kept)
+
+    def moved(self, message_id: str, due_ms: int) -> None:
+        """A message has another due time."""
+        self._feed.note(message_id, due_ms)
+
+    def rescan(self) -> None:
+        """Messages came in by another way."""
+        self._feed.rescan()
+
+    async def settle(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Carry out what consumers report about their leases."""
+        now_ms = self._clock.now_ms()
+        outcomes = await self._guard.ask_store(lambda: self._store.settle(self.name, commands, now_ms=now_ms))
+        for command, outcome in zip(commands, outcomes, strict=True):
+            self._settled(command, outcome)
+        self._alarm.ring()
+        return outcomes
+
+    def _settled(self, command: Command, outcome: Outcome) -> None:
+        if not isinstance(command, Complete | Release | Extend):
+            return
+        if outcome is Outcome.DONE and isinstance(command, Extend):
+            self._ledger.extend(command.seq, command.token, command.until_ms)
+        elif outcome in {Outcome.DONE, Outcome.MISSING}:
+            held = self._ledger.drop(command.seq, command.token)
+            if held is not None:
+                held.consumer.moved_ms = self._clock.now_ms()
+                if isinstance(command, Release):
+                    self._feed.note(held.id, command.due_ms)
+
+    def _in_hand(self, message: Message) -> bool:
+        """Whether this state of the message is queued, being leased, or leased by us."""
+        if self._moving.get(message.seq, -1) >= message.version:
+            return True
+        return message.holder is not None and self._ledger.get(message.seq, message.token) is not None
+
+    async def _deal(self) -> None:
+        while True:
+            try:
+                if not await self._deal_once():
+                    await self._sleep()
+            except TimelineError as error:
+                log.warning("timeline_lease_failed", timeline=self.name, error=str(error))
+                await asyncio.sleep(RETRY_MS / 1_000)
+
+    async def _deal_once(self) -> bool:
+        """One round; whether there may be more to do at once."""
+        now_ms = self._clock.now_ms()
+        for held in self._ledger.expire(now_ms):
+            held.consumer.moved_ms = now_ms
+            self._feed.note(held.id, now_ms)
+        for consumer in self.roster.consumers.values():
+            if consumer.room():
+                consumer.moved_ms = now_ms
+        if self.roster.consumers and now_ms >= self.roster.ends_ms:
+            self.roster.turn(now_ms)
+        if not self._guard.may_lease:
+            return False
+        exhausted = self._ripen(now_ms)
+        if exhausted:
+            await self._bury_all(exhausted)
+        pairs = self.roster.take(now_ms, LEASE_BATCH_MAX)
+        if pairs:
+            await self._lease(pairs)
+        return bool(pairs or exhausted)
+
+    def _ripen(self, now_ms: int) -> list[Message]:
+        """Queue what is ripe; the messages whose attempts are used up are returned instead."""
+        exhausted, ripe = [], []
+        for message in self._prefetch.pop_ripe(now_ms, self._queue_room()):
+            if self.settings.exhausted(message.attempts):
+                exhausted.append(message)
+                self._moving[message.seq] = message.version
+            elif self.roster.consumers:
+                ripe.append(message)
+                self._moving[message.seq] = message.version
+        self.roster.queue(ripe)
+        self._feed.has_room()
+        return exhausted
+
+    def _queue_room(self) -> int:
+        return QUEUED_MESSAGES_MAX - self.roster.queued if self.roster.queued_bytes < QUEUED_BYTES_MAX else 0
+
+    async def _bury_all(self, exhausted: Sequence[Message]) -> None:
+        try:
+            await self._bury(exhausted)
+        except TimelineError as error:
+            log.warning("timeline_dead_letter_failed", timeline=self.name, error=str(error))
+            self._feed.rescan()
+            await asyncio.sleep(RETRY_MS / 1_000)
+        finally:
+            for message in exhausted:
+                self._moving.pop(message.seq, None)
+
+    async def _lease(self, pairs: Sequence[tuple[Consumer, Message]]) -> None:
+        now_ms = self._clock.now_ms()
+        claims = [self._claim(consumer, message, now_ms) for consumer, message in pairs]
+        leases: Sequence[Lease | None] = ()
+        try:
+            leases = await self._guard.ask_store(
+                lambda: self._store.acquire(self.name, claims, now_ms=now_ms, early_ms=EARLY_MS)
+            )
+        finally:
+            for consumer, message in pairs:
+                consumer.reserved -= 1
+                self._moving.pop(message.seq, None)
+            if not leases:
+                self._feed.rescan()
+        gone = [one for one in map(self._grant, pairs, leases) if one is not None]
+        self._outgoing.flush()
+        if gone:
+            await self._give_back(gone)
+
+    def _claim(self, consumer: Consumer, message: Message, now_ms: int) -> Claim:
+        lease_ms = consumer.terms.lease_ms or self.settings.lease_ms
+        return Claim(message.seq, message.version, consumer.id, max(now_ms, message.due_ms) + lease_ms)
+
+    def _grant(self, pair: tuple[Consumer, Message], lease: Lease | None) -> Held | None:
+        """Enter the lease and send it; returned is one whose consumer left in the meantime."""
+        consumer, message = pair
+        if lease is None:
+            return None
+        held = Held(consumer, message.seq, message.id, lease.token, lease.until_ms)
+        self._ledger.grant(held)
+        if self.roster.consumers.get(consumer.id) is not consumer:
+            return held
+        self._outgoing.add(consumer, Granted(message, lease))
+        return None
+
+    async def _give_back(self, gone: Iterable[Held]) -> None:
+        now_ms = self._clock.now_ms()
+        await self.settle([Release(one.seq, one.token, now_ms) for one in gone])
+
+    def _pushed(self, consumer: Consumer, granted: list[Granted]) -> None:
+        for message, lease in granted:
+            self._stats.leased(self._clock.late_ms(message.scheduled_ms), lease.attempts, message.size)
+        if self.roster.consumers.get(consumer.id) is consumer:
+            consumer.push(granted)
+
+    async def _sleep(self) -> None:
+        until_ms = self._next_ms()
+        if until_ms is None:
+            await self._alarm.wait(PAUSE_S_MAX if self.roster.consumers else None)
+            return
+        pause_s = self._clock.delay_s(until_ms)
+        await self._alarm.wait(min(max(pause_s, 0.0005), PAUSE_S_MAX))
+        late_ms = self._clock.late_ms(until_ms)
+        if 0 < pause_s < PAUSE_S_MAX and late_ms >= 0:
+            self._stats.wakeup.add(late_ms)
+
+    def _next_ms(self) -> int | None:
+        """When there is something to do next: a message is ripe, a lease ends, or the window turns."""
+        times = [end_ms for end_ms in (self._ledger.next_end_ms(),) if end_ms is not None]
+        if self.roster.consumers:
+            times.append(self.roster.ends_ms)
+        ripe_ms = self._prefetch.ripe_ms()
+        if ripe_ms is not None and self._guard.may_lease and self._queue_room() > 0:
+            times.append(ripe_ms)
+        return min(times, default=None)

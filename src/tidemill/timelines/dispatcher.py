@@ -1,0 +1,306 @@
+"""The timelines of one broker: what a door asks for, and the deliveries that run for those with consumers.
+
+Every call that changes a message goes through the store first and tells the timeline's delivery afterwards. A delivery
+runs while a timeline has consumers, or a limit of attempts (its dead letters need no consumer); a timeline that nobody
+reads costs nothing. Once a second the guard looks at the clocks; every few seconds the store's catalogue is read
+again, where other brokers share it, and its clock compared with ours.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from tidemill.model.timeline_errors import (
+    BatchTooLarge,
+    ConsumerReplaced,
+    TimelineError,
+    TimelineNotReady,
+)
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
+from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.lease import Cancel, Command, Move, Outcome, check_commands
+from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, Message, NewMessage, Scheduled, Selection, check_new
+from tidemill.timelines.core.timeline import Timeline, TimelineSettings
+from tidemill.timelines.delivery import Delivery
+from tidemill.timelines.graves import Append, Graves
+from tidemill.timelines.guard import Guard, Health
+from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.lifecycle import Lifecycle
+from tidemill.timelines.stats import TimelineStats
+
+CHECK_S = 1.0
+REFRESH_S = 5.0
+ID_BITS = 128
+
+log = structlog.get_logger(__name__)
+
+
+class Wanted(NamedTuple):
+    """A message as a producer asks for it; without an id one is drawn."""
+
+    body: bytes
+    due_ms: int
+    id: str = ""
+    key: bytes | None = None
+
+
+class Dispatcher:
+    """All timelines of a broker."""
+
+    def __init__(self, store: TimelineStore, clock: Clock, rng: random.Random, *, append: Append | None = None) -> None:
+        self.clock = clock
+        self.guard = Guard(clock, rng)
+        self.stats: dict[str, TimelineStats] = {}
+        self._store = store
+        self._rng = rng
+        self._shared = False
+        self._life = Lifecycle(store, self.guard, gone=self._gone)
+        self._graves = Graves(store, clock, self.guard, append=append, arrived=self._arrived)
+        self._deliveries: dict[str, Delivery] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Read the catalogue, finish what was left unfinished, and start."""
+        store_ms = await self._life.open()
+        self._shared = store_ms is not None
+        self._compare(store_ms)
+        self.guard.activate(active=True)
+        self.guard.check()
+        for timeline in self.timelines():
+            if timeline.settings.max_attempts:
+                self._delivery(timeline)
+        self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Stop delivering and let go of the store."""
+        self.guard.activate(active=False)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for name in list(self._deliveries):
+            self._gone(name)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._life.close()
+        await self._store.close()
+
+    def health(self) -> Health:
+        """For `/health`: the state and its reasons."""
+        return self.guard.health()
+
+    def timelines(self) -> list[Timeline]:
+        """All timelines, in the order of their names."""
+        return [self._life.timelines[name] for name in sorted(self._life.timelines)]
+
+    def timeline(self, name: str) -> Timeline:
+        """The timeline, if clients may use it."""
+        return self._life.usable(name)
+
+    def consumers(self, name: str) -> list[Consumer]:
+        """The consumers that are connected here."""
+        delivery = self._deliveries.get(name)
+        return list(delivery.roster.consumers.values()) if delivery else []
+
+    async def create(self, name: str, settings: TimelineSettings) -> Timeline:
+        """Create a timeline; the same again changes nothing."""
+        timeline = await self._life.create(name, settings)
+        if timeline.settings.max_attempts:
+            self._delivery(timeline)
+        return timeline
+
+    async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
+        """Change the settings of a timeline; its consumers reconnect."""
+        timeline = await self._life.alter(name, settings)
+        if timeline.settings.max_attempts:
+            self._delivery(timeline)
+        return timeline
+
+    async def delete(self, name: str) -> None:
+        """Delete a timeline: at once for clients, in the background for the store."""
+        await self._life.delete(name)
+
+    async def schedule(self, name: str, messages: Sequence[Wanted], *, group: str = "") -> list[Scheduled]:
+        """Keep messages for later; durable when it returns. One that is wrong refuses the whole batch."""
+        timeline = self.timeline(name)
+        new = [
+            NewMessage(one.id or self._new_id(), one.due_ms, one.body, self._rng.randrange(BUCKETS), one.key, group)
+            for one in messages
+        ]
+        check_new(new, timeline.settings.body_bytes_max)
+        kept = await self.guard.ask_store(lambda: self._store.schedule(name, new))
+        stats = self._stats(name)
+        stats.messages["scheduled"] += sum(not one.duplicate for one in kept)
+        delivery = self._deliveries.get(name)
+        if delivery is not None:
+            delivery.scheduled(new, kept)
+        return kept
+
+    async def cancel(self, name: str, ids: Sequence[str], *, group: str = "") -> list[Outcome]:
+        """Take messages back that no consumer holds."""
+        return await self._change(name, [Cancel(one, group) for one in ids], "cancelled")
+
+    async def move(self, name: str, ids: Sequence[str], due_ms: int, *, group: str = "") -> list[Outcome]:
+        """Give messages another due time."""
+        outcomes = await self._change(name, [Move(one, due_ms, group) for one in ids], "moved")
+        delivery = self._deliveries.get(name)
+        for message_id, outcome in zip(ids, outcomes, strict=True):
+            if delivery is not None and outcome is Outcome.DONE:
+                delivery.moved(message_id, due_ms)
+        return outcomes
+
+    async def _change(self, name: str, commands: Sequence[Command], counted_as: str) -> list[Outcome]:
+        self.timeline(name)
+        now_ms = self.clock.now_ms()
+        check_commands(commands, now_ms)
+        outcomes = await self.guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
+        self._count(name, counted_as, outcomes)
+        return outcomes
+
+    async def settle(self, name: str, commands: Sequence[Command]) -> list[Outcome | TimelineError]:
+        """What consumers report about their leases; a command that is wrong is refused by itself."""
+        if len(commands) > BATCH_MESSAGES_MAX:
+            raise BatchTooLarge(f"{len(commands)} operations in one batch; at most {BATCH_MESSAGES_MAX}")
+        delivery, now_ms = self._delivery(self.timeline(name)), self.clock.now_ms()
+        refused = {at: error for at, one in enumerate(commands) if (error := _refusal(one, now_ms)) is not None}
+        good = [one for at, one in enumerate(commands) if at not in refused]
+        outcomes = await delivery.settle(good) if good else []
+        for command, outcome in zip(good, outcomes, strict=True):
+            self._count(name, type(command).__name__.lower() + "d", [outcome])
+        answers = iter(outcomes)
+        return [refused[at] if at in refused else next(answers) for at in range(len(commands))]
+
+    async def count(self, name: str, selection: Selection) -> int:
+        """How many of the selected messages there are."""
+        return sum(await self.histogram(name, selection, 1))
+
+    async def histogram(self, name: str, selection: Selection, bars: int) -> list[int]:
+        """How many of the selected messages are due in each part of the selection's range."""
+        self.timeline(name)
+        now_ms = self.clock.now_ms()
+        return await self.guard.ask_store(lambda: self._store.tally(name, selection, now_ms=now_ms, bars=bars))
+
+    async def messages(self, name: str, selection: Selection, limit: int) -> list[Message]:
+        """The first of the selected messages, with their bodies."""
+        self.timeline(name)
+        now_ms = self.clock.now_ms()
+        return await self.guard.ask_store(
+            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, bodies=True)
+        )
+
+    def attach(
+        self,
+        name: str,
+        terms: ConsumerTerms,
+        *,
+        push: Callable[[list[Granted]], None],
+        end: Callable[[TimelineError], None],
+    ) -> Consumer:
+        """A consumer is connected; it takes the place of one with the same id."""
+        delivery = self._delivery(self.timeline(name))
+        consumer = Consumer(terms, push=push, end=end, now_ms=self.clock.now_ms())
+        before = delivery.roster.consumers.get(terms.id)
+        if before is not None:
+            before.end(ConsumerReplaced(f"another consumer {terms.id!r} has connected to {name!r}"))
+            delivery.leave(before)
+        delivery.join(consumer)
+        return consumer
+
+    def detach(self, name: str, consumer: Consumer) -> None:
+        """A consumer is gone; a timeline without consumers is not delivered any more."""
+        self.guard.forget(f"{name}/{consumer.id}")
+        delivery = self._deliveries.get(name)
+        if delivery is not None:
+            delivery.leave(consumer)
+
+    def heard(self, name: str, consumer: Consumer, *, latency_us: int, drift_us: int) -> None:
+        """A consumer answered a ping."""
+        consumer.heard_ms = self.clock.now_ms()
+        consumer.latency_us = latency_us
+        self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000)
+
+    def ready(self, name: str, consumer: Consumer, *, busy: bool) -> None:
+        """A consumer says whether it can take more."""
+        consumer.busy = busy
+        delivery = self._deliveries.get(name)
+        if delivery is not None:
+            delivery.wake()
+
+    def _delivery(self, timeline: Timeline) -> Delivery:
+        delivery = self._deliveries.get(timeline.name)
+        if delivery is None:
+            stats = self._stats(timeline.name)
+            delivery = self._deliveries[timeline.name] = Delivery(
+                timeline.name,
+                timeline.settings,
+                self._store,
+                self.clock,
+                self.guard,
+                stats,
+                shared=self._shared,
+                bury=lambda dead: self._graves.bury(timeline, stats, dead),
+            )
+        return delivery
+
+    def _gone(self, name: str) -> None:
+        """The timeline is deleted or has other settings: its consumers must come again."""
+        delivery = self._deliveries.pop(name, None)
+        if delivery is None:
+            return
+        for consumer in list(delivery.roster.consumers.values()):
+            consumer.end(TimelineNotReady(f"timeline {name!r} has changed; connect again"))
+        task = asyncio.create_task(delivery.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _arrived(self, name: str) -> None:
+        delivery = self._deliveries.get(name)
+        if delivery is not None:
+            delivery.rescan()
+
+    def _stats(self, name: str) -> TimelineStats:
+        return self.stats.setdefault(name, TimelineStats())
+
+    def _count(self, name: str, counted_as: str, outcomes: Sequence[Outcome]) -> None:
+        stats = self._stats(name)
+        for outcome in outcomes:
+            if outcome is Outcome.DONE:
+                stats.messages[counted_as] += 1
+            else:
+                stats.errors[outcome.value] += 1
+
+    def _new_id(self) -> str:
+        return f"{self._rng.getrandbits(ID_BITS):032x}"
+
+    def _compare(self, store_ms: int | None) -> None:
+        if store_ms is not None:
+            self.guard.store_drift(store_ms - self.clock.now_ms())
+
+    async def _watch(self) -> None:
+        beats_per_refresh = round(REFRESH_S / CHECK_S)
+        beat = 0
+        while True:
+            await asyncio.sleep(CHECK_S)
+            beat += 1
+            if self._shared and beat % beats_per_refresh == 0:
+                await self._refresh()
+            if self.guard.check():
+                for delivery in self._deliveries.values():
+                    delivery.wake()
+
+    async def _refresh(self) -> None:
+        try:
+            self._compare(await self._life.refresh())
+        except TimelineError as error:
+            log.warning("timelines_refresh_failed", error=str(error))
+
+
+def _refusal(command: Command, now_ms: int) -> TimelineError | None:
+    try:
+        check_commands([command], now_ms)
+    except TimelineError as error:
+        return error
+    return None

@@ -1,0 +1,149 @@
+"""The life of timelines: created in two steps, deleted at once for clients and in bounded steps for the store.
+
+Whoever finds a timeline in *creating* or *deleting* goes on with it, so that a kill at any point is made good by the
+next start. A purge goes in steps with a pause after each, so that other timelines' writes get their turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
+
+import structlog
+
+from tidemill.model.timeline_errors import BadSetting, TimelineError, UnknownTimeline
+from tidemill.timelines.core.timeline import (
+    Alter,
+    Create,
+    DealerKind,
+    Delete,
+    MakeReady,
+    Purge,
+    State,
+    Step,
+    Timeline,
+    TimelineSettings,
+    usable,
+)
+from tidemill.timelines.guard import Guard
+from tidemill.timelines.interface import TimelineStore
+
+PURGE_PAUSE_S = 0.02
+PURGE_STEP = 2_000
+PURGE_RETRY_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+def settings_from(texts: Mapping[str, str], base: TimelineSettings | None = None) -> TimelineSettings:
+    """The settings with those changed that are given, by name and as text; hyphens and dots count as underscores."""
+    known = {one.name: one.type for one in fields(TimelineSettings)}
+    values: dict[str, object] = {}
+    for given, text in texts.items():
+        name = given.replace("-", "_").replace(".", "_")
+        if name not in known:
+            raise BadSetting(f"there is no setting {given!r}; there are {', '.join(sorted(known))}")
+        try:
+            values[name] = text if name == "dead_letter" else DealerKind(text) if name == "dealer" else int(text)
+        except ValueError:
+            raise BadSetting(f"{text!r} is not a value of {given}") from None
+    settings = replace(base or TimelineSettings(), **values)  # type: ignore[arg-type] # checked by name above
+    settings.check()
+    return settings
+
+
+def settings_to(settings: TimelineSettings) -> dict[str, str]:
+    """The settings as text, by name."""
+    return {
+        name: value.value if isinstance(value, DealerKind) else str(value) for name, value in asdict(settings).items()
+    }
+
+
+class Lifecycle:
+    """The timelines that there are, and the work of bringing them into the world and out of it."""
+
+    def __init__(self, store: TimelineStore, guard: Guard, *, gone: Callable[[str], None]) -> None:
+        self.timelines: dict[str, Timeline] = {}
+        self._store = store
+        self._guard = guard
+        self._gone = gone
+        self._purges: dict[str, asyncio.Task[None]] = {}
+
+    async def open(self) -> int | None:
+        """Read the catalogue and go on with what was left unfinished; the time by the store's clock, if it has one."""
+        catalogue = await self._guard.ask_store(self._store.catalogue)
+        self.timelines = {one.name: one for one in catalogue.timelines}
+        for timeline in catalogue.timelines:
+            if timeline.state is State.CREATING:
+                await self._take(MakeReady(timeline.name))
+            elif timeline.state is State.DELETING:
+                self._purge(timeline.name)
+        return catalogue.now_ms
+
+    async def refresh(self) -> int | None:
+        """Look at what other brokers did; the time by the store's own clock, if it has one."""
+        catalogue = await self._guard.ask_store(self._store.catalogue)
+        fresh = {one.name: one for one in catalogue.timelines}
+        changed = [name for name, one in self.timelines.items() if fresh.get(name) != one]
+        self.timelines = fresh
+        for name in changed:
+            self._gone(name)
+        return catalogue.now_ms
+
+    def usable(self, name: str) -> Timeline:
+        """The timeline, if clients may use it."""
+        return usable(self.timelines.get(name), name)
+
+    async def create(self, name: str, settings: TimelineSettings) -> Timeline:
+        """Create the timeline, and the one for its dead letters; the same again changes nothing."""
+        kind, _, grave = settings.dead_letter.partition(":")
+        settings.check()
+        if kind == "timeline" and grave != name and grave not in self.timelines:
+            await self.create(grave, TimelineSettings(body_bytes_max=settings.body_bytes_max))
+        created = await self._take(Create(name, settings))
+        return await self._take(MakeReady(name)) if created.state is State.CREATING else created
+
+    async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
+        """Give the timeline other settings; consumers reconnect to them."""
+        altered = await self._take(Alter(name, settings))
+        self._gone(name)
+        return altered
+
+    async def delete(self, name: str) -> None:
+        """Make the timeline unusable and remove it in the background."""
+        await self._take(Delete(name))
+        self._gone(name)
+        self._purge(name)
+
+    async def close(self) -> None:
+        """Stop purging; the next start goes on."""
+        for task in self._purges.values():
+            task.cancel()
+        await asyncio.gather(*self._purges.values(), return_exceptions=True)
+
+    async def _take(self, step: Step) -> Timeline:
+        timeline = await self._guard.ask_store(lambda: self._store.govern(step))
+        if timeline is None:
+            raise TimelineError(f"timeline {step.name!r} went away")
+        self.timelines[timeline.name] = timeline
+        return timeline
+
+    def _purge(self, name: str) -> None:
+        if name not in self._purges:
+            self._purges[name] = asyncio.create_task(self._purge_all(name))
+
+    async def _purge_all(self, name: str) -> None:
+        while True:
+            try:
+                left = await self._guard.ask_store(lambda: self._store.govern(Purge(name, PURGE_STEP)))
+            except UnknownTimeline:
+                break
+            except TimelineError as error:
+                log.warning("timeline_purge_failed", timeline=name, error=str(error))
+                await asyncio.sleep(PURGE_RETRY_S)
+                continue
+            if left is None:
+                break
+            await asyncio.sleep(PURGE_PAUSE_S)
+        self.timelines.pop(name, None)
+        self._purges.pop(name, None)
+        log.info("timeline_deleted", timeline=name)

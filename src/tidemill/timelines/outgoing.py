@@ -1,0 +1,59 @@
+"""Leases that were written a little ahead, held back until their messages are due.
+
+Writing a lease takes a store some milliseconds, so it is done just before the due time; here the lease waits for the
+moment itself. One timer is armed for the earliest; when it fires, everything that is due by then goes out in one push
+per consumer. A timer that fires a fraction too soon is armed again: nothing is ever pushed early."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.consumer import Consumer, Granted
+
+TIMER_S_MIN = 0.0005
+TIMER_S_MAX = 0.1
+"""Looks again at least this often, should the clock have been set."""
+
+
+class Outgoing:
+    """A heap of granted leases by the due time of their messages."""
+
+    def __init__(self, clock: Clock, pushed: Callable[[Consumer, list[Granted]], None]) -> None:
+        self._clock = clock
+        self._pushed = pushed
+        self._heap: list[tuple[int, int, Consumer, Granted]] = []
+        self._order = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, consumer: Consumer, granted: Granted) -> None:
+        """Hold the lease until its message is due; `flush` sends what is due already."""
+        heapq.heappush(self._heap, (granted.message.due_ms, next(self._order), consumer, granted))
+
+    def flush(self) -> None:
+        """Push what is due, and arm the timer for the rest."""
+        self._disarm()
+        now_ms = self._clock.due_ms()
+        batches: dict[Consumer, list[Granted]] = {}
+        while self._heap and self._heap[0][0] <= now_ms:
+            _, _, consumer, granted = heapq.heappop(self._heap)
+            batches.setdefault(consumer, []).append(granted)
+        for consumer, batch in batches.items():
+            self._pushed(consumer, batch)
+        if self._heap:
+            delay_s = min(max(self._clock.delay_s(self._heap[0][0]), TIMER_S_MIN), TIMER_S_MAX)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.flush)
+
+    def close(self) -> None:
+        """Send nothing more; what was held back returns when its lease ends."""
+        self._disarm()
+        self._heap.clear()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,128 @@
+"""The messages of the near future, in memory, bounded by count and bytes.
+
+`frontier` is the place up to which everything in the store is known here: what falls due before it is in `_known`,
+under a lease that the delivery keeps track of, or on the delivery's list to be looked up again. A message that is
+scheduled before the frontier must therefore be added at once, one behind it is left for the next fill. When more is
+added than may be kept, the far end is forgotten and the frontier drawn back.
+
+A message is ripe `early_ms` before it is due, so that its lease is written when its time comes; one that was leased
+before is ripe when that lease has ended, or its pause is over, and not sooner. Two entries of one message may be in
+the heap at a time (it was moved): only the one that `_known` points to counts."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from tidemill.timelines.core.message import Message, Place
+
+PREFETCH_MESSAGES_MAX = 20_000
+PREFETCH_BYTES_MAX = 64 * 1024 * 1024
+OVERSHOOT = 2
+
+
+class Prefetch:
+    """A heap of messages by the time at which they are ripe."""
+
+    def __init__(
+        self, *, early_ms: int, messages_max: int = PREFETCH_MESSAGES_MAX, bytes_max: int = PREFETCH_BYTES_MAX
+    ) -> None:
+        self.frontier: Place | None = None
+        self.size_bytes = 0
+        self.generation = 0
+        """Grows whenever messages before the frontier were forgotten: a fill under way must not move it then."""
+        self._early_ms = early_ms
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._known: dict[int, Message] = {}
+        self._heap: list[tuple[int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def room(self) -> int:
+        """How many more messages may be fetched."""
+        return 0 if self.size_bytes >= self._bytes_max else max(0, self._messages_max - len(self._known))
+
+    def room_bytes(self) -> int:
+        """How many more bytes may be fetched."""
+        return max(0, self._bytes_max - self.size_bytes)
+
+    def covers(self, due_ms: int) -> bool:
+        """Whether a message due then would never be fetched, because the frontier is past it."""
+        return self.frontier is not None and due_ms <= self.frontier.due_ms
+
+    def knows(self, seq: int, version: int) -> bool:
+        """Whether this state of the message, or a later one, is here."""
+        known = self._known.get(seq)
+        return known is not None and known.version >= version
+
+    def add(self, message: Message) -> None:
+        """Take the message in, in place of an older state of it."""
+        if self.knows(message.seq, message.version):
+            return
+        self.forget(message.seq)
+        self._known[message.seq] = message
+        self.size_bytes += message.size
+        heapq.heappush(self._heap, (self._ripe_ms(message), message.seq, message.version))
+        if len(self._known) > OVERSHOOT * self._messages_max or self.size_bytes > OVERSHOOT * self._bytes_max:
+            self._draw_back()
+
+    def forget(self, seq: int) -> None:
+        """The message is somebody else's business now."""
+        known = self._known.pop(seq, None)
+        if known is not None:
+            self.size_bytes -= known.size
+
+    def pop_ripe(self, now_ms: int, limit: int) -> Iterator[Message]:
+        """Take out up to `limit` messages that are ripe at `now_ms`, in their order."""
+        taken = 0
+        while taken < limit and self._heap and self._heap[0][0] <= now_ms:
+            _, seq, version = heapq.heappop(self._heap)
+            message = self._known.get(seq)
+            if message is not None and message.version == version:
+                self.forget(seq)
+                taken += 1
+                yield message
+
+    def ripe_ms(self) -> int | None:
+        """When the next message is ripe; None when there is none."""
+        while self._heap:
+            ripe_ms, seq, version = self._heap[0]
+            message = self._known.get(seq)
+            if message is not None and message.version == version:
+                return ripe_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def clear(self) -> None:
+        """Forget everything: the next fill starts at the beginning."""
+        self._known.clear()
+        self._heap.clear()
+        self.size_bytes = 0
+        self.generation += 1
+        self.frontier = None
+
+    def _ripe_ms(self, message: Message) -> int:
+        return message.due_ms if message.attempts else message.due_ms - self._early_ms
+
+    def _draw_back(self) -> None:
+        ordered = sorted(self._known.values(), key=lambda one: (one.due_ms, one.seq))
+        keep = self._fitting(ordered)
+        if keep >= len(ordered):
+            return
+        first_dropped = ordered[keep]
+        self._known = {one.seq: one for one in ordered[:keep]}
+        self._heap = [(self._ripe_ms(one), one.seq, one.version) for one in ordered[:keep]]
+        heapq.heapify(self._heap)
+        self.size_bytes = sum(one.size for one in ordered[:keep])
+        self.generation += 1
+        place = Place(first_dropped.due_ms, first_dropped.seq - 1)
+        self.frontier = min(self.frontier, place) if self.frontier else place
+
+    def _fitting(self, ordered: Iterable[Message]) -> int:
+        """How many of the messages, from the first on, are within the limits; at least one."""
+        size_bytes = 0
+        for index, message in enumerate(ordered):
+            size_bytes += message.size
+            if index >= self._messages_max or (size_bytes > self._bytes_max and index > 0):
+                return index
+        return 1

@@ -1,0 +1,53 @@
+"""What the timelines of a broker count: for metrics, the console and the benchmarks.
+
+A histogram has fixed bounds, so that counting costs one bisection and its size never grows; Prometheus reads it as it
+is. Per timeline and operation there is one number; the names follow the seed's list of metrics."""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+LATENESS_BOUNDS_MS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0, 60_000.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts between fixed bounds; the last one is everything beyond."""
+
+    bounds: tuple[float, ...] = LATENESS_BOUNDS_MS
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+    count: int = 0
+    largest: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+        self.count += 1
+        self.largest = max(self.largest, value)
+
+
+@dataclass(slots=True)
+class TimelineStats:
+    """What happened on one timeline since the broker started."""
+
+    messages: Counter[str] = field(default_factory=Counter)
+    """By operation: scheduled, cancelled, moved, leased, extended, released, completed, dead."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Refused operations, by the class of the error."""
+    leased_bytes: int = 0
+    lateness: Histogram = field(default_factory=Histogram)
+    """First deliveries only: how long after its due time a message was pushed, in milliseconds."""
+    wakeup: Histogram = field(default_factory=Histogram)
+    """How late the dispatcher's own timer fired, in milliseconds."""
+
+    def leased(self, lateness_ms: float, attempts: int, size_bytes: int) -> None:
+        """Count one pushed lease."""
+        self.messages["leased"] += 1
+        self.leased_bytes += size_bytes
+        if attempts <= 1:
+            self.lateness.add(lateness_ms)
