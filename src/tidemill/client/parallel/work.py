@@ -46,13 +46,15 @@ R = TypeVar("R", bound=Queued)
 
 
 class _Lane(Generic[R]):
-    __slots__ = ("busy", "name", "place", "records")
+    __slots__ = ("busy", "name", "place", "records", "running")
 
     def __init__(self, place: TopicPartition, name: Hashable) -> None:
         self.place = place
         self.name = name
         self.records: deque[R] = deque()
+        # Not in line: a record of it is being handled, or sleeps before its retry.
         self.busy = False
+        self.running = False
 
 
 class _Sleeper(NamedTuple):
@@ -70,6 +72,7 @@ class Work(Generic[R]):
         self._ready: dict[TopicPartition, deque[_Lane[R]]] = {}
         self._turns: deque[TopicPartition] = deque()
         self._sleepers: list[_Sleeper] = []
+        self._leaving: set[TopicPartition] = set()
         self._naps = 0
         self.waiting = 0
         self.in_flight = 0
@@ -96,7 +99,7 @@ class Work(Generic[R]):
                 continue
             self._turns.rotate(-1)
             lane = line.popleft()
-            lane.busy = True
+            lane.busy = lane.running = True
             self.waiting -= 1
             self.in_flight += 1
             return lane.records.popleft()
@@ -105,8 +108,6 @@ class Work(Generic[R]):
     def finished(self, record: R) -> None:
         """The record is done with: handled, skipped or buried."""
         lane = self._release(record)
-        if lane is None:
-            return
         lane.busy = False
         if lane.records:
             self._line_up(lane)
@@ -116,8 +117,6 @@ class Work(Generic[R]):
     def retry(self, record: R, due_ms: int) -> None:
         """The record failed and is tried again at `due_ms`, before anything behind it in its lane."""
         lane = self._release(record)
-        if lane is None:
-            return
         lane.records.appendleft(record)
         self.waiting += 1
         self._naps += 1
@@ -135,20 +134,28 @@ class Work(Generic[R]):
         """When the next sleeper wakes."""
         return self._sleepers[0].due_ms if self._sleepers else None
 
-    def drop(self, place: TopicPartition) -> int:
-        """Forget what waits of a partition that was lost; what is being handled is forgotten when it returns."""
-        dropped = 0
+    def idle(self, place: TopicPartition) -> int:
+        """Hand out nothing more of a partition that is about to go; answers with how many of it are being handled."""
+        self._leaving.add(place)
+        self._leave_line(place)
+        return sum(lane.running for lane in self._lanes.values() if lane.place == place)
+
+    def drop(self, place: TopicPartition) -> None:
+        """Forget a partition that was lost. What is being handled of it must not be reported when it returns."""
         for name in [name for name, lane in self._lanes.items() if lane.place == place]:
-            dropped += len(self._lanes.pop(name).records)
-        self._ready.pop(place, None)
+            lane = self._lanes.pop(name)
+            self.waiting -= len(lane.records)
+            self.in_flight -= lane.running
+        self._leaving.discard(place)
+        self._leave_line(place)
         self._sleepers = [sleeper for sleeper in self._sleepers if sleeper.name in self._lanes]
         heapq.heapify(self._sleepers)
-        self.waiting -= dropped
-        return dropped
 
-    def _release(self, record: R) -> _Lane[R] | None:
+    def _release(self, record: R) -> _Lane[R]:
         self.in_flight -= 1
-        return self._lanes.get(self._name(record))
+        lane = self._lanes[self._name(record)]
+        lane.running = False
+        return lane
 
     def _name(self, record: R) -> Hashable:
         if self._ordering is Ordering.KEY and record.key is not None:
@@ -158,7 +165,13 @@ class Work(Generic[R]):
         # Without a key there is no order to keep: the record is a lane of its own.
         return record.place, record.offset
 
+    def _leave_line(self, place: TopicPartition) -> None:
+        if self._ready.pop(place, None) is not None:
+            self._turns.remove(place)
+
     def _line_up(self, lane: _Lane[R]) -> None:
+        if lane.place in self._leaving:
+            return
         line = self._ready.get(lane.place)
         if line is None:
             line = self._ready[lane.place] = deque()

@@ -64,15 +64,32 @@ def test_a_retry_sleeps_without_holding_others_up() -> None:
     assert work.take() == behind
 
 
-def test_a_lost_partition_is_forgotten() -> None:
-    work = filled(Ordering.KEY, Item(P0, 0, b"a"), Item(P0, 1, b"a"), Item(P1, 0, b"a"))
-    late = work.take()
-    assert late is not None
-    assert work.drop(P0) == 1
-    work.finished(late)
-    assert (work.waiting, work.in_flight) == (1, 0)
-    assert work.take() == Item(P1, 0, b"a")
+def test_a_leaving_partition_hands_out_nothing_more() -> None:
+    first, second = Item(P0, 0, b"a"), Item(P0, 1, b"a")
+    work = filled(Ordering.KEY, first, second, Item(P1, 0, None))
+    assert work.take() == first
+    assert work.idle(P0) == 1
+    work.finished(first)
+    assert work.idle(P0) == 0
+    assert work.take() == Item(P1, 0, None)
     assert work.take() is None
+    work.drop(P0)
+    work.add(second)
+    assert work.take() == second
+
+
+def test_a_lost_partition_is_forgotten() -> None:
+    work = filled(Ordering.KEY, Item(P0, 0, b"a"), Item(P0, 1, b"a"), Item(P0, 2, b"b"), Item(P1, 0, b"a"))
+    first = work.take()
+    assert first == Item(P0, 0, b"a")
+    assert work.take() == Item(P1, 0, b"a")
+    asleep = work.take()
+    assert asleep is not None
+    work.retry(asleep, due_ms=5)
+    work.drop(P0)
+    assert (work.waiting, work.in_flight, work.next_due_ms()) == (0, 1, None)
+    work.add(Item(P0, 0, b"a"))
+    assert work.take() == Item(P0, 0, b"a"), "the partition came back and begins anew"
 
 
 @settings(max_examples=100, deadline=None)

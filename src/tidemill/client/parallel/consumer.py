@@ -1,0 +1,382 @@
+"""The parallel consumer: one thread polls and commits, many workers handle, nothing is committed past a gap.
+
+The thread that calls `run` owns the Kafka client: it polls (always, so that the group never loses it, however slow
+the handlers are), puts records on the desk, pauses partitions when too much waits, wakes retries, and commits.
+Workers take records from the desk and bring results back. A partition that is revoked is given up in order: nothing
+more of it is handed out, what is being handled may finish within a limit, the result is committed, the rest is
+dropped. A partition that was lost is only dropped: its new owner has begun already, and a commit of ours would be a
+zombie's.
+"""
+
+import inspect
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Position
+
+from tidemill.client.parallel.dead_letters import DeadLetters
+from tidemill.client.parallel.desk import Desk
+from tidemill.client.parallel.metadata import METADATA_BYTES_MAX, decode
+from tidemill.client.parallel.options import Halted, Options, Retry, TooManyErrors, ordering_of
+from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.stats import Stats, StatsCollector
+from tidemill.client.parallel.workers import Handler, TaskWorkers, ThreadWorkers, Workers, process_workers
+from tidemill.model.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+POLL_S = 0.1
+POLL_BATCH = 1_000
+DRAIN_POLL_S = 0.02
+COMMITTED_S = 30.0
+# Partitions are resumed when this share of max_in_flight has been worked off.
+RESUME_SHARE = 0.5
+
+log = structlog.get_logger("tidemill.parallel")
+
+
+class ParallelConsumer:
+    """Handle the records of topics with many workers, in the order of their keys, and lose none.
+
+    `config` is confluent-kafka's; it works with any Kafka broker. `run(handler)` returns after `stop()` or a
+    signal, or raises `Halted`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topics: Sequence[str],
+        *,
+        ordering: str = "key",
+        workers: int = 100,
+        executor: str = "thread",
+        tracking: str = "partition",
+        retry: Retry | None = None,
+        dead_letter: str | None = None,
+        on_exhausted: str = "halt",
+        commit_interval_ms: int = 5_000,
+        commit_every: int = 1_000,
+        error_threshold: int = 100,
+        max_in_flight: int = 10_000,
+        revoke_timeout_ms: int = 10_000,
+        metadata_bytes_max: int = METADATA_BYTES_MAX,
+        registry: "CollectorRegistry | None" = None,
+    ) -> None:
+        self._options = Options(
+            config=dict(config),
+            topics=topics,
+            ordering=ordering_of(ordering),
+            workers=workers,
+            executor=executor,
+            tracking=tracking,
+            retry=retry or Retry(),
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            commit_interval_ms=commit_interval_ms,
+            commit_every=commit_every,
+            error_threshold=error_threshold,
+            max_in_flight=max_in_flight,
+            revoke_timeout_ms=revoke_timeout_ms,
+            metadata_bytes_max=metadata_bytes_max,
+        )
+        self._desk = Desk(self._options.ordering, tracking)
+        self._client: Any = None
+        self._letters: DeadLetters | None = None
+        self._stopping = threading.Event()
+        self._drain = True
+        self._halted: Halted | None = None
+        self._paused = False
+        self._committed: dict[TopicPartition, tuple[int, str]] = {}
+        self._commits = 0
+        self._committed_at = (0.0, 0)
+        self._chance = random.Random()  # noqa: S311 -- spreads retries, guards nothing
+        if registry is not None:
+            registry.register(StatsCollector(self.stats, str(config["group.id"])))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(drain=False)
+
+    def run(self, handler: Handler) -> None:
+        """Handle records until `stop()`, Ctrl-C or SIGTERM; raise `Halted` when something is wrong."""
+        workers = self._workers(handler)
+        self._start_client()
+        workers.start()
+        try:
+            with self._signals():
+                while not self._stopping.is_set():
+                    self._turn()
+                self._finish()
+        finally:
+            self._desk.close()
+            workers.stop(wait=self._drain and self._halted is None)
+            self._close()
+        if self._halted is not None:
+            raise self._halted
+
+    def stop(self, *, drain: bool = True) -> None:
+        """End `run`: with `drain`, after everything that was received is handled and committed."""
+        self._drain = self._drain and drain
+        self._stopping.set()
+
+    def stats(self) -> Stats:
+        """What it is doing at the moment."""
+        waiting, in_flight = self._desk.load()
+        counts = self._desk.counts
+        contiguous = {str(place): offset for place, (offset, _) in self._desk.commits(0).items()}
+        return Stats(
+            waiting=waiting,
+            in_flight=in_flight,
+            received=counts.received,
+            completed=counts.completed,
+            beyond_gap=self._desk.beyond(),
+            skipped=counts.skipped,
+            failures=counts.failures,
+            retries=counts.retries,
+            dead_letters=counts.dead_letters,
+            dropped=counts.dropped,
+            handler_s=counts.handler_s,
+            commits=self._commits,
+            committed={str(place): offset for place, (offset, _) in self._committed.items()},
+            contiguous=contiguous,
+        )
+
+    # Starting and ending.
+
+    def _workers(self, handler: Handler) -> Workers:
+        count = self._options.workers
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 -- is its call a coroutine?
+            return TaskWorkers(self._desk, handler, count, self)
+        if self._options.executor == "process":
+            return process_workers(self._desk, handler, count, self)
+        return ThreadWorkers(self._desk, handler, count, self)
+
+    def _start_client(self) -> None:
+        config = dict(self._options.config)
+        if self._options.dead_letter:
+            self._letters = DeadLetters(_producer_config(config), self._options.dead_letter)
+        self._client = Consumer({"auto.offset.reset": "earliest", **config, "enable.auto.commit": False})
+        self._client.subscribe(
+            list(self._options.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def _finish(self) -> None:
+        while self._drain and self._halted is None and self._desk.held():
+            self._turn(paused=True, timeout_s=DRAIN_POLL_S)
+
+    def _close(self) -> None:
+        if self._letters is not None and (left := self._letters.close()):
+            log.error("dead letters unanswered", count=left)
+        try:
+            self._commit()
+        finally:
+            self._client.close()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM drain; a second one ends at once. Only the main thread may ask for signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(_: int, __: FrameType | None) -> None:
+            self.stop(drain=not self._stopping.is_set())
+
+        before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    # One turn of the polling thread.
+
+    def _turn(self, *, paused: bool = False, timeout_s: float = POLL_S) -> None:
+        self._balance(paused=paused)
+        messages = self._client.consume(POLL_BATCH, self._patience_s(timeout_s))
+        if messages:
+            self._desk.put(self._records(messages))
+        self._desk.wake(_now_ms())
+        if self._letters is not None:
+            self._letters.poll()
+        self._commit_when_due()
+
+    def _patience_s(self, timeout_s: float) -> float:
+        due = self._desk.next_due_ms()
+        return timeout_s if due is None else min(timeout_s, max(0.0, (due - _now_ms()) / 1000))
+
+    def _balance(self, *, paused: bool) -> None:
+        """Pause fetching while enough waits; polling itself never stops."""
+        held = self._desk.held()
+        limit = self._options.max_in_flight
+        if not self._paused and (paused or held >= limit):
+            self._client.pause(self._client.assignment())
+            self._paused = True
+        elif self._paused and not paused and held <= limit * RESUME_SHARE:
+            self._client.resume(self._client.assignment())
+            self._paused = False
+
+    def _records(self, messages: Sequence[Any]) -> Iterator[Record]:
+        for message in messages:
+            error = message.error()
+            if error is None:
+                headers = tuple(message.headers() or ())
+                yield Record(
+                    message.topic(),
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    headers,
+                    message.timestamp()[1],
+                )
+            elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART or error.fatal():
+                self._halt(Halted(f"cannot read {', '.join(self._options.topics)}: {error.str()}"))
+            else:
+                log.warning("read", error=error.str())
+
+    # Commits.
+
+    def _commit_when_due(self) -> None:
+        at_s, completed = self._committed_at
+        counts, now_s = self._desk.counts, time.monotonic()
+        late = now_s - at_s >= self._options.commit_interval_ms / 1000
+        if late or counts.completed + counts.skipped - completed >= self._options.commit_every:
+            self._committed_at = (now_s, counts.completed + counts.skipped)
+            self._commit()
+
+    def _commit(self, only: Sequence[TopicPartition] | None = None) -> None:
+        found = self._desk.commits(self._options.metadata_bytes_max, only)
+        changed = {place: each for place, each in found.items() if self._committed.get(place) != each}
+        if not changed:
+            return
+        positions = [Position(*place, offset, metadata) for place, (offset, metadata) in changed.items()]
+        try:
+            self._client.commit(offsets=positions, asynchronous=False)
+        except KafkaException as error:
+            # The next commit carries the same offsets; a member that was fenced loses its partitions in the next poll.
+            log.warning("commit", error=error.args[0].str())
+            return
+        self._commits += 1
+        self._committed |= changed
+
+    # Partitions come and go, inside of a poll.
+
+    def _assigned(self, client: Any, positions: list[Any]) -> None:
+        try:
+            known = client.committed(positions, COMMITTED_S)
+        except KafkaException as error:
+            log.warning(
+                "committed offsets unknown; what was complete beyond a gap is done again", error=error.args[0].str()
+            )
+            known = []
+        runs = {(each.topic, each.partition): decode(each.offset, each.metadata) for each in known if each.offset >= 0}
+        for each in positions:
+            self._desk.assign(TopicPartition(each.topic, each.partition), runs.get((each.topic, each.partition), ()))
+        self._paused = False
+        log.info("assigned", partitions=[f"{each.topic}-{each.partition}" for each in positions])
+
+    def _revoked(self, _: Any, positions: list[Any]) -> None:
+        places = [TopicPartition(each.topic, each.partition) for each in positions]
+        deadline = time.monotonic() + self._options.revoke_timeout_ms / 1000
+        while sum([self._desk.stop_waiting(place) for place in places]) and time.monotonic() < deadline:
+            if self._letters is not None:
+                self._letters.poll()
+            time.sleep(DRAIN_POLL_S)
+        self._commit(places)
+        self._forget(places)
+
+    def _lost(self, _: Any, positions: list[Any]) -> None:
+        self._forget([TopicPartition(each.topic, each.partition) for each in positions])
+
+    def _forget(self, places: Sequence[TopicPartition]) -> None:
+        for place in places:
+            self._desk.unassign(place)
+            self._committed.pop(place, None)
+        log.info("gave up", partitions=[str(place) for place in places])
+
+    # What came of a record; called by workers.
+
+    def succeeded(self, record: Record, handler_s: float) -> None:
+        """See Outcomes."""
+        self._desk.finished(record, handler_s)
+
+    def failed(self, record: Record, error: BaseException) -> None:
+        """See Outcomes."""
+        if isinstance(error, Halted):
+            self._halt(error)
+            return
+        if not isinstance(error, Exception):
+            self._halt(Halted(f"the handler ended with {type(error).__name__}: {error}"), error)
+            return
+        in_row = self._desk.failed()
+        if in_row >= self._options.error_threshold:
+            self._halt(TooManyErrors(f"{in_row} handlers failed in a row, the last with {error!r}"), error)
+        elif record.attempt < self._options.retry.attempts:
+            wait_ms = self._options.retry.wait_ms(record.attempt, self._chance.random())
+            self._desk.retry(record, _now_ms() + wait_ms)
+        else:
+            self._exhausted(record, error)
+
+    def _exhausted(self, record: Record, error: Exception) -> None:
+        where = f"{record.topic}-{record.partition} offset {record.offset}"
+        if self._letters is not None:
+            self._bury(self._letters, record, error)
+        elif self._options.on_exhausted == "skip":
+            log.error("skipped", record=where, attempts=record.attempt, error=repr(error))
+            self._desk.finished(record, well=False)
+        else:
+            self._halt(Halted(f"{where} failed {record.attempt} times, the last with {error!r}"), error)
+
+    def _bury(self, letters: DeadLetters, record: Record, error: Exception) -> None:
+        def answered(failed: Any) -> None:
+            if failed is not None:
+                self._halt(Halted(f"cannot write to {self._options.dead_letter}: {failed.str()}"))
+                return
+            self._desk.counts.dead_letters += 1
+            self._desk.finished(record, well=False)
+
+        try:
+            letters.bury(record, error, answered)
+        except Exception as refused:  # noqa: BLE001 -- whatever the producer refuses must not be lost
+            self._halt(Halted(f"cannot write to {self._options.dead_letter}: {refused}"), refused)
+
+    def _halt(self, reason: Halted, cause: BaseException | None = None) -> None:
+        if self._halted is None:
+            reason.__cause__ = cause
+            self._halted = reason
+            log.error("halted", reason=str(reason))
+        self._stopping.set()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+_CONSUMER_ONLY = (
+    "group.",
+    "auto.offset",
+    "fetch.",
+    "session.",
+    "heartbeat.",
+    "max.poll",
+    "partition.assignment",
+    "queued.",
+    "isolation.",
+)
+
+
+def _producer_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The connection of a consumer's config: what a producer has no use for is left out."""
+    return {name: value for name, value in config.items() if not name.startswith(_CONSUMER_ONLY)}

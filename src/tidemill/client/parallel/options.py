@@ -1,0 +1,98 @@
+"""The options of a parallel consumer, checked before anything starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.client.parallel.metadata import METADATA_BYTES_MAX
+from tidemill.client.parallel.work import Ordering
+from tidemill.model.errors import TidemillError
+
+OUR_SETTINGS = ("enable.auto.commit", "enable.auto.offset.store", "on_commit")
+WORKERS_MAX = 10_000
+
+
+class InvalidOption(TidemillError, ValueError):
+    """An option of the parallel consumer cannot be used."""
+
+
+class Halted(TidemillError):
+    """The parallel consumer stopped because of an error; what was not complete will be read again."""
+
+
+class TooManyErrors(Halted):
+    """So many handlers failed in a row that something larger must be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how patiently a failed record is tried again.
+
+    The n-th wait is `backoff_ms * 2**(n - 1)`, at most `max_backoff_ms`, moved by up to `jitter` of itself either way.
+    """
+
+    attempts: int = 5
+    backoff_ms: int = 100
+    max_backoff_ms: int = 10_000
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        _need(self.attempts >= 1, f"retry.attempts={self.attempts} is below 1")
+        _need(0 <= self.backoff_ms <= self.max_backoff_ms, "retry.backoff_ms is not between 0 and max_backoff_ms")
+        _need(0 <= self.jitter <= 1, f"retry.jitter={self.jitter} is not between 0 and 1")
+
+    def wait_ms(self, attempt: int, chance: float) -> int:
+        """How long to wait after the `attempt`-th failure; `chance` is drawn from 0 to 1."""
+        wait = min(self.backoff_ms << min(attempt - 1, 30), self.max_backoff_ms)
+        return round(wait * (1 + self.jitter * (2 * chance - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything that a ParallelConsumer is made with."""
+
+    config: Mapping[str, Any]
+    topics: Sequence[str]
+    ordering: Ordering = Ordering.KEY
+    workers: int = 100
+    executor: str = "thread"
+    tracking: str = "partition"
+    retry: Retry = field(default_factory=Retry)
+    dead_letter: str | None = None
+    on_exhausted: str = "halt"
+    commit_interval_ms: int = 5_000
+    commit_every: int = 1_000
+    error_threshold: int = 100
+    max_in_flight: int = 10_000
+    revoke_timeout_ms: int = 10_000
+    metadata_bytes_max: int = METADATA_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        _need(bool(self.config.get("bootstrap.servers")), "the config has no bootstrap.servers")
+        _need(bool(self.config.get("group.id")), "the config has no group.id: commits belong to a group")
+        for name in OUR_SETTINGS:
+            _need(name not in self.config, f"{name} is the parallel consumer's own to set")
+        _need(not isinstance(self.topics, str) and bool(self.topics), "topics is not a list of at least one name")
+        _need(1 <= self.workers <= WORKERS_MAX, f"workers={self.workers} is not between 1 and {WORKERS_MAX:,}")
+        _need(self.executor in {"thread", "process"}, f"executor={self.executor!r} is neither thread nor process")
+        _need(
+            self.tracking in {"partition", "sequence"}, f"tracking={self.tracking!r} is neither partition nor sequence"
+        )
+        _need(self.on_exhausted in {"halt", "skip"}, f"on_exhausted={self.on_exhausted!r} is neither halt nor skip")
+        for name in ("commit_interval_ms", "commit_every", "error_threshold", "max_in_flight"):
+            _need(getattr(self, name) >= 1, f"{name}={getattr(self, name)} is below 1")
+        _need(self.revoke_timeout_ms >= 0, "revoke_timeout_ms is below 0")
+        _need(self.metadata_bytes_max >= 0, "metadata_bytes_max is below 0")
+
+
+def ordering_of(name: str) -> Ordering:
+    """The ordering of this name."""
+    try:
+        return Ordering(name)
+    except ValueError:
+        raise InvalidOption(f"ordering={name!r} is none of key, partition and unordered") from None
+
+
+def _need(fine: bool, sentence: str) -> None:
+    if not fine:
+        raise InvalidOption(sentence)

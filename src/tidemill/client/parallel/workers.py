@@ -1,0 +1,157 @@
+"""Those who run the handler: threads, tasks of one event loop, or processes.
+
+Each kind takes records from the desk and reports what came of them to `Outcomes`. None of them touches the Kafka
+client.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+from tidemill.client.parallel.desk import Desk
+from tidemill.client.parallel.options import Halted
+from tidemill.client.parallel.record import Record
+
+JOIN_S = 30.0
+Handler = Callable[[Record], Any]
+
+
+class Outcomes(Protocol):
+    """Who hears what came of a record; called from the workers' threads."""
+
+    def succeeded(self, record: Record, handler_s: float) -> None:
+        """The handler returned."""
+
+    def failed(self, record: Record, error: BaseException) -> None:
+        """The handler raised."""
+
+
+class Workers(Protocol):
+    """A kind of worker."""
+
+    def start(self) -> None:
+        """Begin to take records."""
+
+    def stop(self, *, wait: bool) -> None:
+        """End after the desk was closed; without `wait`, leave behind what does not end by itself."""
+
+
+class ThreadWorkers:
+    """Threads that call the handler, or hand it to processes."""
+
+    def __init__(
+        self, desk: Desk, handler: Handler, count: int, outcomes: Outcomes, pool: Executor | None = None
+    ) -> None:
+        self._desk, self._outcomes, self._pool = desk, outcomes, pool
+        self._call = handler if pool is None else _in_process(pool, handler)
+        # Daemons, so that a handler that never returns cannot keep a forced end from ending.
+        self._threads = [
+            threading.Thread(target=self._run, name=f"tidemill-worker-{index}", daemon=True) for index in range(count)
+        ]
+
+    def start(self) -> None:
+        """See Workers."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, *, wait: bool) -> None:
+        """See Workers."""
+        deadline = time.monotonic() + (JOIN_S if wait else 0)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait, cancel_futures=True)
+
+    def _run(self) -> None:
+        while (record := self._desk.wait()) is not None:
+            began = time.perf_counter()
+            try:
+                self._call(record)
+            except BaseException as error:  # noqa: BLE001 -- a handler may raise anything; the consumer decides what it means
+                self._outcomes.failed(record, error)
+            else:
+                self._outcomes.succeeded(record, time.perf_counter() - began)
+
+
+def _in_process(pool: Executor, handler: Handler) -> Handler:
+    def call(record: Record) -> Any:
+        try:
+            return pool.submit(handler, record).result()
+        except BrokenProcessPool as error:
+            raise Halted("a worker process died") from error
+
+    return call
+
+
+def process_workers(desk: Desk, handler: Handler, count: int, outcomes: Outcomes) -> ThreadWorkers:
+    """One process for each worker; the handler must be importable there."""
+    # Spawned, not forked: a fork would copy the Kafka client's threads and locks.
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    return ThreadWorkers(desk, handler, count, outcomes, pool)
+
+
+class TaskWorkers:
+    """Tasks on an event loop of their own thread, for handlers that are coroutines."""
+
+    def __init__(self, desk: Desk, handler: Callable[[Record], Awaitable[Any]], count: int, outcomes: Outcomes) -> None:
+        self._desk, self._handler, self._count, self._outcomes = desk, handler, count, outcomes
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="tidemill-tasks", daemon=True)
+        self._pumping = False
+
+    def start(self) -> None:
+        """See Workers."""
+        self._desk.on_ready(self._announce)
+        self._thread.start()
+
+    def stop(self, *, wait: bool) -> None:
+        """See Workers."""
+        self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(JOIN_S if wait else 1.0)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _announce(self) -> None:
+        # Called under the desk's lock, from any thread: one pump at a time is on its way.
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon_threadsafe(self._take_all)
+
+    def _take_all(self) -> None:
+        self._pumping = False
+        while len(self._tasks) < self._count and (record := self._desk.take()) is not None:
+            task = self._loop.create_task(self._handle(record))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, record: Record) -> None:
+        began = time.perf_counter()
+        try:
+            await self._handler(record)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything; the consumer decides what it means
+            self._outcomes.failed(record, error)
+        else:
+            self._outcomes.succeeded(record, time.perf_counter() - began)
+        self._loop.call_soon(self._take_all)
+
+    def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        gathered = asyncio.gather(*self._tasks, return_exceptions=True)
+        gathered.add_done_callback(lambda _: self._loop.stop())
+        if not self._tasks:
+            self._loop.stop()
