@@ -76,12 +76,17 @@ class ClassicGroup:
         self._sync_deadline_ms = NEVER_MS
         self._unsynced: set[str] = set()
 
-    # -- what others ask --------------------------------------------------------------------------------------------
+    # -- what others ask ----------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody is in it."""
         return not self.members and self.state in {State.EMPTY, State.PREPARING}
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it only ever lived in memory."""
+        return self.is_empty and self.generation == 0 and not self.pending
 
     @property
     def joined_count(self) -> int:
@@ -108,14 +113,12 @@ class ClassicGroup:
         everyone = len(self.members)
         return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name, _ in protocols)
 
-    def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics its members read; None when the members speak another protocol than the consumers'."""
+    def reads(self, topic: str) -> bool:
+        """Whether a member subscribes to this topic; those that are not consumers may read anything."""
         if self.protocol_type != CONSUMER_PROTOCOL:
-            return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            topics.update(subscribed_topics(member.subscription(self.protocol)) or ())
-        return frozenset(topics)
+            return bool(self.members)
+        subscriptions = (subscribed_topics(member.subscription(self.protocol)) for member in self.members.values())
+        return any(topics is None or topic in topics for topics in subscriptions)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         """Keep the member alive; tells it to join again while a rebalance is on."""
@@ -142,7 +145,7 @@ class ClassicGroup:
         if self.state is State.COMPLETING and not in_transaction:
             raise RebalanceInProgress
 
-    # -- members ----------------------------------------------------------------------------------------------------
+    # -- members ------------------------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
         """Take a member in; it is on its way until the next generation."""
@@ -194,7 +197,7 @@ class ClassicGroup:
         """Make sure that `tick` comes not later than this."""
         self.wake_ms = min(self.wake_ms, deadline_ms)
 
-    # -- waiting and answering --------------------------------------------------------------------------------------
+    # -- waiting and answering ----------------------------------------------------------------------------------------
 
     def park_join(self, member: Member, ticket: Ticket) -> None:
         """Let the member wait for the next generation; an older request of it is over."""
@@ -240,7 +243,7 @@ class ClassicGroup:
         entries, self._entries = tuple(self._entries), []
         return Step(entries, then)
 
-    # -- the rebalance ----------------------------------------------------------------------------------------------
+    # -- the rebalance ------------------------------------------------------------------------------------------------
 
     def rebalance(self, now_ms: int) -> None:
         """Members have changed: begin a new generation, or see whether the one on its way is complete."""
@@ -333,7 +336,7 @@ class ClassicGroup:
         self.state = state
         self.state_ms = now_ms
 
-    # -- the journal ------------------------------------------------------------------------------------------------
+    # -- the journal --------------------------------------------------------------------------------------------------
 
     def value(self, now_ms: int, assignments: dict[str, bytes] | None = None) -> GroupValue:
         """The group as the journal keeps it, with these assignments or the ones it has."""
@@ -370,7 +373,7 @@ class ClassicGroup:
         for member in self.members.values():
             self.touch(member, now_ms)
 
-    # -- time -------------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> Step:
         """Act on every deadline that has passed, and find the next."""

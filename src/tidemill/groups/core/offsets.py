@@ -7,7 +7,7 @@ Rules:
 - An offset outlives its group's last member by the retention; of a group that never had members, its own commit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.groups.core.entries import Entry, OffsetKey, OffsetValue, StagedKey
@@ -88,15 +88,13 @@ class Offsets:
                 yield group, entries
 
     def expired(
-        self, group: str, *, since_ms: int, retention_ms: int, now_ms: int, subscribed: frozenset[str] = frozenset()
+        self, group: str, *, since_ms: int, retention_ms: int, now_ms: int, is_read: Callable[[str], bool]
     ) -> tuple[Entry, ...]:
         """The offsets that nobody has used for the retention; `since_ms` is when the group last had members."""
 
         def is_old(each: TopicPartition, value: OffsetValue) -> bool:
-            if each.topic in subscribed or self.is_unstable(group, *each):
-                return False
             until_ms = max(value.commit_ms, since_ms) + retention_ms if value.expire_ms < 0 else value.expire_ms
-            return now_ms >= until_ms
+            return now_ms >= until_ms and not is_read(each.topic) and not self.is_unstable(group, *each)
 
         return self.forget(group, [each for each, value in self.of_group(group).items() if is_old(each, value)])
 

@@ -1,0 +1,446 @@
+"""The coordinator: runs the groups' cores for the doors.
+
+Rules:
+- What changes one group happens one after another (`_turn`): decide, make durable, replay, answer. What only reads or
+  only keeps a member alive does not wait.
+- A commit waits for its turn to be judged, then lets the next one in while it is on its way to the disk: the journal
+  keeps their order, and whatever is decided later is written later.
+- An answer is released after the entries it rests on are durable. When the journal refuses, the caller gets the error
+  and the group is as before.
+- One timer serves all groups: a heap of the times at which groups want to be looked at again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+import structlog
+
+from tidemill.groups.alarms import Alarms
+from tidemill.groups.core import described, heartbeats, joining
+from tidemill.groups.core.catalog import TopicCatalog, TopicShape
+from tidemill.groups.core.described import DescribedConsumerGroup, DescribedGroup
+from tidemill.groups.core.entries import Entry
+from tidemill.groups.core.group import NEVER_MS, ClassicGroup
+from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.joining import Leaver, Left
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Step, SyncAnswer, SyncRequest, Ticket
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.records import decode
+from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
+from tidemill.groups.interface import GroupJournal
+from tidemill.groups.writer import ShardWriter
+from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    NotCoordinator,
+    TidemillError,
+    UnknownMemberId,
+)
+from tidemill.model.topics import TopicPartition
+
+RETRY_MS = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class GroupCoordinator:
+    """All groups of this broker."""
+
+    def __init__(
+        self,
+        journal: GroupJournal,
+        *,
+        topics: Callable[[], Iterable[TopicShape]],
+        image_version: Callable[[], int],
+        clock: Callable[[], int],
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+        limits: GroupLimits | None = None,
+    ) -> None:
+        self.limits = limits or GroupLimits()
+        self._journal = journal
+        self._topics = topics
+        self._image_version = image_version
+        self._clock = clock
+        self._new_id = new_id
+        self._catalog = TopicCatalog(-1)
+        self._shards: dict[int, Shard] = {}
+        self._writers: dict[int, ShardWriter] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._parked: set[asyncio.Future[Any]] = set()
+        self._alarms = Alarms(clock, self._ring)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._expiry: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read the journal; until then everything is answered with "still loading"."""
+        for partition in range(self._journal.partitions):
+            await self.load(partition)
+        self._expiry = asyncio.create_task(self._expire_for_ever())
+
+    async def load(self, partition: int) -> None:
+        """Take over one partition's groups."""
+        shard = Shard(self.limits)
+        async for records in self._journal.replay(partition):
+            for record in records:
+                entry = None if record.key is None else _decoded(record.key, record.value, partition)
+                if entry is not None:
+                    shard.replay(entry)
+        shard.loaded(self._clock())
+        self._shards[partition] = shard
+        self._writers[partition] = ShardWriter(self._journal, partition, shard)
+        for group_id in list(shard.groups):
+            self._schedule(shard, group_id)
+
+    async def close(self) -> None:
+        """Answer whoever waits, and stop."""
+        self._closed = True
+        self._alarms.close()
+        for task in [*self._tasks, *([self._expiry] if self._expiry else [])]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *([self._expiry] if self._expiry else []), return_exceptions=True)
+        for writer in self._writers.values():
+            await writer.close()
+        for future in list(self._parked):
+            if not future.done():
+                future.set_exception(NotCoordinator())
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps the group."""
+        return self._journal.partition_of(group_id)
+
+    # -- classic groups -----------------------------------------------------------------------------------------------
+
+    async def join(self, request: JoinRequest) -> JoinAnswer:
+        """JoinGroup."""
+        shard = self._shard(request.group_id)
+        limits = self.limits
+        if not limits.session_timeout_min_ms <= request.session_timeout_ms <= limits.session_timeout_max_ms:
+            allowed = f"{limits.session_timeout_min_ms} to {limits.session_timeout_max_ms} ms"
+            raise InvalidSessionTimeout(f"a session lasts {allowed}, not {request.session_timeout_ms}")
+        if request.member_id and request.group_id not in shard.groups:
+            raise UnknownMemberId
+        new_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
+        ticket = self._ticket()
+        async with self._turn(request.group_id):
+            await self._perform(
+                shard, request.group_id, lambda _now: shard.vacate(request.group_id, for_consumers=False)
+            )
+            try:
+                await self._perform(
+                    shard, request.group_id, lambda now: self._join(shard, request, ticket, new_id, now)
+                )
+            finally:
+                shard.drop_unused(request.group_id)
+        answer: JoinAnswer = await ticket
+        return answer
+
+    async def sync(self, request: SyncRequest) -> SyncAnswer:
+        """SyncGroup."""
+        shard = self._shard(request.group_id)
+        ticket = self._ticket()
+
+        def decide(now_ms: int) -> Step:
+            return joining.sync(shard.known_classic(request.group_id), request, ticket, now_ms)
+
+        async with self._turn(request.group_id):
+            await self._perform(shard, request.group_id, decide)
+        answer: SyncAnswer = await ticket
+        return answer
+
+    def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
+        """Heartbeat; nothing is written, so nothing is waited for."""
+        group = self._shard(group_id).known_classic(group_id)
+        group.heartbeat(member_id, instance_id, generation, self._clock())
+
+    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[Left]:
+        """LeaveGroup."""
+        shard = self._shard(group_id)
+        results: list[Left] = []
+
+        def decide(now_ms: int) -> Step:
+            step, left = joining.leave(shard.known_classic(group_id), leavers, now_ms)
+            results.extend(left)
+            return step
+
+        async with self._turn(group_id):
+            await self._perform(shard, group_id, decide)
+        return results
+
+    # -- consumer groups ----------------------------------------------------------------------------------------------
+
+    async def consumer_heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat. A member that comes without an id is given one."""
+        joins = request.member_epoch == heartbeats.JOIN_EPOCH
+        if joins and not request.member_id:
+            request = request._replace(member_id=self._new_id())
+        shard = self._shard(request.group_id)
+        heartbeats.check_request(request)
+        answers: list[HeartbeatAnswer] = []
+
+        def decide(now_ms: int) -> Step:
+            if not joins and request.group_id not in shard.groups:
+                raise UnknownMemberId
+            group = shard.consumer(request.group_id)
+            if request.member_epoch < 0:
+                beat = heartbeats.leave(group, request, now_ms)
+            else:
+                beat = heartbeats.heartbeat(group, request, self._topics_now(), now_ms)
+            answers.append(beat.answer)
+            return beat.step
+
+        async with self._turn(request.group_id):
+            await self._perform(
+                shard, request.group_id, lambda _now: shard.vacate(request.group_id, for_consumers=True)
+            )
+            try:
+                await self._perform(shard, request.group_id, decide)
+            finally:
+                shard.drop_unused(request.group_id)
+        return answers[0]
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Sequence[OffsetCommit],
+        *,
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+        names_epochs: bool = True,
+    ) -> None:
+        """OffsetCommit."""
+        shard = self._shard(group_id)
+        async with self._turn(group_id):
+            shard.check_commit(group_id, generation, member_id, instance_id, names_epochs=names_epochs)
+            self._keep_alive(shard, group_id, member_id)
+            written = self._submit(group_id, shard.offsets.commit(group_id, offsets, self._clock()))
+        await written
+
+    async def commit_transactional(
+        self,
+        group_id: str,
+        *,
+        producer_id: int,
+        producer_epoch: int,  # noqa: ARG002 - the transaction coordinator has checked it; named to fit its call
+        offsets: Sequence[OffsetCommit],
+        member_id: str = "",
+        generation: int = -1,
+        group_instance_id: str | None = None,
+    ) -> None:
+        """TxnOffsetCommit: the offsets count when the transaction is committed."""
+        shard = self._shard(group_id)
+        async with self._turn(group_id):
+            shard.check_commit(group_id, generation, member_id, group_instance_id, in_transaction=True)
+            written = self._submit(group_id, shard.offsets.stage(group_id, producer_id, offsets, self._clock()))
+        await written
+
+    async def end_transaction(
+        self,
+        *,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,  # noqa: ARG002 - the transaction coordinator has checked it; named to fit its call
+        commit: bool,
+    ) -> None:
+        """Apply or forget the offsets that the producer has staged here; a repeat finds nothing left to do."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise NotCoordinator
+        entries = shard.offsets.end_transaction(producer_id, commit=commit)
+        if entries:
+            await self._writers[partition].submit(entries)
+
+    def fetch(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> list[FetchedOffset]:
+        """OffsetFetch; None asks for all."""
+        shard = self._shard(group_id)
+        shard.check_fetch(group_id, member_id, member_epoch)
+        return shard.fetch(group_id, partitions, stable=stable)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """OffsetDelete."""
+        shard = self._shard(group_id)
+        async with self._turn(group_id):
+            step, results = shard.delete_offsets(group_id, partitions)
+            await self._perform(shard, group_id, lambda _now: step)
+        return results
+
+    async def topic_deleted(self, name: str) -> None:
+        """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning."""
+        waiting = [
+            self._writers[partition].submit(entries)
+            for partition, shard in self._shards.items()
+            for _, entries in shard.offsets.forget_topic(name)
+        ]
+        await asyncio.gather(*waiting)
+
+    # -- whole groups -------------------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """DescribeGroups."""
+        return described.describe(self._shard(group_id), group_id)
+
+    def describe_consumers(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe."""
+        return described.describe_consumers(self._shard(group_id), group_id)
+
+    def list_groups(self, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
+        """ListGroups; empty filters let everything through, and capital letters do not matter."""
+        if self._closed or len(self._shards) < self._journal.partitions:
+            raise CoordinatorLoadInProgress
+        wanted_states = {state.lower() for state in states}
+        wanted_kinds = {kind.lower() for kind in kinds}
+        return [
+            group
+            for shard in self._shards.values()
+            for group in shard.list_groups()
+            if (not wanted_states or group.state.lower() in wanted_states)
+            and (not wanted_kinds or group.kind in wanted_kinds)
+        ]
+
+    async def delete(self, group_id: str) -> None:
+        """DeleteGroups."""
+        shard = self._shard(group_id)
+        async with self._turn(group_id):
+            await self._perform(shard, group_id, lambda _now: shard.delete(group_id))
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _shard(self, group_id: str) -> Shard:
+        if self._closed:
+            raise NotCoordinator
+        if not group_id:
+            raise InvalidGroupId("the group id is empty")
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        if shard is None:
+            raise CoordinatorLoadInProgress
+        return shard
+
+    def _turn(self, group_id: str) -> asyncio.Lock:
+        turn = self._turns.get(group_id)
+        if turn is None:
+            turn = self._turns[group_id] = asyncio.Lock()
+        return turn
+
+    def _ticket(self) -> asyncio.Future[Any]:
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._parked.add(ticket)
+        ticket.add_done_callback(self._parked.discard)
+        return ticket
+
+    def _topics_now(self) -> TopicCatalog:
+        version = self._image_version()
+        if version != self._catalog.version:
+            self._catalog = TopicCatalog(version, self._topics())
+        return self._catalog
+
+    def _keep_alive(self, shard: Shard, group_id: str, member_id: str) -> None:
+        """A commit is a sign of life, in classic groups as in Kafka."""
+        group = shard.groups.get(group_id)
+        if isinstance(group, ClassicGroup) and member_id in group.members:
+            group.touch(group.members[member_id], self._clock())
+
+    def _submit(self, group_id: str, entries: tuple[Entry, ...]) -> Awaitable[None]:
+        return self._writers[self._journal.partition_of(group_id)].submit(entries)
+
+    async def _vacate(self, shard: Shard, group_id: str, *, for_consumers: bool) -> None:
+        await self._perform(shard, group_id, lambda _now: shard.vacate(group_id, for_consumers=for_consumers))
+
+    async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], Step]) -> None:
+        """Decide, make durable, replay, answer; the caller has the group's turn."""
+        step = decide(self._clock())
+        group = shard.groups.get(group_id)
+        outbox = group.outbox if group is not None else []
+        try:
+            if step.entries:
+                await self._submit(group_id, step.entries)
+        except KafkaError as error:
+            self._deliver(outbox, error)
+            self._schedule(shard, group_id, self._clock() + RETRY_MS)
+            raise
+        if step.then is not None:
+            step.then()
+        self._deliver(outbox, None)
+        self._schedule(shard, group_id)
+
+    def _deliver(self, outbox: list[tuple[Ticket, Answer]], failure: KafkaError | None) -> None:
+        for ticket, answer in outbox:
+            if not isinstance(ticket, asyncio.Future) or ticket.done():
+                continue
+            if failure is not None:
+                ticket.set_exception(failure)
+            elif isinstance(answer, KafkaError):
+                ticket.set_exception(answer)
+            else:
+                ticket.set_result(answer)
+        outbox.clear()
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _schedule(self, shard: Shard, group_id: str, not_before_ms: int = 0) -> None:
+        group = shard.groups.get(group_id)
+        if group is not None and group.wake_ms < NEVER_MS:
+            self._alarms.set(group_id, max(group.wake_ms, not_before_ms))
+
+    def _ring(self, group_id: str) -> None:
+        task = asyncio.create_task(self._tick(group_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tick(self, group_id: str) -> None:
+        shard = self._shard(group_id)
+        async with self._turn(group_id):
+            group = shard.groups.get(group_id)
+            if group is None:
+                return
+            try:
+                await self._perform(shard, group_id, group.tick)
+                shard.drop_unused(group_id)
+            except TidemillError as error:
+                log.warning("a group's deadline could not be kept", group=group_id, error=str(error))
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.limits.expiry_interval_ms / 1000)
+            try:
+                await self.expire()
+            except TidemillError as error:
+                log.warning("old offsets could not be forgotten", error=str(error))
+
+    async def expire(self) -> None:
+        """Forget offsets past their retention, and groups of which nothing is left."""
+        for shard in list(self._shards.values()):
+            for group_id in {*shard.groups, *shard.offsets.groups()}:
+                await self._expire_group(shard, group_id)
+
+    async def _expire_group(self, shard: Shard, group_id: str) -> None:
+        async with self._turn(group_id):
+            await self._perform(shard, group_id, lambda now_ms: shard.expire(group_id, now_ms))
+
+
+def _decoded(key: bytes, value: bytes | None, partition: int) -> Entry | None:
+    try:
+        return decode(key, value)
+    except ValueError as error:
+        log.warning("a record of the group journal is not readable", partition=partition, error=str(error))
+        return None

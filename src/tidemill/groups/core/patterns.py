@@ -1,0 +1,294 @@
+"""Regular expressions over topic names, matched in linear time.
+
+A subscription's pattern comes from a client and is matched by the broker, so a pattern must not be able to keep the
+broker busy: Python's `re` needs exponential time for some (`(a+)+$`). This is a small engine of the RE2 kind: the
+pattern becomes a set of states, a name is read once, and all states advance together.
+
+Understood: literals, `.`, `[...]` and `[^...]` with ranges, `\\d \\w \\s` and their opposites, groups `(...)` and
+`(?:...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` at the ends. A name must match as a
+whole. Anything else (look-around, back references) is refused, as RE2 refuses it.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from tidemill.model.errors import InvalidRegularExpression
+
+STATES_MAX = 1_000
+REPEAT_MAX = 1_000
+DEPTH_MAX = 50
+
+Test: TypeAlias = Callable[[str], bool]
+
+
+class _Piece(NamedTuple):
+    """A part of the machine: where it begins, and the loose ends (state, slot) that are to be tied to what follows."""
+
+    start: int
+    ends: list[tuple[int, int]]
+
+
+_CLASSES: dict[str, Test] = {
+    "d": lambda char: char in "0123456789",
+    "w": lambda char: char == "_" or (char.isascii() and char.isalnum()),
+    "s": lambda char: char in " \t\n\r\f\v",
+}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
+
+
+class TopicPattern:
+    """A pattern that topic names can be held against."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._machine = _Compiler(source)
+        self._start = self._machine.compile()
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name fits."""
+        machine = self._machine
+        states = machine.reach([self._start])
+        for char in name:
+            following = [
+                machine.exits[state][0] for state in states if (test := machine.tests[state]) is not None and test(char)
+            ]
+            if not following:
+                return False
+            states = machine.reach(following)
+        return machine.accept in states
+
+
+class _Compiler:
+    """A recursive descent over the pattern that leaves a machine behind.
+
+    State i either tests one character (`tests[i]`, then goes to `exits[i][0]`) or goes on to all its exits for free.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.position = 0
+        self.depth = 0
+        self.tests: list[Test | None] = []
+        self.exits: list[list[int]] = []
+        self.accept = -1
+
+    def compile(self) -> int:
+        piece = self._alternatives()
+        if self.position < len(self.source):
+            raise self._wrong("a ) without its (")
+        self.accept = self._state(None)
+        self._tie(piece, self.accept)
+        return piece.start
+
+    def reach(self, states: list[int]) -> set[int]:
+        """These states and all that can be reached from them without a character."""
+        seen = set(states)
+        waiting = list(seen)
+        while waiting:
+            state = waiting.pop()
+            if self.tests[state] is None:
+                fresh = [each for each in self.exits[state] if each not in seen]
+                seen.update(fresh)
+                waiting.extend(fresh)
+        return seen
+
+    def _wrong(self, what: str) -> InvalidRegularExpression:
+        return InvalidRegularExpression(f"{self.source[:100]!r} at {self.position}: {what}")
+
+    def _state(self, test: Test | None, *exits: int) -> int:
+        if len(self.tests) >= STATES_MAX:
+            raise self._wrong("the pattern is too large")
+        self.tests.append(test)
+        self.exits.append(list(exits))
+        return len(self.tests) - 1
+
+    def _tie(self, piece: _Piece, target: int) -> None:
+        for state, slot in piece.ends:
+            exits = self.exits[state]
+            exits.extend([target] * (slot + 1 - len(exits)))
+            exits[slot] = target
+
+    def _peek(self) -> str:
+        return self.source[self.position] if self.position < len(self.source) else ""
+
+    def _next(self) -> str:
+        char = self._peek()
+        if not char:
+            raise self._wrong("the pattern ends too early")
+        self.position += 1
+        return char
+
+    def _nothing(self) -> _Piece:
+        state = self._state(None)
+        return _Piece(state, [(state, 0)])
+
+    def _alternatives(self) -> _Piece:
+        pieces = [self._sequence()]
+        while self._peek() == "|":
+            self.position += 1
+            pieces.append(self._sequence())
+        if len(pieces) == 1:
+            return pieces[0]
+        start = self._state(None, *(piece.start for piece in pieces))
+        return _Piece(start, [end for piece in pieces for end in piece.ends])
+
+    def _sequence(self) -> _Piece:
+        whole: _Piece | None = None
+        while self._peek() not in {"", "|", ")"}:
+            piece = self._repeated()
+            if whole is not None:
+                self._tie(whole, piece.start)
+                piece = _Piece(whole.start, piece.ends)
+            whole = piece
+        return whole or self._nothing()
+
+    def _repeated(self) -> _Piece:
+        begin = self.position
+        piece = self._atom()
+        end = self.position
+        low, high = self._quantifier()
+        if (low, high) == (1, 1):
+            return piece
+        if high == 0:
+            return self._nothing()
+        after = self.position
+
+        def another() -> _Piece:
+            """The atom once more: a machine's part stands in one place, so the atom is compiled again."""
+            self.position = begin
+            again = self._atom()
+            self.position = end
+            return again
+
+        whole = self._times(chain([piece], iter(another, None)), low, high)
+        self.position = after
+        return whole
+
+    def _quantifier(self) -> tuple[int, int | None]:
+        char = self._peek()
+        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        if char in simple:
+            self.position += 1
+            bounds = simple[char]
+        elif char == "{":
+            bounds = self._braces()
+        else:
+            return 1, 1
+        if self._peek() == "?":  # lazy: the same names match
+            self.position += 1
+        if self._peek() in {"*", "+", "?", "{"}:
+            raise self._wrong("two repeats in a row")
+        return bounds
+
+    def _braces(self) -> tuple[int, int | None]:
+        end = self.source.find("}", self.position)
+        low, comma, high = self.source[self.position + 1 : end].partition(",")
+        if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
+            raise self._wrong("a repeat is {n}, {n,} or {n,m}")
+        self.position = end + 1
+        most = int(low) if not comma else int(high) if high else None
+        if max(int(low), most or 0) > REPEAT_MAX or (most is not None and most < int(low)):
+            raise self._wrong(f"a repeat goes up to {REPEAT_MAX}, the lower bound first")
+        return int(low), most
+
+    def _times(self, pieces: Iterator[_Piece], low: int, high: int | None) -> _Piece:
+        whole = self._nothing()
+        for _ in range(low - (high is None)):
+            whole = self._append(whole, next(pieces))
+        if high is None:
+            piece = next(pieces)
+            loop = self._state(None, piece.start)
+            self._tie(piece, loop)
+            return self._append(whole, _Piece(loop if low == 0 else piece.start, [(loop, 1)]))
+        for _ in range(high - low):
+            piece = next(pieces)
+            maybe = self._state(None, piece.start)
+            whole = self._append(whole, _Piece(maybe, [*piece.ends, (maybe, 1)]))
+        return whole
+
+    def _append(self, first: _Piece, second: _Piece) -> _Piece:
+        self._tie(first, second.start)
+        return _Piece(first.start, second.ends)
+
+    def _single(self, test: Test) -> _Piece:
+        state = self._state(test)
+        return _Piece(state, [(state, 0)])
+
+    def _atom(self) -> _Piece:
+        char = self._next()
+        if char == "(":
+            return self._group()
+        if char == "[":
+            return self._single(self._char_class())
+        if char == ".":
+            return self._single(lambda _char: True)
+        if char == "^" and self.position == 1:
+            return self._nothing()
+        if char == "$" and self._peek() == "":
+            return self._nothing()
+        if char == "\\":
+            return self._single(self._escape())
+        if char in "^$*+?{":
+            raise self._wrong(f"{char} has no meaning here")
+        return self._single(_equals(char))
+
+    def _group(self) -> _Piece:
+        if self._peek() == "?":
+            self.position += 1
+            if self._next() != ":":
+                raise self._wrong("only (?:...) may begin with a question mark")
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise self._wrong(f"groups are nested deeper than {DEPTH_MAX}")
+        piece = self._alternatives()
+        if self._next() != ")":
+            raise self._wrong("a ( without its )")
+        self.depth -= 1
+        return piece
+
+    def _escape(self) -> Test:
+        char = self._next()
+        test = _CLASSES.get(char.lower())
+        if test is not None:
+            return test if char.islower() else _opposite(test)
+        if char.isalnum() and char not in _ESCAPES:
+            raise self._wrong(f"\\{char} is not understood")
+        return _equals(_ESCAPES.get(char, char))
+
+    def _char_class(self) -> Test:
+        negated = self._peek() == "^"
+        self.position += negated
+        tests = [self._class_item()]
+        while self._peek() != "]":
+            tests.append(self._class_item())
+        self.position += 1
+
+        def inside(char: str) -> bool:
+            return any(test(char) for test in tests)
+
+        return _opposite(inside) if negated else inside
+
+    def _class_item(self) -> Test:
+        low = self._next()
+        if low == "\\":
+            return self._escape()
+        if self._peek() != "-" or self.source[self.position + 1 : self.position + 2] in {"]", ""}:
+            return _equals(low)
+        self.position += 1
+        high = self._next()
+        if high < low:
+            raise self._wrong(f"the range {low}-{high} is empty")
+        return _between(low, high)
+
+
+def _equals(wanted: str) -> Test:
+    return lambda char: char == wanted
+
+
+def _between(low: str, high: str) -> Test:
+    return lambda char: low <= char <= high
+
+
+def _opposite(test: Test) -> Test:
+    return lambda char: not test(char)

@@ -1,0 +1,254 @@
+"""The groups of one journal partition: which exist, of which kind, and what happens to them as a whole.
+
+A group exists while it has members, a remembered state, or offsets. It is of one kind at a time (classic or consumer)
+and may change its kind only while nobody is in it: `vacate` forgets the old kind first, offsets stay.
+`replay` is the one place where the journal's entries reach the state, for live traffic and at start alike.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from tidemill.groups.core.consumer_group import ConsumerGroup
+from tidemill.groups.core.entries import (
+    ConsumerGroupKey,
+    Entry,
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    StagedKey,
+)
+from tidemill.groups.core.group import CONSUMER_PROTOCOL, ClassicGroup, State
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.groups.core.messages import Step
+from tidemill.groups.core.offsets import Offsets
+from tidemill.model.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    KafkaError,
+    NonEmptyGroup,
+    UnknownMemberId,
+    UnstableOffsetCommit,
+    UnsupportedVersion,
+)
+from tidemill.model.topics import TopicPartition
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+
+
+class ListedGroup(NamedTuple):
+    """A group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+class FetchedOffset(NamedTuple):
+    """A committed offset, or -1 for "never committed", or why it cannot be told."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: KafkaError | None = None
+
+
+class Shard:
+    """All groups of one partition."""
+
+    def __init__(self, limits: GroupLimits) -> None:
+        self.limits = limits
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    def check_group_id(self, group_id: str) -> None:
+        """Refuse what cannot be a group's id."""
+        if not group_id:
+            raise InvalidGroupId("the group id is empty")
+
+    def exists(self, group_id: str) -> bool:
+        """Whether anything is known of the group."""
+        return group_id in self.groups or bool(self.offsets.of_group(group_id))
+
+    def known_classic(self, group_id: str) -> ClassicGroup:
+        """The classic group, for requests that only its members send."""
+        self.check_group_id(group_id)
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMemberId
+        return group
+
+    def classic(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """The classic group, made if need be; `vacate` came before."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = ClassicGroup(group_id, self.limits, now_ms)
+        return group
+
+    def consumer(self, group_id: str) -> ConsumerGroup:
+        """The consumer group, made if need be; `vacate` came before."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.limits)
+        return group
+
+    def vacate(self, group_id: str, *, for_consumers: bool) -> Step:
+        """Make room for a group of the other kind: possible while nobody is in the old one."""
+        group = self.groups.get(group_id)
+        if group is None or isinstance(group, ConsumerGroup) == for_consumers:
+            return Step()
+        if not group.is_empty:
+            if for_consumers:
+                raise GroupIdNotFound(f"{group_id} is a classic group with members")
+            raise InconsistentGroupProtocol(f"{group_id} is a consumer group with members")
+        return Step(self._forget_state(group_id))
+
+    def drop_unused(self, group_id: str) -> None:
+        """Let go of a group that only ever lived in memory and has nobody left."""
+        group = self.groups.get(group_id)
+        if group is not None and group.is_unused and not group.outbox:
+            del self.groups[group_id]
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def check_commit(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        names_epochs: bool = True,
+        in_transaction: bool = False,
+    ) -> None:
+        """Whether this member may commit; `names_epochs` says that the request's version knows member epochs."""
+        self.check_group_id(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            if generation >= 0:
+                raise IllegalGeneration(f"there is no group {group_id}")
+        elif isinstance(group, ClassicGroup):
+            group.check_commit(member_id, instance_id, generation, in_transaction=in_transaction)
+        elif not names_epochs and generation >= 0:
+            raise UnsupportedVersion("members of consumer groups commit with OffsetCommit 9 or later")
+        else:
+            group.check_epoch(member_id, generation, in_transaction=in_transaction)
+
+    def fetch(self, group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool) -> list[FetchedOffset]:
+        """Committed offsets; an unknown group has none, which is no error. None asks for all."""
+        known = self.offsets.of_group(group_id)
+        return [self._fetch(group_id, each, known.get(each), stable=stable) for each in partitions or sorted(known)]
+
+    def _fetch(self, group_id: str, each: TopicPartition, value: OffsetValue | None, *, stable: bool) -> FetchedOffset:
+        if stable and self.offsets.is_unstable(group_id, *each):
+            return FetchedOffset(*each, error=UnstableOffsetCommit())
+        if value is None:
+            return FetchedOffset(*each)
+        return FetchedOffset(*each, value.offset, value.leader_epoch, value.metadata)
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """A member of a consumer group that names itself must be up to date."""
+        group = self.groups.get(group_id)
+        if member_id is not None and member_epoch >= 0:
+            if isinstance(group, ConsumerGroup):
+                group.check_epoch(member_id, member_epoch)
+            elif group is None:
+                raise UnknownMemberId
+
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> tuple[Step, dict[TopicPartition, KafkaError | None]]:
+        """OffsetDelete: offsets of topics that nobody in the group reads."""
+        if not self.exists(group_id):
+            raise GroupIdNotFound(f"there is no group {group_id}")
+        group = self.groups.get(group_id)
+        if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL:
+            raise NonEmptyGroup(f"the members of {group_id} are not consumers")
+        results: dict[TopicPartition, KafkaError | None] = {
+            each: GroupSubscribedToTopic() if group is not None and group.reads(each.topic) else None
+            for each in partitions
+        }
+        free = [each for each, error in results.items() if error is None]
+        return Step(self.offsets.forget(group_id, free)), results
+
+    # -- whole groups -------------------------------------------------------------------------------------------------
+
+    def list_groups(self) -> Iterator[ListedGroup]:
+        """Every group, with what a list tells."""
+        for group_id, group in self.groups.items():
+            yield ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
+        for group_id in self.offsets.groups():
+            if group_id not in self.groups:
+                yield ListedGroup(group_id, "", State.EMPTY, ClassicGroup.kind)
+
+    def delete(self, group_id: str) -> Step:
+        """DeleteGroups: only a group without members goes, and its offsets with it."""
+        self.check_group_id(group_id)
+        group = self.groups.get(group_id)
+        if not self.exists(group_id):
+            raise GroupIdNotFound(f"there is no group {group_id}")
+        if group is not None and not group.is_empty:
+            raise NonEmptyGroup(f"{group_id} has members")
+        if self.offsets.has_staged(group_id):
+            raise NonEmptyGroup(f"a transaction holds offsets of {group_id}")
+        return Step(self.offsets.forget_group(group_id) + self._forget_state(group_id))
+
+    def expire(self, group_id: str, now_ms: int) -> Step:
+        """Forget offsets past their retention, and the group when nothing is left of it."""
+        group = self.groups.get(group_id)
+        if group is not None and group.members and group.state != State.STABLE:
+            return Step()  # a topic's readers may be on their way
+        since_ms = group.state_ms if group is not None and group.is_empty and group.protocol_type else 0
+        old = self.offsets.expired(
+            group_id,
+            since_ms=since_ms,
+            retention_ms=self.limits.offsets_retention_ms,
+            now_ms=now_ms,
+            is_read=group.reads if group is not None else lambda _topic: False,
+        )
+        nothing_left = len(old) == len(self.offsets.of_group(group_id)) and not self.offsets.has_staged(group_id)
+        if group is not None and group.is_empty and nothing_left:
+            old += self._forget_state(group_id)
+        return Step(old)
+
+    def _forget_state(self, group_id: str) -> tuple[Entry, ...]:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.tombstones()
+        return () if group is None else (Entry(GroupKey(group_id), None),)
+
+    # -- the journal --------------------------------------------------------------------------------------------------
+
+    def replay(self, entry: Entry) -> None:
+        """Be as the journal says."""
+        key, value = entry
+        if isinstance(key, OffsetKey | StagedKey):
+            self.offsets.replay(key, value if isinstance(value, OffsetValue) else None)
+        elif isinstance(key, GroupKey):
+            self._replay_classic(key.group, value if isinstance(value, GroupValue) else None)
+        elif value is None and not isinstance(self.groups.get(key.group), ConsumerGroup):
+            return
+        else:
+            group = self.consumer(key.group)
+            group.replay(key, value)
+            if isinstance(key, ConsumerGroupKey) and value is None:
+                del self.groups[key.group]
+
+    def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
+        if value is not None:
+            self.classic(group_id, value.state_ms).replay(value)
+        elif isinstance(self.groups.get(group_id), ClassicGroup):
+            del self.groups[group_id]
+
+    def loaded(self, now_ms: int) -> None:
+        """The journal is read: members have a whole session to be heard of."""
+        for group in self.groups.values():
+            group.loaded(now_ms)

@@ -1,0 +1,83 @@
+"""The one way into the journal: entries are written in order, many requests to a batch, and replayed when durable.
+
+While one batch is on its way to the disk, what comes meanwhile gathers for the next; so a flush is shared by everyone
+who waited for it. Entries of one `write` stay together, all or none. A batch that fails fails for everyone in it and
+changes nothing. Replaying here, in the order of the journal, is what makes memory never differ from the journal.
+"""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from tidemill.groups.core.entries import Entry
+from tidemill.groups.core.records import encode
+from tidemill.groups.core.shard import Shard
+from tidemill.groups.interface import GroupJournal
+from tidemill.model.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
+
+BATCH_ENTRIES_MAX = 2_000
+
+
+class _Waiting(NamedTuple):
+    entries: tuple[Entry, ...]
+    done: asyncio.Future[None]
+
+
+class ShardWriter:
+    """Writes for one shard."""
+
+    def __init__(self, journal: GroupJournal, partition: int, shard: Shard) -> None:
+        self._journal = journal
+        self._partition = partition
+        self._shard = shard
+        self._queue: deque[_Waiting] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def submit(self, entries: tuple[Entry, ...]) -> asyncio.Future[None]:
+        """Queue the entries; the future is done when they are durable and replayed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            done.set_exception(NotCoordinator())
+            return done
+        self._queue.append(_Waiting(entries, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return done
+
+    async def close(self) -> None:
+        """Finish what is queued, then take nothing more."""
+        self._closed = True
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                await self._write(self._take())
+        finally:
+            self._task = None
+
+    def _take(self) -> list[_Waiting]:
+        batch = [self._queue.popleft()]
+        size = len(batch[0].entries)
+        while self._queue and size + len(self._queue[0].entries) <= BATCH_ENTRIES_MAX:
+            batch.append(self._queue.popleft())
+            size += len(batch[-1].entries)
+        return batch
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        entries = [entry for waiting in batch for entry in waiting.entries]
+        try:
+            await self._journal.append(self._partition, [encode(entry) for entry in entries])
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            refusal = error if isinstance(error, KafkaError) else CoordinatorNotAvailable(str(error))
+            for waiting in batch:
+                if not waiting.done.done():
+                    waiting.done.set_exception(refusal)
+            return
+        for waiting in batch:
+            for entry in waiting.entries:
+                self._shard.replay(entry)
+            if not waiting.done.done():
+                waiting.done.set_result(None)
