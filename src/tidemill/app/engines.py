@@ -8,7 +8,7 @@ from tidemill.cluster.interface import Coordination
 from tidemill.cluster.local import LocalCoordination
 from tidemill.settings import Settings
 from tidemill.streams.memory import MemoryStore
-from tidemill.streams.segments import RealDisk, SegmentStore
+from tidemill.streams.segments import SegmentStore
 
 
 async def open_coordination(settings: Settings) -> Coordination:
@@ -20,5 +20,5 @@ def open_streams(settings: Settings, clock_ms: Callable[[], int]) -> PartitionSt
     """Where partitions are kept."""
     if settings.streams.startswith("memory:"):
         return MemoryTopics(MemoryStore, clock_ms)
-    logs = SegmentStore(RealDisk(settings.data_dir / STREAMS), clock_ms)
+    logs = SegmentStore.at(settings.data_dir / STREAMS)
     return TopicFolders(settings.data_dir, logs, clock_ms)

@@ -78,6 +78,8 @@ def _run(name: str, command: Command, arguments: list[str]) -> int:
         if format_message is None:
             raise
         message = format_message().rstrip(".")
+        if not message:
+            return WRONG_USE
         return _fail(f"{message}{'' if message.endswith('?') else ';'} see {_where(error, name)} --help", WRONG_USE)
     return result if isinstance(result, int) else FINE
 

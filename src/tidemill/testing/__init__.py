@@ -1,1 +1,21 @@
-"""A real broker for your tests."""
+"""A real broker for your tests: `with Broker() as broker: ...`, or the pytest fixture `tidemill_broker`.
+
+pytest loads this package in every session, so the names are loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidemill.testing.broker import Broker
+    from tidemill.testing.clock import VirtualClock
+
+__all__ = ["Broker", "VirtualClock"]
+
+_HOMES = {"Broker": "tidemill.testing.broker", "VirtualClock": "tidemill.testing.clock"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tidemill.testing' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,103 @@
+"""`tidemill serve` as a child process: started until its ready line, stopped by SIGTERM, killed by SIGKILL."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from typing import IO
+
+from tidemill.model.errors import TidemillError
+from tidemill.settings import PREFIX, Address, parse_address
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+READY = "tidemill ready "
+LOG_TAIL = 2_000
+
+
+class ChildFailed(TidemillError):
+    """The broker's process ended before it was ready, or did not stop in order."""
+
+
+class Child:
+    """One broker process."""
+
+    def __init__(self, flags: Mapping[str, str], broker_settings: Mapping[str, str]) -> None:
+        self._command = [sys.executable, "-m", "tidemill", "serve"]
+        for name, value in flags.items():
+            self._command += [f"--{name}", value]
+        for name, value in broker_settings.items():
+            self._command += ["--set", f"{name}={value}"]
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        if self._process is None:
+            raise RuntimeError("the broker has not been started")
+        return self._process.pid
+
+    def start(self) -> Mapping[str, Address | None]:
+        """Start and wait for the ready line; the addresses it names."""
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=surroundings,
+            cwd=tempfile.gettempdir(),
+            text=True,
+        )
+        lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=_read_lines, args=(self._process.stdout, lines), daemon=True).start()
+        try:
+            line = lines.get(timeout=READY_TIMEOUT_S)
+        except queue.Empty:
+            line = ""
+        if not line.startswith(READY):
+            self.kill()
+            raise ChildFailed(f"the broker did not become ready: {self._log_tail()}")
+        parts = dict(part.split("=", 1) for part in line.removeprefix(READY).split())
+        return {name: None if at == "none" else parse_address(at) for name, at in parts.items()}
+
+    def stop(self) -> None:
+        """Stop in order, if it still runs."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            self._log.close()
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ChildFailed(f"the broker did not stop within {STOP_TIMEOUT_S:g} s: {self._log_tail()}") from None
+        if code != 0:
+            raise ChildFailed(f"the broker ended with code {code}: {self._log_tail()}")
+        self._log.close()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _log_tail(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LOG_TAIL))
+        return self._log.read().decode(errors="replace").strip()
+
+
+def _read_lines(stream: IO[str] | None, lines: "queue.Queue[str]") -> None:
+    """Read until the end, so that the child never waits for a full pipe; the first line, or nothing, is what counts."""
+    if stream is not None:
+        with stream:
+            for line in stream:
+                lines.put(line)
+    lines.put("")

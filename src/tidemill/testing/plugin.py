@@ -1,0 +1,29 @@
+"""pytest fixtures, found by pytest itself wherever Tidemill is installed.
+
+`tidemill_broker` is a running broker without topics and groups: one broker serves the whole session and is made new
+before each test that asks for it.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tidemill.testing.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def tidemill_session_broker() -> "Iterator[Broker]":
+    """The broker behind `tidemill_broker`; on its own it keeps what earlier tests left."""
+    from tidemill.testing.broker import Broker  # noqa: PLC0415 -- pytest loads this module in every session
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def tidemill_broker(tidemill_session_broker: "Broker") -> "Broker":
+    """A running broker without topics and groups."""
+    tidemill_session_broker.reset()
+    return tidemill_session_broker
