@@ -222,6 +222,17 @@ def test_a_tombstone_stays_for_its_time() -> None:
     assert [(r.key, r.value) for r in log.stored()] == [(b"b", b"1"), (b"c", b"1")]
 
 
+def test_the_last_batch_of_a_pass_stays_and_holds_the_end() -> None:
+    log = Log()
+    log.write([new(b"a", b"1")])
+    log.write([new(b"a", None)])
+    log.compact()
+    log.now_ms += DELETE_RETENTION_MS
+    log.compact()
+    (last,) = log.batches
+    assert (read_header(last).count, read_header(last).next_offset) == (0, 2)
+
+
 def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> None:
     log = Log()
     log.write([new(b"a", b"1")], producer_id=1)
