@@ -1,0 +1,212 @@
+"""Local coordination: what was answered is there after any crash."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tidemill.cluster import local
+from tidemill.cluster.interface import Changed, Entry, WatchGap
+from tidemill.cluster.local import JOURNAL, LocalCoordination
+from tidemill.model.errors import KafkaStorageError
+
+WAIT_S = 30
+
+
+def test_compare_and_put(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        assert await store.get("a") is None
+        first = await store.compare_and_put("a", b"1", 0)
+        assert first is not None
+        assert await store.compare_and_put("a", b"2", 0) is None
+        assert await store.compare_and_put("b", b"2", first) is None
+        assert await store.get("a") == Entry(b"1", first)
+        second = await store.compare_and_put("a", b"2", first)
+        assert second is not None
+        assert second > first
+        listing = await store.get_prefix("a")
+        assert listing.entries == {"a": Entry(b"2", second)}
+        assert await store.compare_and_put("a", None, second) is not None
+        assert await store.get("a") is None
+        await store.close()
+        with pytest.raises(KafkaStorageError):
+            await store.compare_and_put("c", b"1", 0)
+
+    asyncio.run(scenario())
+
+
+def test_only_one_of_many_wins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        results = await asyncio.gather(*(store.compare_and_put("leader", b"%d" % each, 0) for each in range(20)))
+        assert sum(result is not None for result in results) == 1
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_write_is_whole(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        task = asyncio.create_task(store.compare_and_put("a", b"1", 0))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        entry = await store.get("b")
+        await store.compare_and_put("b", b"2", entry.revision if entry else 0)
+        await store.close()
+        again = await LocalCoordination.open(tmp_path)
+        assert (await again.get_prefix("")).entries == (await store.get_prefix("")).entries
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_any_values_survive_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        values = {"a": b"\xff\x00\n\r", "topics/ü": "grüße".encode(), "empty": b""}
+        for key, value in values.items():
+            await store.compare_and_put(key, value, 0)
+        before = await store.get_prefix("")
+        await store.close()
+        again = await LocalCoordination.open(tmp_path)
+        assert await again.get_prefix("") == before
+        assert {key: entry.value for key, entry in before.entries.items()} == values
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_journal_cut_anywhere_is_a_prefix(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        for number in range(3):
+            entry = await store.get("n")
+            await store.compare_and_put("n", b"%d" % number, entry.revision if entry else 0)
+        await store.close()
+        whole = (tmp_path / JOURNAL).read_bytes()
+        ends = [0, *(position + 1 for position, byte in enumerate(whole) if byte == ord("\n"))]
+        for cut in range(len(whole) + 1):
+            (tmp_path / JOURNAL).write_bytes(whole[:cut])
+            again = await LocalCoordination.open(tmp_path)
+            complete = sum(end <= cut for end in ends) - 1
+            entry = await again.get("n")
+            assert (entry.value if entry else None) == (b"%d" % (complete - 1) if complete else None)
+            assert await again.compare_and_put("after", b"cut", 0) is not None
+            await again.close()
+            assert (tmp_path / JOURNAL).read_bytes().startswith(whole[: ends[complete]])
+
+    asyncio.run(scenario())
+
+
+def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        await store.compare_and_put("a", b"1", 0)
+        await store.compare_and_put("b", b"1", 0)
+        await store.close()
+        journal = bytearray((tmp_path / JOURNAL).read_bytes())
+        journal[12] ^= 1
+        (tmp_path / JOURNAL).write_bytes(journal)
+        with pytest.raises(KafkaStorageError, match="damaged at byte 0"):
+            await LocalCoordination.open(tmp_path)
+
+    asyncio.run(scenario())
+
+
+def test_history_is_left_out_when_it_is_most_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "REWRITE_LINES_MIN", 5)
+
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        revision = 0
+        for number in range(20):
+            revision = await store.compare_and_put("n", b"%d" % number, revision) or 0
+        gone = await store.compare_and_put("gone", b"", 0)
+        await store.compare_and_put("gone", None, gone or 0)
+        before = await store.get_prefix("")
+        await store.close()
+        again = await LocalCoordination.open(tmp_path)
+        assert await again.get_prefix("") == before
+        assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == 2
+        await again.close()
+        third = await LocalCoordination.open(tmp_path)
+        assert await third.get_prefix("") == before
+        await third.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_misses_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        await store.compare_and_put("x/1", b"a", 0)
+        watch = store.watch("x/", 0)
+
+        async def three() -> list[Changed]:
+            return [await anext(watch) for _ in range(3)]
+
+        task = asyncio.create_task(three())
+        await store.compare_and_put("y/1", b"other", 0)
+        second = await store.compare_and_put("x/2", b"b", 0)
+        await store.compare_and_put("x/2", None, second or 0)
+        seen = await asyncio.wait_for(task, WAIT_S)
+        assert [(change.key, change.value) for change in seen] == [("x/1", b"a"), ("x/2", b"b"), ("x/2", None)]
+        await store.close()
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(watch), WAIT_S)
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_from_before_the_history_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        await store.compare_and_put("a", b"", 0)
+        await store.compare_and_put("b", b"", 0)
+        await store.close()
+        again = await LocalCoordination.open(tmp_path)
+        await again.compare_and_put("c", b"", 0)
+        with pytest.raises(WatchGap):
+            await anext(again.watch("", 0))
+        assert (await anext(again.watch("", 2))).key == "c"
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_keys_of_a_session_end_with_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        async with store.session(10_000) as session:
+            states = [session.alive]
+            await store.compare_and_put("brokers/0", b"here", 0, session=session)
+            assert await store.get("brokers/0") is not None
+        assert [*states, session.alive] == [True, False]
+        assert await store.get("brokers/0") is None
+        await store.close()
+        again = await LocalCoordination.open(tmp_path)
+        assert await again.get("brokers/0") is None
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_flush_ends_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def scenario() -> None:
+        store = await LocalCoordination.open(tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr("os.fdatasync", full)
+            with pytest.raises(KafkaStorageError, match="No space left"):
+                await store.compare_and_put("a", b"1", 0)
+        assert await store.get("a") is None
+        with pytest.raises(KafkaStorageError):
+            await store.compare_and_put("a", b"1", 0)
+        await store.close()
+
+    asyncio.run(scenario())

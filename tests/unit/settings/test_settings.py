@@ -1,0 +1,144 @@
+"""Flag over environment over file over default; nothing is guessed."""
+
+from pathlib import Path
+
+import pytest
+
+from tidemill.model import broker_settings
+from tidemill.model.errors import InvalidConfig
+from tidemill.settings import ROWS, Address, load, parse_address
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    settings = load(folder=Path("/nowhere"))
+    assert settings.data_dir == Path("data")
+    assert settings.kafka == Address("127.0.0.1", 9092)
+    assert settings.grpc == Address("127.0.0.1", 6174)
+    assert settings.http == Address("127.0.0.1", 8080)
+    assert settings.advertise is None
+    assert settings.node_id == 0
+    assert settings.rack is None
+    assert settings.session_ttl_ms == 10_000
+    assert settings.roles == ("overseer", "carrier")
+    assert (settings.coordination, settings.streams, settings.timelines) == ("local:", "segments:", "sqlite:")
+    assert settings.log_level == "info"
+
+
+def test_names_follow_from_the_row() -> None:
+    names = {row.name: row.variable for row in ROWS}
+    assert names["session-ttl-ms"] == "TIDEMILL_SESSION_TTL_MS"
+    assert names["data-dir"] == "TIDEMILL_DATA_DIR"
+
+
+def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    (tmp_path / "tidemill.toml").write_text('kafka = "10.0.0.1:1"\nhttp = "10.0.0.1:2"\ngrpc = "10.0.0.1:3"\n')
+    settings = load(
+        {"kafka": "10.0.0.3:1", "http": None},
+        {"TIDEMILL_KAFKA": "10.0.0.2:1", "TIDEMILL_HTTP": "10.0.0.2:2"},
+        folder=tmp_path,
+    )
+    assert str(settings.kafka) == "10.0.0.3:1"
+    assert str(settings.http) == "10.0.0.2:2"
+    assert str(settings.grpc) == "10.0.0.1:3"
+    assert settings.node_id == 0
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="no settings file"):
+        load(config="missing.toml", folder=tmp_path)
+    with pytest.raises(InvalidConfig, match="no settings file"):
+        load(environ={"TIDEMILL_CONFIG": "missing.toml"}, folder=tmp_path)
+
+
+def test_the_file_may_be_named_by_flag_or_environment(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("node-id = 1\n")
+    (tmp_path / "b.toml").write_text("node-id = 2\n")
+    assert load(environ={"TIDEMILL_CONFIG": "a.toml"}, folder=tmp_path).node_id == 1
+    assert load(environ={"TIDEMILL_CONFIG": "a.toml"}, config="b.toml", folder=tmp_path).node_id == 2
+
+
+def test_unknown_keys_are_refused_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "tidemill.toml").write_text('data-dirr = "x"\n')
+    with pytest.raises(InvalidConfig, match="unknown key 'data-dirr'; did you mean data-dir"):
+        load(folder=tmp_path)
+    (tmp_path / "tidemill.toml").write_text("[broker]\nnum.partition = 3\n")
+    with pytest.raises(InvalidConfig, match=r"'num.partition'; did you mean num\.partitions"):
+        load(folder=tmp_path)
+    with pytest.raises(InvalidConfig, match="'TIDEMILL_KAFKAA'; did you mean TIDEMILL_KAFKA"):
+        load(environ={"TIDEMILL_KAFKAA": "x"}, folder=Path("/nowhere"))
+    with pytest.raises(InvalidConfig, match=r"did you mean num\.partitions"):
+        load(broker={"num.partitons": "3"}, folder=Path("/nowhere"))
+
+
+def test_broker_settings_of_file_environment_and_flags(tmp_path: Path) -> None:
+    (tmp_path / "tidemill.toml").write_text(
+        '[broker]\nnum.partitions = 3\n"log.retention.ms" = 5000\nauto.create.topics.enable = false\n'
+        'log.cleanup.policy = ["compact", "delete"]\n'
+    )
+    settings = load(environ={"TIDEMILL_SET": "group.max.size=7"}, broker={"num.partitions": "4"}, folder=tmp_path)
+    assert settings.broker.num_partitions == 4
+    assert settings.broker.group_max_size == 7
+    assert settings.broker.auto_create_topics_enable is False
+    assert settings.broker.topic_defaults == {"retention.ms": "5000", "cleanup.policy": "compact,delete"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"node-id": "one"}, "--node-id: 'one' is not a number"),
+        ({"node-id": "-1"}, "--node-id: -1 is not between"),
+        ({"kafka": "localhost"}, "--kafka: 'localhost' is not host:port"),
+        ({"kafka": "::1:9092"}, r"write an IPv6 address as \[::1\]:9092"),
+        ({"kafka": "localhost:99999"}, "no port between 0 and 65535"),
+        ({"kafka": ":9092"}, "is not host:port"),
+        ({"roles": "boss"}, "'boss' is none of overseer, carrier"),
+        ({"streams": "tape:"}, "'tape:' is none of"),
+        ({"log-level": "loud"}, "'loud' is none of"),
+        ({"session-ttl-ms": "1"}, "is not between"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(flags: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        load(flags, folder=Path("/nowhere"))
+
+
+def test_broken_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "tidemill.toml").write_text("kafka = ")
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        load(folder=tmp_path)
+    (tmp_path / "tidemill.toml").write_text("broker = 3\n")
+    with pytest.raises(InvalidConfig, match=r"write \[broker\]"):
+        load(folder=tmp_path)
+
+
+def test_addresses() -> None:
+    assert parse_address("[::1]:0") == Address("::1", 0)
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    assert load({"grpc": "none", "http": "none"}, folder=Path("/nowhere")).grpc is None
+
+
+def test_roles_have_one_order() -> None:
+    assert load({"roles": "carrier, overseer"}, folder=Path("/nowhere")).roles == ("overseer", "carrier")
+
+
+def test_every_broker_setting_is_listed_with_its_value() -> None:
+    settings = broker_settings.parse({"num.partitions": "5"})
+    listed = {each.setting.name: each for each in settings.listed()}
+    assert set(listed) == set(broker_settings.SETTINGS)
+    assert (listed["num.partitions"].value, listed["num.partitions"].overridden) == ("5", True)
+    assert (listed["message.max.bytes"].value, listed["message.max.bytes"].overridden) == ("1048588", False)
+    assert all(each.setting.doc for each in listed.values())
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"num.partitions": "0"},
+        {"num.partitions": "x"},
+        {"log.cleanup.policy": "keep"},
+        {"group.min.session.timeout.ms": "1800001"},
+    ],
+)
+def test_broker_settings_that_do_not_fit_are_refused(overrides: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig):
+        broker_settings.parse(overrides)
