@@ -9,7 +9,9 @@ from tidemill.records.record import Record
 class GroupJournal(Protocol):
     """The partitions of `__consumer_offsets`."""
 
-    partitions: int
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
 
     def partition_of(self, key: str) -> int:
         """The partition that keeps this group."""
