@@ -8,13 +8,18 @@ an answer without such a field cannot carry it, so such handlers put `error_code
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tidemill.broker.broker import Broker
 from tidemill.model.errors import TidemillError, UnknownServerError
 from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
 
+if TYPE_CHECKING:
+    from tidemill.doors.kafka.router import Router
+
 Buffers: TypeAlias = list[bytes | bytearray | memoryview]
 Handler: TypeAlias = "Callable[[Call, Any], Awaitable[Any]]"
+Read: TypeAlias = Callable[[bytearray, int, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class Api:
     `served_from` is above `versions[0]` where old versions are listed but refused (Produce, PROTOCOL.md rule 3).
     `pipelined`: the next request of the connection may start before this one is answered.
     `abandoned`: the handler is cancelled when its client goes (long polls); all others run to their end.
-    `unlisted`: served, but absent from ApiVersions.
+    `read` takes the place of the general reader for requests that carry data: (frame, position of the body, version).
     """
 
     key: int
@@ -33,7 +38,7 @@ class Api:
     served_from: int = 0
     pipelined: bool = False
     abandoned: bool = False
-    unlisted: bool = False
+    read: Read | None = None
 
     @property
     def name(self) -> str:
@@ -57,23 +62,23 @@ class Feature(NamedTuple):
 class Call:
     """One request on its way: who asks, in which version, and the broker that is asked."""
 
-    __slots__ = ("api_key", "broker", "client_host", "client_id", "connection", "version")
+    __slots__ = ("api_key", "broker", "client_host", "client_id", "router", "version")
 
     def __init__(
-        self, broker: Any, api_key: int, version: int, client_id: str, client_host: str = "", connection: Any = None
+        self, broker: Broker, api_key: int, version: int, client_id: str, client_host: str, router: "Router"
     ) -> None:
         self.broker = broker
         self.api_key = api_key
         self.version = version
         self.client_id = client_id
         self.client_host = client_host
-        self.connection = connection
+        self.router = router
 
     def response(self, **fields: Any) -> Any:
         """The answer of this call's version; fields that the version does not have are left out."""
         return build(response_class(self.api_key, self.version), fields)
 
-    def part(self, name: str, **fields: Any) -> Any:
+    def part(self, name: str, /, **fields: Any) -> Any:
         """A structure inside the answer, by kio's name for it (`MetadataResponseTopic`)."""
         return build(getattr(response_module(self.api_key, self.version), name), fields)
 

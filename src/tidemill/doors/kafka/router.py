@@ -28,4 +28,4 @@ class Router:
 
     def listed(self) -> list[Api]:
         """What ApiVersions tells, by key."""
-        return sorted((api for api in self.by_key.values() if not api.unlisted), key=lambda api: api.key)
+        return sorted(self.by_key.values(), key=lambda api: api.key)

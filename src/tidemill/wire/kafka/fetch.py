@@ -59,7 +59,7 @@ class FetchOutcome(NamedTuple):
     last_stable_offset: int = -1
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
-    records: Sequence[bytes | memoryview] = ()
+    records: Sequence[bytes | bytearray | memoryview] = ()
     records_size: int = 0
 
 

@@ -1,0 +1,316 @@
+"""One client's connection: requests start in the order they came, answers leave in that order.
+
+A request starts when nothing before it is unanswered, with one exception: a pipelined one (Produce) may start while
+only pipelined ones are unanswered. So producers keep several batches on their way, each admitted in order of arrival,
+and every other request sees the effect of those before it. An answer that is ready early waits for its turn.
+
+Everything is bounded. Reading stops while too many requests or bytes wait, or while the client does not read its
+answers; it goes on when that is over. Nothing that a client sends can end the process: bytes that are no request end
+the connection, and a handler that fails in a way nobody foresaw answers UNKNOWN_SERVER_ERROR where the API has a
+place for it, is logged, and otherwise ends the connection.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from struct import Struct
+from time import perf_counter
+from typing import Any, Protocol, cast
+
+import structlog
+
+from tidemill.broker.broker import Broker
+from tidemill.doors.kafka.api import Api, Buffers, Call
+from tidemill.doors.kafka.api_versions import API_VERSIONS, unsupported_version
+from tidemill.doors.kafka.router import Router
+from tidemill.model.errors import ProtocolViolation, TidemillError
+from tidemill.wire.kafka.frames import FrameReader
+from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, read_header
+from tidemill.wire.kafka.schema import response_class
+from tidemill.wire.kafka.writer import message_writer
+
+IN_FLIGHT_MAX = 64
+WAITING_REQUESTS_MAX = 128
+WAITING_BYTES_MAX = 32 * 1024 * 1024
+WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
+WRITE_BUFFER_LOW_BYTES = 256 * 1024
+JOINED_WRITE_BYTES_MAX = 64 * 1024
+"""Answers up to this size are written as one piece; larger ones leave as the buffers they are."""
+UPLOAD_GRACE_S = 120.0
+UPLOAD_BYTES_PER_S_MIN = 64 * 1024
+"""A frame must arrive within the grace and this pace; slower clients are closed."""
+
+_PREFIX = Struct(">ii")
+
+log = structlog.get_logger("tidemill.kafka")
+
+
+class Door(Protocol):
+    """What a connection needs of the door it belongs to."""
+
+    broker: Broker
+    router: Router
+    scratch: memoryview
+
+    def opened(self, connection: "Connection") -> bool:
+        """Take the connection in; False when there are too many."""
+
+    def closed(self, connection: "Connection") -> None:
+        """The connection is gone."""
+
+    def hold(self, count: int) -> bool:
+        """Count bytes of requests in or out; False when all connections together hold too many."""
+
+
+class Slot:
+    """The place of one answer in the row."""
+
+    __slots__ = ("api", "buffers", "done", "started", "task")
+
+    def __init__(self, api: Api, started: float) -> None:
+        self.api = api
+        self.started = started
+        self.buffers: Buffers | None = None
+        self.done = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The state of one connection."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._frames = FrameReader(door.scratch, door.broker.settings.socket_request_max_bytes)
+        self._waiting: deque[bytearray] = deque()
+        self._waiting_bytes = 0
+        self._held_bytes = 0
+        self._slots: deque[Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._write_paused = False
+        self._read_paused = False
+        self._ending = False
+        self._upload_deadline: float | None = None
+        self.last_active = self._loop.time()
+        self.peer = ""
+
+    def under_way(self) -> list[asyncio.Task[None]]:
+        """The requests that a closing door should wait for."""
+        return [slot.task for slot in self._slots if slot.task is not None and not slot.api.abandoned]
+
+    # --- what the transport calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = transport = cast("asyncio.Transport", transport)
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) and name else ""
+        if not self._door.opened(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(WRITE_BUFFER_HIGH_BYTES, WRITE_BUFFER_LOW_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone: long polls end, everything else runs to its end without an answer."""
+        _ = exc
+        self._ending = True
+        self._waiting.clear()
+        for slot in self._slots:
+            if slot.task is not None and slot.api.abandoned:
+                slot.task.cancel()
+        self._slots.clear()
+        self._door.hold(-self._held_bytes)
+        self._door.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        _ = sizehint
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        self.last_active = self._loop.time()
+        try:
+            frames = self._frames.received(nbytes)
+        except ProtocolViolation as error:
+            self._end(error)
+            return
+        if self._ending:
+            return
+        self._upload_deadline = None if frames else self._deadline()
+        for frame in frames:
+            self._waiting_bytes += len(frame)
+        self._waiting += frames
+        self._pump()
+        if not self._account():
+            self._end(ProtocolViolation("all connections together hold too many bytes of requests"))
+        self._regulate_reading()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it asked is still answered, as long as it reads."""
+        return bool(self._slots)
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers."""
+        self._write_paused = True
+        self._regulate_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._write_paused = False
+        self._pump()
+        self._regulate_reading()
+
+    # --- what the door calls ---
+
+    def too_slow(self, now: float, idle_s: float) -> bool:
+        """Whether the client was quiet for too long, or sends a request by the drop."""
+        if self._upload_deadline is not None and now > self._upload_deadline:
+            return True
+        return not self._slots and now - self.last_active > idle_s
+
+    def close(self) -> None:
+        """End the connection, with what is written already still going out."""
+        self._ending = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._ending = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- requests and answers ---
+
+    def _pump(self) -> None:
+        """Start what may start."""
+        while self._waiting and not self._ending and not self._write_paused and len(self._slots) < IN_FLIGHT_MAX:
+            frame = self._waiting[0]
+            try:
+                key, version = peek(frame)
+                if key == API_VERSIONS and version > self._door.router.by_key[key].versions[1]:
+                    version = 0
+                api = self._door.router.find(key, version)
+                if self._slots and not (api.pipelined and self._slots[-1].api.pipelined):
+                    return
+                self._waiting.popleft()
+                self._waiting_bytes -= len(frame)
+                self._start(api, key, version, frame)
+            except ProtocolViolation as error:
+                self._end(error)
+
+    def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
+        slot = Slot(api, perf_counter())
+        if key == API_VERSIONS and peek(frame)[1] != version:
+            header = read_header(frame, flexible=False)
+            self._slots.append(slot)
+            self._answer(slot, header, [unsupported_version(api)], flexible=False)
+            return
+        flexible = is_flexible(key, version)
+        header = read_header(frame, flexible=flexible)
+        request = api.read(frame, header.body, version) if api.read is not None else read_body(header, frame)
+        call = Call(self._door.broker, key, version, header.client_id, self.peer, self._door.router)
+        self._slots.append(slot)
+        # The handler is called here and not in its task: what it starts at once stays in order of arrival.
+        slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
+
+    async def _serve(self, slot: Slot, call: Call, header: Header, answering: Awaitable[Any]) -> None:
+        flexible = is_flexible(header.key, header.version)
+        try:
+            answer = await self._handle(slot.api, call, answering)
+            if answer is None or isinstance(answer, list):
+                buffers = answer
+            else:
+                body = bytearray()
+                message_writer(response_class(header.key, header.version))(body, answer)
+                buffers = [body]
+        except ProtocolViolation as error:
+            self._end(error)
+            return
+        except Exception as error:
+            log.exception("an answer could not be written", api=slot.api.name, version=header.version)
+            self._end(error)
+            return
+        self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
+
+    async def _handle(self, api: Api, call: Call, answering: Awaitable[Any]) -> Any:
+        try:
+            answer = await answering
+        except ProtocolViolation:
+            raise
+        except Exception as error:
+            if not isinstance(error, TidemillError):
+                log.exception("a handler failed", api=api.name, version=call.version, client_id=call.client_id)
+            answer = call.refusal(error)
+            if answer is None:
+                raise ProtocolViolation(f"{api.name} {call.version} has no place for an error: {error}") from error
+        code = getattr(answer, "error_code", 0)
+        if code:
+            call.broker.telemetry.api(api.name).failed(int(code))
+        return answer
+
+    def _answer(self, slot: Slot, header: Header, buffers: Buffers | None, *, flexible: bool) -> None:
+        if buffers is not None:
+            size = sum(map(len, buffers)) + 4 + flexible
+            prefix = _PREFIX.pack(size, header.correlation)
+            buffers.insert(0, prefix + b"\0" if flexible else prefix)
+        slot.buffers = buffers
+        slot.done = True
+        self._door.broker.telemetry.api(slot.api.name).answered(perf_counter() - slot.started)
+        if self._slots and self._slots[0] is slot:
+            self._write_ready()
+            if not self._ending:
+                self._pump()
+                self._regulate_reading()
+
+    def _write_ready(self) -> None:
+        """Send the answers at the front of the row that are ready."""
+        ready: Buffers = []
+        while self._slots and self._slots[0].done:
+            buffers = self._slots.popleft().buffers
+            if buffers is not None:
+                ready += buffers
+        self.last_active = self._loop.time()
+        if not ready or self._transport is None or self._transport.is_closing():
+            return
+        if len(ready) == 1:
+            self._transport.write(ready[0])
+        elif sum(map(len, ready)) <= JOINED_WRITE_BYTES_MAX:
+            self._transport.write(b"".join(ready))
+        else:
+            self._transport.writelines(ready)
+
+    def _end(self, error: BaseException) -> None:
+        """Close because of what the client sent; answers that are ready still go out."""
+        if self._ending:
+            return
+        log.info("connection closed", peer=self.peer, reason=str(error))
+        self._waiting.clear()
+        self._write_ready()
+        self.close()
+
+    def _deadline(self) -> float | None:
+        size = self._frames.partial_size
+        if self._upload_deadline is not None or not self._frames.partial_bytes:
+            return self._upload_deadline
+        return self._loop.time() + UPLOAD_GRACE_S + size / UPLOAD_BYTES_PER_S_MIN
+
+    def _account(self) -> bool:
+        """Tell the door how many bytes of requests are held here."""
+        held = self._waiting_bytes + self._frames.partial_bytes
+        change, self._held_bytes = held - self._held_bytes, held
+        return not change or self._door.hold(change) or change < 0
+
+    def _regulate_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        full = (
+            self._write_paused or len(self._waiting) >= WAITING_REQUESTS_MAX or self._waiting_bytes >= WAITING_BYTES_MAX
+        )
+        if full and not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+        elif not full and self._read_paused:
+            self._read_paused = False
+            self._transport.resume_reading()

@@ -1,0 +1,225 @@
+"""Fetch: whole batches as they lie in the log, now or as soon as there are enough.
+
+The rules (PROTOCOL.md 3.6): partitions are served in the order asked; the first that has records gives at least one
+batch whatever the limits say, then the limits count down. The answer leaves at once when it has min_bytes, an error,
+nothing to wait for or no time to wait; otherwise the fetch sleeps until one of its partitions grows or the time is up.
+A woken fetch reads again only the partitions that grew, and only when what they grew by may be enough.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
+from tidemill.doors.kafka.sessions import NO_SESSION, Session, Sessions, Wanted
+from tidemill.model.errors import (
+    ClusterAuthorizationFailed,
+    TidemillError,
+    UnknownTopicId,
+    UnsupportedCompressionType,
+)
+from tidemill.records.compression import Codec
+from tidemill.records.header import iter_headers
+from tidemill.streams.partition import Partition, Slice
+from tidemill.wire.kafka.cursor import TopicKey
+from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, read_fetch, write_fetch
+
+VERSIONS = (4, 17)
+_ZSTD_FROM = 10
+_SESSION_ID_MAX = 2**31 - 1
+
+
+class _Reading:
+    """One partition of a fetch: what is wanted, and what it gave so far."""
+
+    __slots__ = ("outcome", "partition", "read_size_bytes", "topic", "topic_name", "wanted")
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.topic: TopicKey = wanted.topic
+        self.wanted = wanted.partition
+        self.topic_name = ""
+        self.partition: Partition | None = None
+        self.outcome = FetchOutcome(wanted.partition.partition)
+        self.read_size_bytes = 0
+
+    def fail(self, error: BaseException) -> None:
+        self.outcome = FetchOutcome(self.wanted.partition, error_code(error))
+
+    def growth_bytes(self) -> int:
+        """How many bytes came since the partition was read."""
+        return max(0, self.partition.size_bytes - self.read_size_bytes) if self.partition is not None else 0
+
+    def stale(self) -> bool:
+        """Whether readers may see more than the outcome says."""
+        partition = self.partition
+        return partition is not None and (partition.high_watermark, partition.last_stable_offset) != (
+            self.outcome.high_watermark,
+            self.outcome.last_stable_offset,
+        )
+
+
+class Fetch:
+    """One request on its way to its answer."""
+
+    def __init__(self, call: Call, request: FetchRequest, wanted: list[Wanted]) -> None:
+        self._call = call
+        self._request = request
+        self._max_bytes = min(request.max_bytes, call.broker.settings.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self.readings = [_Reading(each) for each in wanted]
+        self._size = 0
+        self._failed = False
+
+    async def run(self) -> None:
+        """Read until the answer may leave."""
+        for reading in self.readings:
+            await self._read(reading)
+        if self._complete() or self._request.max_wait_ms <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._request.max_wait_ms / 1000
+        woken: set[_Reading] = set()
+        turn: list[asyncio.Future[None]] = [loop.create_future()]
+        ends = [self._watch(reading, woken, turn) for reading in self.readings]
+        timer = loop.call_at(deadline, _resolve, turn)
+        try:
+            woken.update(reading for reading in self.readings if reading.stale())
+            while not self._complete():
+                if self._size + sum(reading.growth_bytes() for reading in woken) < self._min_bytes or not woken:
+                    await turn[0]
+                    if loop.time() >= deadline:
+                        await self._read_again(woken)
+                        return
+                    turn[0] = loop.create_future()
+                    continue
+                await self._read_again(woken)
+        finally:
+            timer.cancel()
+            for end in ends:
+                end()
+
+    def _complete(self) -> bool:
+        return self._failed or not self.readings or self._size >= self._min_bytes
+
+    def _watch(self, reading: _Reading, woken: set[_Reading], turn: list[asyncio.Future[None]]) -> Callable[[], None]:
+        def wake() -> None:
+            woken.add(reading)
+            _resolve(turn)
+
+        if reading.partition is None:
+            raise RuntimeError("a fetch with an error does not wait")
+        return reading.partition.watch(wake)
+
+    async def _read_again(self, woken: set[_Reading]) -> None:
+        readings = list(woken)
+        woken.clear()
+        for reading in readings:
+            self._size -= reading.outcome.records_size
+            await self._read(reading)
+
+    async def _read(self, reading: _Reading) -> None:
+        try:
+            partition = reading.partition or self._find(reading)
+            wanted = reading.wanted
+            reading.read_size_bytes = partition.size_bytes
+            found = await partition.read(
+                wanted.offset,
+                min(wanted.max_bytes, self._max_bytes - self._size),
+                committed=self._request.committed,
+                at_least_one=not self._size,
+                leader_epoch=wanted.leader_epoch,
+            )
+            if self._call.version < _ZSTD_FROM:
+                _refuse_zstd(found)
+        except TidemillError as error:
+            reading.fail(error)
+            self._failed = True
+            return
+        self._size += found.size
+        reading.outcome = FetchOutcome(
+            wanted.partition,
+            0,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            found.aborted if self._request.committed else None,
+            found.records,
+            found.size,
+        )
+
+    def _find(self, reading: _Reading) -> Partition:
+        topic = reading.topic
+        reading.topic_name = topic if isinstance(topic, str) else _name_of(self._call, topic)
+        reading.partition = self._call.broker.partition(reading.topic_name, reading.wanted.partition)
+        return reading.partition
+
+
+def _resolve(turn: list[asyncio.Future[None]]) -> None:
+    if not turn[0].done():
+        turn[0].set_result(None)
+
+
+def _refuse_zstd(found: Slice) -> None:
+    for chunk in found.records:
+        for _, header in iter_headers(chunk):
+            if header.codec == Codec.ZSTD:
+                raise UnsupportedCompressionType
+
+
+def _name_of(call: Call, topic_id: UUID) -> str:
+    known = call.broker.topic_by_id(topic_id)
+    if known is None:
+        raise UnknownTopicId(f"no topic has the id {topic_id}")
+    return known.name
+
+
+class FetchHandler:
+    """Fetch of one door, with its sessions."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def handle(self, call: Call, request: FetchRequest) -> Buffers:
+        """Answer one fetch."""
+        try:
+            if request.replica_id >= 0:
+                raise ClusterAuthorizationFailed("only brokers of this cluster may fetch as a replica")
+            session, wanted = self._sessions.begin(request, call.version, asyncio.get_running_loop().time())
+        except TidemillError as error:
+            call.broker.telemetry.api("Fetch").failed(error.code)
+            return write_fetch(call.version, [], error_code=error.code)
+        fetch = Fetch(call, request, wanted)
+        await fetch.run()
+        self._count(call, fetch)
+        return _answer(call, request, session, fetch)
+
+    @staticmethod
+    def _count(call: Call, fetch: Fetch) -> None:
+        telemetry = call.broker.telemetry
+        for reading in fetch.readings:
+            outcome = reading.outcome
+            if outcome.error_code:
+                telemetry.api("Fetch").failed(outcome.error_code)
+            elif outcome.records_size:
+                telemetry.topic(reading.topic_name).fetched(outcome.records_size)
+
+
+def _answer(call: Call, request: FetchRequest, session: Session | None, fetch: Fetch) -> Buffers:
+    pairs = [(reading.topic, reading.outcome) for reading in fetch.readings]
+    if session is not None:
+        news = list(session.news(pairs))
+        if request.session_epoch > 0:
+            pairs = news
+    by_topic: dict[TopicKey, list[FetchOutcome]] = {}
+    for topic, outcome in pairs:
+        by_topic.setdefault(topic, []).append(outcome)
+    session_id = NO_SESSION if session is None else session.session_id
+    return write_fetch(call.version, list(by_topic.items()), session_id=session_id)
+
+
+def apis() -> list[Api]:
+    """Fetch with sessions of its own."""
+    rng = Random()  # noqa: S311 - an id to tell sessions apart, not a secret
+    handler = FetchHandler(Sessions(lambda: rng.randrange(1, _SESSION_ID_MAX)))
+    return [Api(key=1, versions=VERSIONS, handle=handler.handle, read=read_fetch, abandoned=True)]

@@ -1,0 +1,211 @@
+"""Metadata and DescribeTopicPartitions: which topics there are and who carries them.
+
+The answer to Metadata is kept encoded, by version, topics asked for and version of the image: clients of one kind ask
+the same thing over and over. A topic that is asked for and missing is created first where client and settings allow it.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from tidemill.cluster.core.image import PartitionInfo, Topic
+from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
+from tidemill.doors.kafka.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
+from tidemill.model.errors import (
+    InvalidRequest,
+    TidemillError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import INTERNAL, check_topic_name
+from tidemill.wire.kafka.schema import response_class
+from tidemill.wire.kafka.writer import message_writer
+
+CACHED_ANSWERS_MAX = 64
+CACHED_ANSWER_BYTES_MAX = 1024 * 1024
+DESCRIBED_PARTITIONS_MAX = 2000
+_NULL_IS_ALL_FROM = 1
+_CREATION_ASKED_FROM = 4
+
+
+class Metadata:
+    """Metadata of one door, with the answers it remembers."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[Any, ...], bytes] = {}
+        self._image_version = -1
+
+    async def handle(self, call: Call, request: Any) -> Buffers:
+        """Answer one request."""
+        asked = request.topics
+        if asked is not None and not asked and call.version < _NULL_IS_ALL_FROM:
+            asked = None
+        if asked is not None:
+            await _create_missing(call, request, asked)
+        key = (
+            call.version,
+            None if asked is None else tuple((topic.name, getattr(topic, "topic_id", None)) for topic in asked),
+            getattr(request, "include_topic_authorized_operations", False),
+            getattr(request, "include_cluster_authorized_operations", False),
+        )
+        return [self._remembered(call, key) or self._remember(call, key, _encode(call, request, asked))]
+
+    def _remembered(self, call: Call, key: tuple[Any, ...]) -> bytes | None:
+        if self._image_version != call.broker.image_version:
+            self._answers.clear()
+            self._image_version = call.broker.image_version
+        return self._answers.get(key)
+
+    def _remember(self, call: Call, key: tuple[Any, ...], answer: bytes) -> bytes:
+        if len(answer) <= CACHED_ANSWER_BYTES_MAX and self._image_version == call.broker.image_version:
+            if len(self._answers) >= CACHED_ANSWERS_MAX:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = answer
+        return answer
+
+
+async def _create_missing(call: Call, request: Any, asked: Sequence[Any]) -> None:
+    broker = call.broker
+    allowed = call.version < _CREATION_ASKED_FROM or request.allow_auto_topic_creation
+    if not (allowed and broker.settings.auto_create_topics_enable):
+        return
+    for topic in asked:
+        name = topic.name
+        if name is None or name in INTERNAL or broker.topic(name) is not None:
+            continue
+        # When it cannot be, the answer says what is wrong with the name, or that there is no such topic.
+        with suppress(TidemillError):
+            await broker.create_topic(name)
+
+
+def _encode(call: Call, request: Any, asked: Sequence[Any] | None) -> bytes:
+    broker = call.broker
+    topic_operations = ON_TOPIC if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
+    cluster_operations = ON_CLUSTER if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+    if asked is None:
+        topics = [_topic(call, topic, topic_operations) for topic in broker.topics()]
+    else:
+        topics = [_asked_topic(call, each, topic_operations) for each in asked]
+    answer = call.response(
+        brokers=tuple(call.part("MetadataResponseBroker", **node._asdict()) for node in broker.brokers()),
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=cluster_operations,
+    )
+    out = bytearray()
+    message_writer(response_class(call.api_key, call.version))(out, answer)
+    return bytes(out)
+
+
+def _asked_topic(call: Call, asked: Any, operations: int) -> Any:
+    name, topic_id = asked.name, getattr(asked, "topic_id", None)
+    try:
+        if name is not None:
+            check_topic_name(name)
+            found = call.broker.topic(name)
+            if found is None:
+                raise UnknownTopicOrPartition
+        elif topic_id is not None:
+            found = call.broker.topic_by_id(topic_id)
+            if found is None:
+                raise UnknownTopicId
+        else:
+            raise InvalidRequest("a topic without name and id")
+    except TidemillError as error:
+        shown = "" if name is None and call.version < 12 else name
+        return call.part("MetadataResponseTopic", error_code=error_code(error), name=shown, topic_id=topic_id)
+    return _topic(call, found, operations)
+
+
+def _topic(call: Call, topic: Topic, operations: int) -> Any:
+    return call.part(
+        "MetadataResponseTopic",
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=tuple(
+            call.part("MetadataResponsePartition", **partition_fields(call, topic, info)) for info in topic.partitions
+        ),
+        topic_authorized_operations=operations,
+    )
+
+
+def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str, Any]:
+    """What clients are told about a partition; its log knows the epoch best."""
+    try:
+        epoch = call.broker.partition(topic.name, info.index).leader_epoch
+    except TidemillError:
+        epoch = info.leader_epoch
+    return {
+        "error_code": 0,
+        "partition_index": info.index,
+        "leader_id": info.leader,
+        "leader_epoch": epoch,
+        "replica_nodes": info.replicas,
+        "isr_nodes": info.isr,
+        "offline_replicas": (),
+    }
+
+
+async def describe_topic_partitions(call: Call, request: Any) -> Any:
+    """Topics page by page, in order of their names; the cursor says where the next page starts."""
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in call.broker.topics()})
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first = max(0, request.cursor.partition_index)
+    room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
+    described, cursor = [], None
+    for name in names:
+        if room <= 0:
+            cursor = call.part("Cursor", topic_name=name, partition_index=0)
+            break
+        start = first if request.cursor is not None and name == request.cursor.topic_name else 0
+        part, shown, left = _described(call, name, start, room)
+        described.append(part)
+        room -= shown
+        if left:
+            cursor = call.part("Cursor", topic_name=name, partition_index=start + shown)
+            break
+    return call.response(topics=tuple(described), next_cursor=cursor)
+
+
+def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, int]:
+    kind = "DescribeTopicPartitionsResponseTopic"
+    topic = call.broker.topic(name)
+    if topic is None:
+        try:
+            check_topic_name(name)
+            error: TidemillError = UnknownTopicOrPartition()
+        except TidemillError as bad:
+            error = bad
+        return call.part(kind, error_code=error_code(error), name=name), 0, 0
+    infos = topic.partitions[start : start + room]
+    partitions = tuple(
+        call.part(
+            "DescribeTopicPartitionsResponsePartition",
+            **partition_fields(call, topic, info),
+            # Java clients fail on null here (PROTOCOL.md 3.3).
+            eligible_leader_replicas=(),
+            last_known_elr=(),
+        )
+        for info in infos
+    )
+    part = call.part(
+        kind,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=ON_TOPIC,
+    )
+    return part, len(infos), len(topic.partitions) - start - len(infos)
+
+
+def apis() -> list[Api]:
+    """Metadata with answers of its own."""
+    return [
+        Api(key=3, versions=(0, 13), handle=Metadata().handle),
+        Api(key=75, versions=(0, 0), handle=describe_topic_partitions),
+    ]

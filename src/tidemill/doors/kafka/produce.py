@@ -1,0 +1,134 @@
+"""Produce: the first step of a record's walk.
+
+The records are not opened here. Each partition's batch goes to its partition as the view into the frame that it is;
+the appends of one request are started before the next request of the connection is looked at, so that batches of one
+producer reach a partition in the order in which they were sent, while many of them wait for one flush together.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from struct import Struct
+from uuid import UUID
+
+import structlog
+
+from tidemill.doors.kafka.api import Api, Buffers, Call, error_code, error_message
+from tidemill.model.errors import (
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTxnState,
+    ProtocolViolation,
+    TidemillError,
+    TransactionAbortable,
+    UnknownTopicId,
+)
+from tidemill.model.topics import TopicPartition
+from tidemill.records.header import HEADER_SIZE
+from tidemill.wire.kafka.cursor import TopicKey
+from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
+
+SERVED_FROM = 3
+# librdkafka before 2.11.1 stops compressing when version 0 is not listed (KAFKA-18659).
+VERSIONS = (0, 11)
+_ABORTABLE_FROM = 11
+_IMPLICIT_FROM = 12
+_TRANSACTIONAL = 0x10
+_ATTRIBUTES = Struct(">h")
+_PRODUCER = Struct(">qh")
+_COUNT = Struct(">i")
+_NAME = "Produce"
+
+log = structlog.get_logger("tidemill.kafka")
+
+
+def produce(call: Call, request: ProduceRequest) -> Awaitable[Buffers | None]:
+    """Start every append, in order; the answer follows when all have ended."""
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return _one(call, request, topics[0][0], topics[0][1][0])
+    loop = asyncio.get_running_loop()
+    appends = [
+        (topic, [loop.create_task(_append(call, request, topic, part)) for part in parts]) for topic, parts in topics
+    ]
+    return _many(call, request, appends)
+
+
+async def _one(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> Buffers | None:
+    return _answer(call, request, [(topic, [await _append(call, request, topic, part)])])
+
+
+async def _many(
+    call: Call, request: ProduceRequest, appends: list[tuple[TopicKey, list[asyncio.Task[ProduceOutcome]]]]
+) -> Buffers | None:
+    outcomes = [(topic, [await task for task in tasks]) for topic, tasks in appends]
+    return _answer(call, request, outcomes)
+
+
+def _answer(
+    call: Call, request: ProduceRequest, outcomes: list[tuple[TopicKey, list[ProduceOutcome]]]
+) -> Buffers | None:
+    if request.acks:
+        return [write_produce(call.version, outcomes)]
+    failed = [outcome for _, parts in outcomes for outcome in parts if outcome.error_code]
+    if failed:
+        # Without an answer, losing the connection is the only way in which the producer can hear of it.
+        raise ProtocolViolation(f"acks=0 and error {failed[0].error_code}: {failed[0].error_message}")
+    return None
+
+
+async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> ProduceOutcome:
+    try:
+        return await _store(call, request, topic, part)
+    except TidemillError as error:
+        known: BaseException = error
+        if isinstance(error, InvalidTxnState) and call.version >= _ABORTABLE_FROM:
+            known = TransactionAbortable(str(error))
+    except Exception as error:
+        log.exception("an append failed", topic=str(topic), partition=part.partition)
+        known = error
+    code = error_code(known)
+    call.broker.telemetry.api(_NAME).failed(code)
+    return ProduceOutcome(
+        part.partition,
+        code,
+        record_errors=getattr(known, "record_errors", ()),
+        error_message=error_message(known),
+    )
+
+
+async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> ProduceOutcome:
+    broker = call.broker
+    acks = request.acks
+    if acks not in {-1, 0, 1}:
+        raise InvalidRequiredAcks(f"acks={acks}")
+    records = part.records
+    if records is None or len(records) < HEADER_SIZE:
+        raise InvalidRecord("there is no record batch")
+    name = topic if isinstance(topic, str) else _name_of(call, topic)
+    partition = broker.partition(name, part.partition)
+    if _ATTRIBUTES.unpack_from(records, 21)[0] & _TRANSACTIONAL:
+        producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)
+        await broker.transactions.verify(
+            request.transactional_id,
+            producer_id,
+            producer_epoch,
+            TopicPartition(name, part.partition),
+            implicit=call.version >= _IMPLICIT_FROM,
+        )
+    appended = await partition.append(records, acks=acks, request_version=call.version)
+    broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, 57)[0])
+    return ProduceOutcome(
+        part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+    )
+
+
+def _name_of(call: Call, topic_id: UUID) -> str:
+    known = call.broker.topic_by_id(topic_id)
+    if known is None:
+        raise UnknownTopicId(f"no topic has the id {topic_id}")
+    return known.name
+
+
+APIS = [
+    Api(key=0, versions=VERSIONS, served_from=SERVED_FROM, handle=produce, read=read_produce, pipelined=True),
+]
