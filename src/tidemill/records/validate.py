@@ -61,7 +61,9 @@ def _check_fields(header: BatchHeader) -> None:
         raise InvalidRecord("a transactional batch names no producer")
 
 
-def recompress(batch: bytearray, codec: Codec, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytearray:
+def recompress(
+    batch: bytearray | memoryview, codec: Codec, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> bytearray | memoryview:
     """The same batch with its records in `codec`; `batch` itself when they are already."""
     header = read_header(batch)
     if header.codec == codec:

@@ -127,7 +127,9 @@ class Partition:
         """Why the partition is fenced, if it is."""
         return self._log.failed
 
-    async def append(self, batch: bytearray, *, acks: int, request_version: int = VERSION_NEWEST) -> Appended:
+    async def append(
+        self, batch: bytearray | memoryview, *, acks: int, request_version: int = VERSION_NEWEST
+    ) -> Appended:
         """Store what a producer sent; acks=-1 returns when it is flushed, 0 and 1 when it is written."""
         self._check_open()
         header = check_produced(batch, version=request_version)

@@ -37,7 +37,7 @@ class Placed(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    batch: bytearray
+    batch: bytearray | memoryview
     header: BatchHeader
     marker: Marker | None
     done: asyncio.Future[Placed]
@@ -49,7 +49,7 @@ class _Group:
     __slots__ = ("batches", "headers", "outcomes", "undos")
 
     def __init__(self) -> None:
-        self.batches: list[bytearray] = []
+        self.batches: list[bytearray | memoryview] = []
         self.headers: list[BatchHeader] = []
         self.undos: list[Undo] = []
         self.outcomes: list[Placed | KafkaError] = []
@@ -79,7 +79,7 @@ class Writer:
         """Whether nothing is being written and nothing waits."""
         return self._task is None and not self._held and not self._at_gate
 
-    async def write(self, batch: bytearray, header: BatchHeader, marker: Marker | None = None) -> Placed:
+    async def write(self, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None = None) -> Placed:
         """Append the batch; where it is, or was when it is a repetition. Raises what refused it."""
         if self._task is None and not self._held and not self._at_gate and len(batch) <= INLINE_BYTES_MAX:
             group = _Group()
@@ -195,7 +195,7 @@ class Writer:
         self.written_bytes += size
         self._on_written()
 
-    def _judge(self, group: _Group, batch: bytearray, header: BatchHeader, marker: Marker | None) -> None:
+    def _judge(self, group: _Group, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None) -> None:
         leader = self._leader
         verdict = leader.judge(header, marker)
         if isinstance(verdict, Accepted):

@@ -16,7 +16,9 @@ NO_TIMESTAMP = -1
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
-def admit(batch: bytearray, header: BatchHeader, settings: TopicSettings, now_ms: int) -> tuple[bytearray, BatchHeader]:
+def admit(
+    batch: bytearray | memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
+) -> tuple[bytearray | memoryview, BatchHeader]:
     """The batch as the topic stores it, with its header; the error when the topic refuses it."""
     _check_size(len(batch), settings)
     if settings.compacted:
@@ -40,7 +42,7 @@ def _check_size(size: int, settings: TopicSettings) -> None:
         raise RecordListTooLarge(f"a batch of {size} bytes is larger than segment.bytes={settings.segment_bytes}")
 
 
-def _check_keys(batch: bytearray) -> None:
+def _check_keys(batch: bytearray | memoryview) -> None:
     missing = records_without_key(batch)
     if missing:
         error = InvalidRecord("a compacted topic takes only records with a key")
