@@ -1,0 +1,87 @@
+"""Frames out of a byte stream: a 32-bit size, then so many bytes.
+
+The socket writes straight into memory that `space` hands out. Between frames that is a scratch buffer shared by all
+connections (a read is over before the next one starts), from which whole frames are copied out once. Within a frame
+that did not arrive in one piece it is the frame itself. The announced size is checked before anything is
+allocated, and a large frame gets its memory as its bytes arrive, so announcing 100 MiB costs a client's peer nothing.
+"""
+
+from struct import Struct
+
+from tidemill.model.errors import ProtocolViolation
+
+SIZE_BYTES = 4
+FRAME_BYTES_EAGER = 4 * 1024 * 1024
+"""A frame up to this size gets its memory at once."""
+_SIZE = Struct(">i")
+
+
+class FrameReader:
+    """The frames of one connection."""
+
+    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_rest", "_scratch", "_size")
+
+    def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
+        self._scratch = scratch
+        self._frame_bytes_max = frame_bytes_max
+        self._rest = b""
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._size = 0
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        return self._filled if self._frame is not None else len(self._rest)
+
+    @property
+    def partial_size(self) -> int:
+        """The announced size of the frame that is not complete; 0 when there is none."""
+        return self._size if self._frame is not None else 0
+
+    def space(self) -> memoryview:
+        """Where the next bytes go; `received` tells how many came."""
+        frame = self._frame
+        if frame is None:
+            return self._scratch
+        if self._filled == len(frame):
+            grown = bytearray(min(self._size, 2 * len(frame)))
+            grown[: self._filled] = frame
+            self._frame = frame = grown
+        return memoryview(frame)[self._filled :]
+
+    def received(self, count: int) -> list[bytearray]:
+        """The frames that these bytes complete; ProtocolViolation when a size is beyond the limit."""
+        if self._frame is None:
+            return self._split(count)
+        self._filled += count
+        if self._filled < self._size:
+            return []
+        frame, self._frame = self._frame, None
+        return [frame]
+
+    def _split(self, count: int) -> list[bytearray]:
+        data: memoryview = self._scratch[:count]
+        if self._rest:
+            data = memoryview(self._rest + bytes(data))
+            self._rest = b""
+        frames: list[bytearray] = []
+        position, end = 0, len(data)
+        while end - position >= SIZE_BYTES:
+            size = _SIZE.unpack_from(data, position)[0]
+            if not 0 <= size <= self._frame_bytes_max:
+                raise ProtocolViolation(f"a frame announces {size} bytes")
+            position += SIZE_BYTES
+            if end - position < size:
+                self._begin(size, data[position:])
+                return frames
+            frames.append(bytearray(data[position : position + size]))
+            position += size
+        self._rest = bytes(data[position:])
+        return frames
+
+    def _begin(self, size: int, head: memoryview) -> None:
+        self._size = size
+        self._filled = len(head)
+        self._frame = bytearray(min(size, max(FRAME_BYTES_EAGER, 2 * self._filled)))
+        self._frame[: self._filled] = head
