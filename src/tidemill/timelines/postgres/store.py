@@ -1,0 +1,105 @@
+"""The timeline store on PostgreSQL, which many brokers may use at once.
+
+Each call is one transaction on a connection of the pool, so calls of one broker run beside each other too. The server
+commits in groups by itself. When two transactions get in each other's way (a deadlock, or a message that vanishes
+between two statements) the call is simply run again: nothing of it has happened.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import asyncpg
+
+from tidemill.timelines.core.errors import StoreUnavailable
+from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
+from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection, check_find
+from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
+from tidemill.timelines.postgres import reads, writes
+from tidemill.timelines.postgres.schema import prepare, translated
+
+CONNECTIONS_MAX = 8
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 60.0
+ATTEMPTS_MAX = 5
+
+Result = TypeVar("Result")
+Operation = Callable[[asyncpg.Connection], Awaitable[Result]]
+
+
+class PostgresStore:
+    """A TimelineStore on a PostgreSQL server."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def catalogue(self) -> Catalogue:
+        """All timelines and the server's clock."""
+        return Catalogue(*await self._do(reads.timelines))
+
+    async def govern(self, step: Step) -> Timeline | None:
+        """Take one step in the life of a timeline."""
+        return await self._do(lambda connection: writes.govern(connection, step))
+
+    async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
+        """Keep the messages."""
+        return await self._do(lambda connection: writes.schedule(connection, timeline, messages))
+
+    async def find(
+        self,
+        timeline: str,
+        selection: Selection = EVERYTHING,
+        *,
+        now_ms: int,
+        limit: int,
+        after: Place | None = None,
+        bodies: bool = False,
+    ) -> list[Message]:
+        """The selected messages in order."""
+        check_find(selection, limit)
+        return await self._do(
+            lambda connection: reads.find(connection, timeline, selection, now_ms, limit, after, bodies=bodies)
+        )
+
+    async def acquire(
+        self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
+    ) -> list[Lease | None]:
+        """Lease the claimed messages."""
+        return await self._do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
+
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+        """Carry out the commands that still hold."""
+        return await self._do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
+
+    async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
+        """Count the selected messages by due time."""
+        return await self._do(lambda connection: reads.tally(connection, timeline, selection, now_ms, bars))
+
+    async def close(self) -> None:
+        """Wait for what is under way and close the connections."""
+        await self._pool.close()
+
+    async def _do(self, operation: Operation[Result]) -> Result:
+        """Run the operation in a transaction; again when it collided with another one."""
+        with translated():
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    async with self._pool.acquire(timeout=CONNECT_SECONDS) as connection, connection.transaction():
+                        return await operation(connection)
+                except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                    continue
+        raise StoreUnavailable(f"PostgreSQL: the call collided with others {ATTEMPTS_MAX} times; try again")
+
+
+async def open_store(url: str) -> PostgresStore:
+    """Connect, and make the tables if they are not there; StoreUnavailable when the server cannot be reached."""
+    with translated():
+        pool = await asyncpg.create_pool(
+            url, min_size=1, max_size=CONNECTIONS_MAX, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS
+        )
+        try:
+            async with pool.acquire() as connection:
+                await prepare(connection)
+        except BaseException:
+            await pool.close()
+            raise
+    return PostgresStore(pool)

@@ -1,0 +1,161 @@
+"""What only a server can do wrong: many brokers at once, restarts, a schema from the future."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from tests.postgres import Postgres, running_postgres
+
+from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
+from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
+from tidemill.timelines.core.message import NewMessage
+from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
+from tidemill.timelines.postgres import PostgresStore, open_store
+
+NOW = 1_000_000
+WAIT_SECONDS = 30
+
+
+def new(name: str) -> NewMessage:
+    return NewMessage(name, NOW, name.encode(), 1)
+
+
+@asynccontextmanager
+async def stores(url: str, count: int) -> AsyncIterator[list[PostgresStore]]:
+    opened = await asyncio.gather(*(open_store(url) for _ in range(count)))
+    try:
+        yield list(opened)
+    finally:
+        await asyncio.gather(*(store.close() for store in opened))
+
+
+async def make_line(store: PostgresStore) -> None:
+    await store.govern(Create("line"))
+    await store.govern(MakeReady("line"))
+
+
+def test_brokers_that_start_together_make_one_schema_and_one_timeline(postgres: Postgres) -> None:
+    async def run() -> None:
+        async with stores(postgres.new_database(), 4) as brokers:
+            made = await asyncio.gather(*(store.govern(Create("line")) for store in brokers))
+            assert len({line.number for line in made if line is not None}) == 1
+
+    asyncio.run(run())
+
+
+def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> None:
+    async def broker(store: PostgresStore, name: str, won: dict[str, str]) -> None:
+        while page := await store.find("line", now_ms=NOW, limit=50, bodies=True):
+            free = [one for one in page if one.due_ms <= NOW]
+            if not free:
+                return
+            claims = [Claim(one.seq, one.version, name, NOW + 1000) for one in free]
+            leases = await store.acquire("line", claims, now_ms=NOW)
+            mine = [(one, lease) for one, lease in zip(free, leases, strict=True) if lease is not None]
+            for one, _ in mine:
+                assert one.id not in won
+                won[one.id] = name
+            outcomes = await store.settle("line", [Complete(s.seq, s.token) for _, s in mine], now_ms=NOW)
+            assert set(outcomes) <= {Outcome.DONE}
+
+    async def run() -> None:
+        async with stores(postgres.new_database(), 2) as brokers:
+            await make_line(brokers[0])
+            batch = [new(f"m{index}") for index in range(500)]
+            kept = await asyncio.gather(*(store.schedule("line", batch) for store in brokers))
+            assert sum(not answer.duplicate for answers in kept for answer in answers) == len(batch)
+            assert [answer.seq for answer in kept[0]] == [answer.seq for answer in kept[1]]
+            won: dict[str, str] = {}
+            await asyncio.gather(*(broker(store, f"b{index}", won) for index, store in enumerate(brokers)))
+            assert len(won) == len(batch)
+
+    asyncio.run(run())
+
+
+def test_schedules_that_race_in_opposite_order_both_succeed(postgres: Postgres) -> None:
+    async def run() -> None:
+        async with stores(postgres.new_database(), 2) as (one, two):
+            await make_line(one)
+            for turn in range(20):
+                batch = [new(f"{turn}-{index}") for index in range(20)]
+                answers = await asyncio.gather(one.schedule("line", batch), two.schedule("line", batch[::-1]))
+                assert [kept.seq for kept in answers[0]] == [kept.seq for kept in answers[1]][::-1]
+
+    asyncio.run(run())
+
+
+def test_a_schedule_never_slips_into_a_timeline_that_is_going(postgres: Postgres) -> None:
+    async def run() -> None:
+        url = postgres.new_database()
+        async with stores(url, 2) as (one, two):
+            await make_line(one)
+            batches = [one.schedule("line", [new(f"m{index}")]) for index in range(30)]
+            results = await asyncio.gather(*batches, two.govern(Delete("line")), return_exceptions=True)
+            assert results
+            while await two.govern(Purge("line", 7)) is not None:
+                pass
+            connection = await asyncpg.connect(url)
+            left = await connection.fetchval("SELECT count(*) FROM tidemill.messages")
+            left += await connection.fetchval("SELECT count(*) FROM tidemill.bodies")
+            await connection.close()
+            assert left == 0
+
+    asyncio.run(run())
+
+
+def test_the_servers_clock_is_told(postgres: Postgres) -> None:
+    async def run() -> None:
+        async with stores(postgres.new_database(), 1) as (store,):
+            first, second = await store.catalogue(), await store.catalogue()
+            assert first.now_ms is not None
+            assert second.now_ms is not None
+            assert 1_600_000_000_000 < first.now_ms <= second.now_ms
+
+    asyncio.run(run())
+
+
+def test_a_schema_from_the_future_is_refused(postgres: Postgres) -> None:
+    async def run() -> None:
+        url = postgres.new_database()
+        async with stores(url, 1):
+            connection = await asyncpg.connect(url)
+            await connection.execute("UPDATE tidemill.schema_version SET version = 99")
+            await connection.close()
+        with pytest.raises(StoreTooNew, match="99"):
+            await open_store(url)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(open_store("postgresql://nobody@127.0.0.1:1/none"))
+
+
+def test_an_immediate_stop_loses_nothing_acknowledged_and_the_store_comes_back() -> None:
+    async def run(server: Postgres) -> None:
+        async with stores(server.new_database(), 1) as (store,):
+            await make_line(store)
+            kept = await store.schedule("line", [new(f"m{index}") for index in range(100)])
+            await asyncio.to_thread(server.stop, "immediate")
+            with pytest.raises(StoreUnavailable):
+                await store.schedule("line", [new("lost")])
+            await asyncio.to_thread(server.start)
+            found = await _until_available(store)
+            assert found == [answer.seq for answer in kept]
+            assert await store.settle("line", [Cancel("m1")], now_ms=NOW) == [Outcome.DONE]
+
+    with running_postgres(durable=True) as server:
+        asyncio.run(run(server))
+
+
+async def _until_available(store: PostgresStore) -> list[int]:
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        try:
+            return [one.seq for one in await store.find("line", now_ms=NOW, limit=1000)]
+        except StoreUnavailable:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.05)

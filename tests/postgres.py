@@ -1,0 +1,102 @@
+"""A real PostgreSQL for tests: its own data directory, a free port, ended with the tests.
+
+The server refuses to run as root, so it runs as the user `postgres` then; `initdb` and `pg_ctl` come with Debian's
+package. Durability is left as it is where a test stops the server hard, and switched off where nothing depends on it.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+START_SECONDS = 60
+
+
+def binaries() -> Path:
+    """The newest PostgreSQL of this machine."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    if not found and on_path:
+        return Path(on_path).parent
+    assert found, "PostgreSQL is not installed: install the Debian package 'postgresql'"
+    return found[-1].parent
+
+
+class Postgres:
+    """A server that can be stopped hard and started again on the same port."""
+
+    def __init__(self, home: Path, *, durable: bool) -> None:
+        self.port = _free_port()
+        self._home = home
+        self._data = home / "data"
+        self._durable = durable
+        self._databases = 0
+
+    def create(self) -> None:
+        """Make the data directory."""
+        self._run("initdb", "-D", str(self._data), "-U", "tidemill", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._home}
+        if not self._durable:
+            settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        log = str(self._home / "log")
+        self._run("pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-D", str(self._data), "-l", log, "-o", options)
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server: `fast`, or `immediate` as a crash would."""
+        self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", str(self._data))
+
+    def new_database(self) -> str:
+        """The URL of a fresh database."""
+        self._databases += 1
+        name = f"test_{self._databases}"
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "tidemill", name)
+        return f"postgresql://tidemill@127.0.0.1:{self.port}/{name}"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        user = "postgres" if os.geteuid() == 0 else None
+        result = subprocess.run(
+            [str(binaries() / program), *arguments],
+            user=user,
+            cwd=self._home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if program != "pg_ctl" else subprocess.DEVNULL,
+            text=True,
+        )
+        log = self._home / "log"
+        told = result.stderr or (log.read_text() if log.exists() else "")
+        assert result.returncode == 0, f"{program} failed: {told}"
+
+
+@contextmanager
+def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
+    """A server for the length of the block."""
+    home = Path(tempfile.mkdtemp(prefix="tidemill-pg-"))
+    if os.geteuid() == 0:
+        entry = pwd.getpwnam("postgres")
+        os.chown(home, entry.pw_uid, entry.pw_gid)
+    server = Postgres(home, durable=durable)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        with suppress(AssertionError):
+            server.stop("immediate")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
