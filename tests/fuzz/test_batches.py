@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from tidemill.records.build import NewRecord, build_batch, end_marker, marker_of
+from tidemill.records.compact import compact_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER_SIZE, check_crc, iter_headers, read_header, seal
 from tidemill.records.read import read_records
@@ -55,6 +56,15 @@ def mutate(rng: random.Random, batch: bytearray) -> bytearray:
     return batch
 
 
+def every_other(batch: bytearray) -> bytearray:
+    again = compact_batch(
+        batch, lambda record: record.offset % 2 == 0, keep_empty=True, delete_horizon_ms=7, limit_bytes=LIMIT_BYTES
+    )
+    assert again is not None
+    check_crc(again, 0, read_header(again))
+    return again
+
+
 def call_everything(batch: bytearray, outcomes: Counter[str]) -> None:
     calls: dict[str, Callable[[], object]] = {
         "headers": lambda: check_crc(batch, *list(iter_headers(batch))[-1]) if batch else None,
@@ -63,6 +73,7 @@ def call_everything(batch: bytearray, outcomes: Counter[str]) -> None:
         "produce": lambda: check_produced(memoryview(batch), version=9),
         "recompress": lambda: list(read_records(recompress(batch, Codec.NONE, limit_bytes=LIMIT_BYTES))),
         "keys": lambda: records_without_key(batch, limit_bytes=LIMIT_BYTES),
+        "compact": lambda: list(read_records(every_other(batch))),
         "marker": lambda: marker_of(batch),
         "header": lambda: read_header(batch),
     }
