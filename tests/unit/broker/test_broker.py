@@ -1,0 +1,253 @@
+"""Topics through the broker: created, grown, altered, deleted, and all of it again after a restart."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.worlds import batch_of, running
+
+from tidemill.broker.identity import PRODUCER_ID_BLOCK
+from tidemill.broker.stores import CLEAN_MARKER
+from tidemill.broker.topics import PREFIX
+from tidemill.cluster.local import LocalCoordination
+from tidemill.model.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    NotLeaderOrFollower,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+
+
+def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            topic = await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "-1"})
+            await broker.partition("orders", 1).append(batch_of(b"a", b"b"), acks=-1)
+            cluster_id = broker.cluster_id
+        async with running(tmp_path) as broker:
+            assert broker.topic("orders") == topic
+            assert broker.topic_by_id(topic.topic_id) == topic
+            assert broker.cluster_id == cluster_id
+            assert broker.partition("orders", 1).log_end_offset == 2
+            assert broker.partition("orders", 0).log_end_offset == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_brokers_defaults_make_the_topic(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, {"num.partitions": "3", "log.retention.ms": "77"}, memory=True) as broker:
+            topic = await broker.create_topic("orders")
+            assert len(topic.partitions) == 3
+            assert topic.settings.retention_ms == 77
+            assert topic.overrides == {}
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_created_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders")
+            version = broker.image_version
+            with pytest.raises(TopicAlreadyExists):
+                await broker.create_topic("orders")
+            with pytest.raises(TopicAlreadyExists):
+                await broker.create_topic("orders", validate_only=True)
+            with pytest.raises(InvalidTopic):
+                await broker.create_topic("../evil")
+            with pytest.raises(InvalidTopic):
+                await broker.create_topic("__consumer_offsets")
+            with pytest.raises(InvalidPartitions):
+                await broker.create_topic("a", partitions=0)
+            with pytest.raises(InvalidReplicationFactor):
+                await broker.create_topic("a", replication_factor=2)
+            with pytest.raises(InvalidConfig):
+                await broker.create_topic("a", overrides={"retention.mss": "1"})
+            with pytest.raises(InvalidRequest):
+                await broker.create_topic("a", partitions=1, assignment={0: [0]})
+            assert (await broker.create_topic("a", validate_only=True)).name == "a"
+            assert broker.topic("a") is None
+            assert broker.image_version == version
+            assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["orders"]
+
+    asyncio.run(scenario())
+
+
+def test_one_of_many_creations_wins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, memory=True) as broker:
+            results = await asyncio.gather(*(broker.create_topic("a") for _ in range(10)), return_exceptions=True)
+            assert sum(isinstance(result, TopicAlreadyExists) for result in results) == 9
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_grows_and_changes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders")
+            assert len((await broker.add_partitions("orders", 3, validate_only=True)).partitions) == 3
+            with pytest.raises(UnknownTopicOrPartition):
+                broker.partition("orders", 2)
+            await broker.add_partitions("orders", 3)
+            assert broker.partition("orders", 2).log_end_offset == 0
+            with pytest.raises(InvalidPartitions):
+                await broker.add_partitions("orders", 3)
+            with pytest.raises(InvalidPartitions):
+                await broker.add_partitions("orders", 5, assignment=[[0]])
+            await broker.alter_topic("orders", {"max.message.bytes": "100"}, validate_only=True)
+            assert broker.partition("orders", 0).settings.max_message_bytes > 100
+            await broker.alter_topic("orders", {"max.message.bytes": "100"})
+            assert broker.partition("orders", 2).settings.max_message_bytes == 100
+            with pytest.raises(UnknownTopicOrPartition):
+                await broker.alter_topic("none", {})
+        async with running(tmp_path) as broker:
+            assert broker.partition("orders", 2).settings.max_message_bytes == 100
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_deleted_topic_comes_back_empty(tmp_path: Path, memory: bool) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, memory=memory) as broker:
+            first = await broker.create_topic("orders")
+            old = broker.partition("orders", 0)
+            await old.append(batch_of(b"a"), acks=-1)
+            woken = asyncio.Event()
+            old.watch(woken.set)
+            await broker.delete_topic("orders")
+            assert woken.is_set()
+            with pytest.raises(UnknownTopicOrPartition):
+                broker.partition("orders", 0)
+            with pytest.raises(NotLeaderOrFollower):
+                await old.append(batch_of(b"b"), acks=-1)
+            with pytest.raises(UnknownTopicOrPartition):
+                await broker.delete_topic("orders")
+            second = await broker.create_topic("orders")
+            assert second.topic_id != first.topic_id
+            assert broker.partition("orders", 0).log_end_offset == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders")
+            await broker.partition("orders", 0).append(batch_of(b"a"), acks=-1)
+            await broker.create_topic("kept")
+        coordination = await LocalCoordination.open(tmp_path)
+        entry = await coordination.get(PREFIX + "orders")
+        assert entry is not None
+        marked = json.dumps({**json.loads(entry.value), "deleting": True}).encode()
+        await coordination.compare_and_put(PREFIX + "orders", marked, entry.revision)
+        await coordination.close()
+        async with running(tmp_path) as broker:
+            assert [topic.name for topic in broker.topics()] == ["kept"]
+            assert not (tmp_path / "streams" / "orders").exists()
+            await broker.create_topic("orders")
+            assert broker.partition("orders", 0).log_end_offset == 0
+        assert list((tmp_path / "deleted").iterdir()) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_of_nobody_is_moved_aside_and_kept(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        stray = tmp_path / "streams" / "orders" / "0"
+        stray.mkdir(parents=True)
+        (stray / "note").write_text("mine")
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders")
+            assert broker.partition("orders", 0).log_end_offset == 0
+        assert [path.read_text() for path in (tmp_path / "orphans").rglob("note")] == ["mine"]
+
+    asyncio.run(scenario())
+
+
+def test_deleting_may_be_forbidden(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, {"delete.topic.enable": "false"}, memory=True) as broker:
+            await broker.create_topic("orders")
+            with pytest.raises(InvalidRequest):
+                await broker.delete_topic("orders")
+            with pytest.raises(InvalidTopic):
+                await broker.delete_topic("__consumer_offsets")
+
+    asyncio.run(scenario())
+
+
+def test_producer_ids_are_given_out_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, memory=True) as broker:
+            first = await asyncio.gather(*(broker.new_producer_id() for _ in range(PRODUCER_ID_BLOCK + 10)))
+        async with running(tmp_path, memory=True) as broker:
+            second = [await broker.new_producer_id() for _ in range(3)]
+        assert len({*first, *second}) == len(first) + len(second)
+
+    asyncio.run(scenario())
+
+
+def test_a_data_directory_belongs_to_one_node_id(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, memory=True, node_id=1):
+            pass
+        with pytest.raises(InvalidConfig, match="--node-id 1"):
+            async with running(tmp_path, memory=True, node_id=2):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_that_cannot_be_opened_leaves_the_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("good")
+            await broker.create_topic("bad")
+        folder = tmp_path / "streams" / "bad" / "0"
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        folder.write_text("not a folder")
+        async with running(tmp_path) as broker:
+            assert broker.partition("good", 0).log_end_offset == 0
+            assert list(broker.partitions.broken()) == [("bad", 0)]
+        assert not (tmp_path / CLEAN_MARKER).exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_clean_stop_leaves_its_marker_and_a_start_takes_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path):
+            assert not (tmp_path / CLEAN_MARKER).exists()
+        assert (tmp_path / CLEAN_MARKER).exists()
+        async with running(tmp_path):
+            assert not (tmp_path / CLEAN_MARKER).exists()
+
+    asyncio.run(scenario())
+
+
+def test_the_image_version_grows_with_every_change(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, memory=True) as broker:
+            versions = [broker.image_version]
+            await broker.create_topic("a")
+            versions.append(broker.image_version)
+            await broker.alter_topic("a", {})
+            versions.append(broker.image_version)
+            broker.advertise("here", 9092)
+            versions.append(broker.image_version)
+            await broker.delete_topic("a")
+            versions.append(broker.image_version)
+            assert versions == sorted(set(versions))
+            assert broker.brokers() == [(0, "here", 9092, None)]
+
+    asyncio.run(scenario())

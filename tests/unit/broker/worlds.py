@@ -1,0 +1,39 @@
+"""A broker without doors on a clock of its own, in a folder or in memory."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from tidemill.broker.broker import Broker, World
+from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
+from tidemill.cluster.local import LocalCoordination
+from tidemill.model import broker_settings
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.streams.memory import MemoryStore
+from tidemill.streams.segments import SegmentStore
+from tidemill.testing.clock import VirtualClock
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False, node_id: int = 0
+) -> AsyncIterator[Broker]:
+    clock = VirtualClock()
+    coordination = await LocalCoordination.open(folder)
+    store = (
+        MemoryTopics(MemoryStore, clock) if memory else TopicFolders(folder, SegmentStore.at(folder / STREAMS), clock)
+    )
+    broker = Broker(
+        World(coordination, store, clock, uuid4), broker_settings.parse(settings or {}), node_id=node_id, rack=None
+    )
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.close()
+        await coordination.close()
+
+
+def batch_of(*values: bytes) -> bytearray:
+    return build_batch([NewRecord(None, value, timestamp=1_700_000_000_000) for value in values])
