@@ -21,13 +21,23 @@ import structlog
 from tidemill.groups.alarms import Alarms
 from tidemill.groups.core import described, heartbeats, joining
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
+from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.described import DescribedConsumerGroup, DescribedGroup
 from tidemill.groups.core.entries import Entry
 from tidemill.groups.core.group import NEVER_MS, ClassicGroup
 from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
-from tidemill.groups.core.joining import Leaver, Left
 from tidemill.groups.core.limits import GroupLimits
-from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Step, SyncAnswer, SyncRequest, Ticket
+from tidemill.groups.core.messages import (
+    Answer,
+    JoinAnswer,
+    JoinRequest,
+    Leaver,
+    Left,
+    Step,
+    SyncAnswer,
+    SyncRequest,
+    Ticket,
+)
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.records import decode
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
@@ -130,14 +140,14 @@ class GroupCoordinator:
             raise UnknownMemberId
         new_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
         ticket = self._ticket()
+
+        def decide(now_ms: int) -> Step:
+            return joining.join(shard.classic(request.group_id, now_ms), request, ticket, new_id, now_ms)
+
         async with self._turn(request.group_id):
-            await self._perform(
-                shard, request.group_id, lambda _now: shard.vacate(request.group_id, for_consumers=False)
-            )
+            await self._vacate(shard, request.group_id, for_consumers=False)
             try:
-                await self._perform(
-                    shard, request.group_id, lambda now: self._join(shard, request, ticket, new_id, now)
-                )
+                await self._perform(shard, request.group_id, decide)
             finally:
                 shard.drop_unused(request.group_id)
         answer: JoinAnswer = await ticket
@@ -167,7 +177,11 @@ class GroupCoordinator:
         results: list[Left] = []
 
         def decide(now_ms: int) -> Step:
-            step, left = joining.leave(shard.known_classic(group_id), leavers, now_ms)
+            group = shard.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                step, left = heartbeats.remove(group, leavers)
+            else:
+                step, left = joining.leave(shard.known_classic(group_id), leavers, now_ms)
             results.extend(left)
             return step
 
@@ -198,9 +212,7 @@ class GroupCoordinator:
             return beat.step
 
         async with self._turn(request.group_id):
-            await self._perform(
-                shard, request.group_id, lambda _now: shard.vacate(request.group_id, for_consumers=True)
-            )
+            await self._vacate(shard, request.group_id, for_consumers=True)
             try:
                 await self._perform(shard, request.group_id, decide)
             finally:

@@ -40,6 +40,9 @@ class ShardWriter:
         if self._closed:
             done.set_exception(NotCoordinator())
             return done
+        if not entries:
+            done.set_result(None)
+            return done
         self._queue.append(_Waiting(entries, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())

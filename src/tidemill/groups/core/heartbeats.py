@@ -7,6 +7,7 @@ Fencing (B17): a member speaks with the epoch it was last told. A higher one is 
 except the one before, from a member that still owns no more than what it is assigned: its last answer was lost.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidemill.groups.core.assignors import SERVER_ASSIGNORS, choose_assignor
@@ -27,13 +28,14 @@ from tidemill.groups.core.entries import (
     TargetKey,
     TargetValue,
 )
-from tidemill.groups.core.messages import Step
+from tidemill.groups.core.messages import Leaver, Left, Step
 from tidemill.model.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
     GroupMaxSizeReached,
     InvalidRegularExpression,
     InvalidRequest,
+    KafkaError,
     UnknownMemberId,
     UnreleasedInstanceId,
     UnsupportedAssignor,
@@ -174,6 +176,23 @@ def leave(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> Beat:
         group.revocations.pop(member_id, None)
 
     return Beat(Step((Entry(CurrentKey(group.group_id, member_id), away),), watch), answer)
+
+
+def remove(group: ConsumerGroup, leavers: Sequence[Leaver]) -> tuple[Step, list[Left]]:
+    """LeaveGroup on a consumer group: an operator takes members out."""
+    results = []
+    gone: dict[str, None] = {}
+    for leaver in leavers:
+        owner = leaver.member_id if leaver.instance_id is None else group.static.get(leaver.instance_id, "")
+        error: KafkaError | None = None
+        if owner not in group.members:
+            error = UnknownMemberId()
+        elif leaver.member_id and leaver.member_id != owner:
+            error = FencedInstanceId()
+        else:
+            gone[owner] = None
+        results.append(Left(leaver, error))
+    return Step(group.removal(list(gone))), results
 
 
 def _static_member(group: ConsumerGroup, request: HeartbeatRequest) -> str:

@@ -9,12 +9,11 @@ Rules:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tidemill.groups.core.entries import Entry, GroupKey
 from tidemill.groups.core.group import ClassicGroup, State
 from tidemill.groups.core.member import Member, choose_protocol
-from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Step, SyncRequest, Ticket
+from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, Step, SyncRequest, Ticket
 from tidemill.model.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -173,20 +172,6 @@ def _assign(group: ClassicGroup, leader: Member, assignments: dict[str, bytes], 
             group.answer_sync(member, group.sync_answer(member))
 
     return Step((Entry(GroupKey(group.group_id), group.value(now_ms, assignments)),), then)
-
-
-class Leaver(NamedTuple):
-    """Who leaves: by id, by instance id (an operator removes a static member), or both."""
-
-    member_id: str
-    instance_id: str | None = None
-
-
-class Left(NamedTuple):
-    """How it went."""
-
-    leaver: Leaver
-    error: KafkaError | None = None
 
 
 def leave(group: ClassicGroup, leavers: Sequence[Leaver], now_ms: int) -> tuple[Step, list[Left]]:

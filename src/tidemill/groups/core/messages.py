@@ -70,6 +70,20 @@ class SyncAnswer(NamedTuple):
     assignment: bytes
 
 
+class Leaver(NamedTuple):
+    """Who leaves: by id, by instance id (an operator removes a static member), or both."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+class Left(NamedTuple):
+    """How it went."""
+
+    leaver: Leaver
+    error: KafkaError | None = None
+
+
 Answer: TypeAlias = JoinAnswer | SyncAnswer | KafkaError
 
 

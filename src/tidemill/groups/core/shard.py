@@ -145,7 +145,8 @@ class Shard:
     def fetch(self, group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool) -> list[FetchedOffset]:
         """Committed offsets; an unknown group has none, which is no error. None asks for all."""
         known = self.offsets.of_group(group_id)
-        return [self._fetch(group_id, each, known.get(each), stable=stable) for each in partitions or sorted(known)]
+        wanted = sorted(known) if partitions is None else partitions
+        return [self._fetch(group_id, each, known.get(each), stable=stable) for each in wanted]
 
     def _fetch(self, group_id: str, each: TopicPartition, value: OffsetValue | None, *, stable: bool) -> FetchedOffset:
         if stable and self.offsets.is_unstable(group_id, *each):

@@ -1,0 +1,210 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+
+Topics are named up to version 9 and have ids from version 10 on; inside, a topic is its name. A partition that was
+never committed has offset -1 and no error, also in a group that nobody knows; any other trouble is an error code and
+never a made-up offset (B20).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from tidemill.doors.kafka.api import Api, Call, error_code
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.shard import FetchedOffset
+from tidemill.model.errors import OffsetMetadataTooLarge, TidemillError, UnknownTopicId, UnknownTopicOrPartition
+from tidemill.model.topics import TopicPartition
+
+_MANY_GROUPS_FROM = 8
+_EPOCHS_FROM = 9
+_GROUP_ERROR_FROM = 2
+
+Errors = Mapping[TopicPartition, TidemillError]
+
+
+async def offset_commit(call: Call, request: Any) -> Any:
+    """All good partitions are committed together; a refused member commits none."""
+    entries = [
+        OffsetCommit(
+            name,
+            part.partition_index,
+            part.committed_offset,
+            getattr(part, "committed_leader_epoch", -1),
+            part.committed_metadata or "",
+        )
+        for topic in request.topics
+        if (name := _topic_name(call, topic)) is not None
+        for part in topic.partitions
+    ]
+    errors = check_commits(call, entries)
+    good = [each for each in entries if (each.topic, each.partition) not in errors]
+    try:
+        await call.broker.groups.commit(
+            request.group_id,
+            good,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            instance_id=getattr(request, "group_instance_id", None),
+            names_epochs=call.version >= _EPOCHS_FROM,
+        )
+    except TidemillError as error:
+        errors |= dict.fromkeys((TopicPartition(each.topic, each.partition) for each in good), error)
+    return call.response(topics=tuple(_committed(call, topic, errors) for topic in request.topics))
+
+
+def check_commits(call: Call, entries: Iterable[OffsetCommit]) -> dict[TopicPartition, TidemillError]:
+    """What cannot be committed whoever asks: partitions that do not exist, metadata that is too long."""
+    errors: dict[TopicPartition, TidemillError] = {}
+    most = call.broker.groups.limits.offset_metadata_max_bytes
+    for entry in entries:
+        each = TopicPartition(entry.topic, entry.partition)
+        topic = call.broker.topic(entry.topic)
+        if topic is None or not 0 <= entry.partition < len(topic.partitions):
+            errors[each] = UnknownTopicOrPartition()
+        elif len(entry.metadata.encode()) > most:
+            errors[each] = OffsetMetadataTooLarge()
+    return errors
+
+
+def _committed(call: Call, topic: Any, errors: Errors) -> Any:
+    name = _topic_name(call, topic)
+
+    def code(index: int) -> int:
+        return UnknownTopicId.code if name is None else error_code(errors.get(TopicPartition(name, index)))
+
+    return call.part(
+        "OffsetCommitResponseTopic",
+        **_naming(topic),
+        partitions=tuple(
+            call.part(
+                "OffsetCommitResponsePartition",
+                partition_index=part.partition_index,
+                error_code=code(part.partition_index),
+            )
+            for part in topic.partitions
+        ),
+    )
+
+
+def _topic_name(call: Call, topic: Any) -> str | None:
+    """The topic's name; None for an id that no topic has."""
+    if hasattr(topic, "name"):
+        return str(topic.name)
+    known = call.broker.topic_by_id(topic.topic_id)
+    return None if known is None else str(known.name)
+
+
+def _naming(topic: Any) -> dict[str, Any]:
+    return {"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}
+
+
+async def offset_fetch(call: Call, request: Any) -> Any:
+    """One group up to version 7, many from version 8 on."""
+    stable = getattr(request, "require_stable", False)
+    if call.version >= _MANY_GROUPS_FROM:
+        return call.response(groups=tuple(_fetch_group(call, group, stable=stable) for group in request.groups))
+    try:
+        found = call.broker.groups.fetch(request.group_id, _wanted(call, request.topics), stable=stable)
+    except TidemillError as error:
+        code = error_code(error)
+        on_partitions = code if call.version < _GROUP_ERROR_FROM else 0
+        topics = _without_offsets(call, request.topics or (), on_partitions, "OffsetFetchResponseTopic")
+        return call.response(topics=topics, error_code=code)
+    return call.response(topics=_by_topic(call, found, "OffsetFetchResponseTopic"))
+
+
+def _fetch_group(call: Call, group: Any, *, stable: bool) -> Any:
+    kind = "OffsetFetchResponseTopics"
+    try:
+        found = call.broker.groups.fetch(
+            group.group_id,
+            _wanted(call, group.topics),
+            stable=stable,
+            member_id=getattr(group, "member_id", None),
+            member_epoch=getattr(group, "member_epoch", -1),
+        )
+    except TidemillError as error:
+        topics = _without_offsets(call, group.topics or (), 0, kind)
+        return call.part(
+            "OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error_code(error)
+        )
+    unknown = [topic for topic in group.topics or () if _topic_name(call, topic) is None]
+    topics = _by_topic(call, found, kind) + _without_offsets(call, unknown, UnknownTopicId.code, kind)
+    return call.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics)
+
+
+def _wanted(call: Call, topics: Sequence[Any] | None) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    named = ((_topic_name(call, topic), topic.partition_indexes) for topic in topics)
+    return [TopicPartition(name, index) for name, indexes in named if name is not None for index in indexes]
+
+
+def _by_topic(call: Call, found: Iterable[FetchedOffset], kind: str) -> tuple[Any, ...]:
+    parts: dict[str, list[Any]] = {}
+    for each in found:
+        parts.setdefault(each.topic, []).append(
+            _offset(call, kind, each.partition, each.offset, each.leader_epoch, each.metadata, error_code(each.error))
+        )
+    answers = []
+    for name, partitions in parts.items():
+        topic_id = _topic_id(call, name)
+        if topic_id is not None or call.version < 10:  # an id-only answer cannot name a topic that is gone
+            answers.append(call.part(kind, name=name, topic_id=topic_id, partitions=tuple(partitions)))
+    return tuple(answers)
+
+
+def _topic_id(call: Call, name: str) -> UUID | None:
+    known = call.broker.topic(name)
+    return None if known is None else known.topic_id
+
+
+def _without_offsets(call: Call, topics: Iterable[Any], code: int, kind: str) -> tuple[Any, ...]:
+    return tuple(
+        call.part(
+            kind,
+            **_naming(topic),
+            partitions=tuple(_offset(call, kind, index, -1, -1, "", code) for index in topic.partition_indexes),
+        )
+        for topic in topics
+    )
+
+
+def _offset(call: Call, kind: str, index: int, offset: int, leader_epoch: int, metadata: str, code: int) -> Any:
+    return call.part(
+        kind.replace("Topic", "Partition"),
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=leader_epoch,
+        metadata=metadata,
+        error_code=code,
+    )
+
+
+async def offset_delete(call: Call, request: Any) -> Any:
+    """Offsets of topics that nobody in the group reads."""
+    wanted = [TopicPartition(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    results = await call.broker.groups.delete_offsets(request.group_id, wanted)
+    topics = tuple(
+        call.part(
+            "OffsetDeleteResponseTopic",
+            name=topic.name,
+            partitions=tuple(
+                call.part(
+                    "OffsetDeleteResponsePartition",
+                    partition_index=part.partition_index,
+                    error_code=error_code(results[TopicPartition(topic.name, part.partition_index)]),
+                )
+                for part in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return call.response(topics=topics)
+
+
+APIS = [
+    Api(key=8, versions=(2, 10), handle=offset_commit),
+    Api(key=9, versions=(1, 10), handle=offset_fetch),
+    Api(key=47, versions=(0, 0), handle=offset_delete),
+]
