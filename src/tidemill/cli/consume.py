@@ -49,13 +49,27 @@ def consume(
     committed: Annotated[
         bool, typer.Option("--committed/--uncommitted", help="Leave out aborted transactions.")
     ] = True,
+    exec_: Annotated[
+        str | None, typer.Option("--exec", help="Run this command for each record instead of printing.")
+    ] = None,
+    parallel: Annotated[int, typer.Option(help="How many commands of --exec run side by side.", min=1)] = 1,
+    group: Annotated[str | None, typer.Option(help="Group of --exec: it remembers what was handled.")] = None,
+    dead_letter: Annotated[str | None, typer.Option(help="Topic for records whose command keeps failing.")] = None,
+    attempts: Annotated[int, typer.Option(help="How often --exec tries a record.", min=1)] = 5,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
     """Print records: by default the ones that come from now on (as --follow), or those that are there.
 
     Example: tidemill consume orders --from-beginning --format '%p/%o %k %v\\n'
+
+    Example: tidemill consume orders --parallel 50 --exec './handle.sh' --dead-letter orders.dlq
     """
+    if exec_ is not None:
+        _execute(
+            bootstrap, topic, exec_, parallel, group or f"tidemill-exec-{topic}", dead_letter, attempts, max_records
+        )
+        return
     starts = [from_beginning, offset is not None, from_time is not None]
     if sum(starts) > 1:
         raise WrongUse("give one of --from-beginning, --offset and --from")
@@ -74,6 +88,24 @@ def consume(
         pass
     finally:
         reader.close()
+
+
+def _execute(
+    bootstrap: str,
+    topic: str,
+    command: str,
+    workers: int,
+    group: str,
+    dead_letter: str | None,
+    attempts: int,
+    limit: int | None,
+) -> None:
+    from tidemill.cli import parallel as parallel_consumer
+
+    partitions_of(admin(bootstrap), topic)
+    parallel_consumer.run(
+        bootstrap, topic, group, command, workers=workers, dead_letter=dead_letter, attempts=attempts, limit=limit
+    )
 
 
 def _reader(bootstrap: str, *, committed: bool) -> "Consumer":
