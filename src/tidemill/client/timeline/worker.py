@@ -23,6 +23,8 @@ from tidemill.model.timeline_errors import TimelineError, UnknownMessage, by_nam
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 OPERATIONS_MAX = 1_000
+BATCHES_IN_FLIGHT_MAX = 4
+"""With that many unanswered, operations wait and make the next batch larger."""
 HANDSHAKE_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
@@ -53,6 +55,7 @@ class Worker:
         self._greeting = greeting
         self._arrivals: deque[Arrival] = deque()
         self._waiting: deque[Pending] = deque()
+        self._pongs: deque[wire.WorkUp] = deque()
         self._sent: dict[int, list[Pending]] = {}
         self._number = 0
         self._arrived = asyncio.Event()
@@ -71,8 +74,7 @@ class Worker:
             self._arrived.clear()
             if fresh:
                 return fresh
-            if self._failure is not None:
-                raise self._failure
+            self._refuse_if_failed()
             try:
                 await asyncio.wait_for(self._arrived.wait(), timeout)
             except TimeoutError:
@@ -80,12 +82,15 @@ class Worker:
 
     async def operate(self, operation: wire.Operation) -> int:
         """Send one operation and wait for its outcome: the new end of the lease, or the error that refused it."""
-        if self._failure is not None:
-            raise self._failure
+        self._refuse_if_failed()
         pending = Pending(operation, asyncio.get_running_loop().create_future())
         self._waiting.append(pending)
         self._to_send.set()
         return await asyncio.wait_for(pending.outcome, ANSWER_TIMEOUT_S)
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure))
 
     async def close(self) -> None:
         """Give back what was not handed out, and end the stream."""
@@ -128,7 +133,7 @@ class Worker:
         writer = asyncio.create_task(self._write(call))
         try:
             while (down := await call.read()) is not grpc.aio.EOF:
-                await self._take(call, down)
+                self._take(down)
             code = await call.code()
             if code is not grpc.StatusCode.OK:
                 raise grpc.aio.AioRpcError(
@@ -139,7 +144,7 @@ class Worker:
             writer.cancel()
             call.cancel()
 
-    async def _take(self, call: Any, down: wire.WorkDown) -> None:
+    def _take(self, down: wire.WorkDown) -> None:
         match down.WhichOneof("what"):
             case "leases":
                 self._arrive(down.leases)
@@ -148,7 +153,8 @@ class Worker:
             case "ping":
                 stamp = time.time_ns() // 1_000
                 pong = wire.Pong(sent_us=down.ping.sent_us, received_us=stamp, answered_us=time.time_ns() // 1_000)
-                await call.write(wire.WorkUp(pong=pong))
+                self._pongs.append(wire.WorkUp(pong=pong))
+                self._to_send.set()
 
     def _arrive(self, leases: wire.Leases) -> None:
         now = time.monotonic()
@@ -158,20 +164,23 @@ class Worker:
     async def _write(self, call: Any) -> None:
         while True:
             await self._to_send.wait()
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), OPERATIONS_MAX))]
-            if not self._waiting:
-                self._to_send.clear()
-            if not batch:
-                continue
-            self._number += 1
-            self._sent[self._number] = batch
-            operations = wire.Operations(number=self._number, operations=[one.operation for one in batch])
-            try:
-                await call.write(wire.WorkUp(operations=operations))
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                return
+            self._to_send.clear()
+            room = OPERATIONS_MAX if len(self._sent) < BATCHES_IN_FLIGHT_MAX else 0
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
+            ups = [self._pongs.popleft() for _ in range(len(self._pongs))]
+            if batch:
+                self._number += 1
+                self._sent[self._number] = batch
+                operations = wire.Operations(number=self._number, operations=[one.operation for one in batch])
+                ups.append(wire.WorkUp(operations=operations))
+            for up in ups:
+                try:
+                    await call.write(up)
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    return
 
     def _send_again(self) -> None:
+        self._pongs.clear()
         for number in sorted(self._sent, reverse=True):
             for pending in reversed(self._sent.pop(number)):
                 pending.repeated = True
@@ -189,12 +198,14 @@ class Worker:
                 pending.outcome.set_result(outcome.until_ms)
             else:
                 pending.outcome.set_exception(error)
+        if self._waiting:
+            self._to_send.set()
 
     def _fail(self, failure: TidemillError) -> None:
         self._failure = self._failure or failure
         for pending in (*self._waiting, *(one for batch in self._sent.values() for one in batch)):
             if not pending.outcome.done():
-                pending.outcome.set_exception(failure)
+                pending.outcome.set_exception(type(failure)(str(failure)))
         self._waiting.clear()
         self._sent.clear()
         self._arrived.set()

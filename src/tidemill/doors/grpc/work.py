@@ -1,6 +1,7 @@
 """The stream of one consumer: leases and outcomes go down, operations and pongs come up.
 
-One task reads, the handler itself writes; between them stands the outbox. What the dispatcher pushes is cut into
+One task reads, one settles what was read, the handler itself writes; between them stand queues. While one batch of
+operations is being written to the store the next ones gather, and go together. What the dispatcher pushes is cut into
 messages of at most `LEASES_BYTES_MAX`. Every `PING_S` the broker pings: the answer tells the latency and the
 difference of the clocks, and its absence that the consumer is stopped.
 """
@@ -8,6 +9,7 @@ difference of the clocks, and its absence that the consumer is stopped.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from tidemill.doors.grpc.sessions import Sessions
@@ -18,6 +20,9 @@ from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 OPERATIONS_MAX = 1_000
+SETTLE_MAX = 5_000
+BATCHES_WAITING_MAX = 100
+BATCHES_WAIT_S = 0.005
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
@@ -31,6 +36,8 @@ class WorkStream:
         self._timeline = timeline
         self._outbox: deque[wire.WorkDown] = deque()
         self._ready = asyncio.Event()
+        self._operations: deque[wire.Operations] = deque()
+        self._to_settle = asyncio.Event()
         self._ended = False
         self._error: TimelineError | None = None
 
@@ -75,7 +82,7 @@ class WorkStream:
         consumer.heard_ms = self._dispatcher.clock.now_ms()
         match up.WhichOneof("what"):
             case "operations":
-                self._send(wire.WorkDown(outcomes=await self._operate(up.operations)))
+                await self._accept(up.operations)
             case "pong":
                 self._pong(up.pong, consumer)
             case "readiness":
@@ -83,18 +90,38 @@ class WorkStream:
             case _:
                 raise BadHandshake("a stream starts once; after that operations, pongs and readiness come up")
 
-    async def _operate(self, batch: wire.Operations) -> wire.Outcomes:
+    async def _accept(self, batch: wire.Operations) -> None:
         if len(batch.operations) > OPERATIONS_MAX:
             raise BatchTooLarge(f"{len(batch.operations)} operations in one batch; at most {OPERATIONS_MAX}")
+        while len(self._operations) >= BATCHES_WAITING_MAX:
+            await asyncio.sleep(BATCHES_WAIT_S)
+        self._operations.append(batch)
+        self._to_settle.set()
+
+    async def settle(self) -> None:
+        """Carry out operations for ever: all batches that wait, in their order, in one write to the store."""
+        while True:
+            await self._to_settle.wait()
+            self._to_settle.clear()
+            while self._operations:
+                await self._settle_some()
+
+    async def _settle_some(self) -> None:
+        batches = [self._operations.popleft()]
+        count = len(batches[0].operations)
+        while self._operations and count + len(self._operations[0].operations) <= SETTLE_MAX:
+            batches.append(self._operations.popleft())
+            count += len(batches[-1].operations)
         now_ms = self._dispatcher.clock.now_ms()
-        commands = [_command(one, now_ms) for one in batch.operations]
+        commands = [_command(one, now_ms) for batch in batches for one in batch.operations]
         try:
             results: Sequence[Outcome | TimelineError] = await self._dispatcher.settle(self._timeline, commands)
         except TimelineError as error:
             results = [error] * len(commands)
-        return wire.Outcomes(
-            number=batch.number, outcomes=[_outcome(*one) for one in zip(commands, results, strict=True)]
-        )
+        answers = iter([_outcome(*one) for one in zip(commands, results, strict=True)])
+        for batch in batches:
+            outcomes = list(islice(answers, len(batch.operations)))
+            self._send(wire.WorkDown(outcomes=wire.Outcomes(number=batch.number, outcomes=outcomes)))
 
     def _pong(self, pong: wire.Pong, consumer: Consumer) -> None:
         back_us = self._dispatcher.clock.wall_us()
@@ -120,7 +147,7 @@ async def work(
     timeline, terms = sessions.consumer(first.start.session)
     stream = WorkStream(dispatcher, timeline)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end)
-    tasks = [asyncio.create_task(stream.read(ups, consumer)), asyncio.create_task(stream.ping())]
+    tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping())]
     try:
         async for down in stream.downs():
             yield down
