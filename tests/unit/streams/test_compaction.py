@@ -117,7 +117,7 @@ class Log:
             while told and told[0].first_offset <= header.last_offset:
                 skipped.add(told.pop(0).producer_id)
             if header.control:
-                if header.count and marker_of(batch) is MarkerType.ABORT:
+                if marker_of(batch) is MarkerType.ABORT:
                     skipped.discard(header.producer_id)
             elif not (header.transactional and header.producer_id in skipped):
                 seen += read_records(batch)

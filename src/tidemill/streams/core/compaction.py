@@ -11,8 +11,8 @@ What is kept, and why:
 - A tombstone (no value) stays until `delete.retention.ms` after the pass that first met it, so that a reader who is on
   its way sees it. That time is kept in the batch as its delete horizon (KIP-534).
 - A marker stays while records of its transaction are there; then until its own delete horizon.
-- A batch stays, empty if need be, when it holds the last sequence of a producer (or a retry after a restart would be
-  written twice), or when it is the last of the pass (or the log's end could fall back).
+- A batch stays, empty if need be (a marker whole), when it holds the last sequence of a producer (or a retry after a
+  restart would be written twice), or when it is the last of the pass (or the log's end could fall back).
 - Offsets do not change, and a batch that cannot be opened stays as it is: nothing is lost because it is not understood.
 
 The aborted transactions that a reader is told of must go before their markers do, or a reader would wait for a marker
@@ -197,14 +197,10 @@ class Compactor:
         if entry := self._aborted.of(header):
             self.emptied.append(entry)
         horizon_ms = header.delete_horizon_ms
-        goes = horizon_ms is not None and horizon_ms <= self._now_ms
+        if horizon_ms is not None and horizon_ms <= self._now_ms and not self._holds_end(header):
+            return None
         try:
-            return compact_batch(
-                batch,
-                lambda _: not goes,
-                keep_empty=self._holds_end(header),
-                delete_horizon_ms=self._new_horizon_ms,
-            )
+            return compact_batch(batch, lambda _: True, keep_empty=True, delete_horizon_ms=self._new_horizon_ms)
         except _UNREADABLE:
             return batch
 
