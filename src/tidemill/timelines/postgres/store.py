@@ -94,7 +94,7 @@ async def open_store(url: str) -> PostgresStore:
     """Connect, and make the tables if they are not there; StoreUnavailable when the server cannot be reached."""
     with translated():
         pool = await asyncpg.create_pool(
-            url, min_size=1, max_size=CONNECTIONS_MAX, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS
+            url, min_size=0, max_size=CONNECTIONS_MAX, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS
         )
         try:
             async with pool.acquire() as connection:

@@ -21,7 +21,7 @@ _STATES = f"SELECT {COLUMNS} FROM tidemill.messages m WHERE m.timeline = $1"  # 
 _KNOWN = f"{_STATES} AND m.id = ANY($2::text[])"
 _CLAIMED = f"{_STATES} AND m.seq = ANY($2::bigint[]) ORDER BY m.seq FOR UPDATE SKIP LOCKED"
 _TARGETS = f"{_STATES} AND (m.seq = ANY($2::bigint[]) OR m.id = ANY($3::text[])) ORDER BY m.seq FOR UPDATE"
-# Numbers are drawn in the order of the batch; rows go in by id, so that two brokers never wait for each other in a circle.
+# Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
 _INSERT = """
 WITH given AS (
     SELECT nextval(pg_get_serial_sequence('tidemill.messages', 'seq')) AS seq, g.*

@@ -4,8 +4,8 @@ A durable commit waits for the disk, and the disk does not care how much was wri
 commit is under way, and the next transaction takes all of them: the busier the store, the cheaper each operation. An
 operation decides by reading inside the transaction in which it writes, which makes each one atomic.
 
-If an operation fails with an error of SQLite, the whole transaction is rolled back and its operations run again one by
-one, so that only the one at fault fails. An operation refuses bad input before it writes anything.
+If an operation fails half way, the whole transaction is rolled back and its operations run again one by one, so that
+only the one at fault fails. An operation refuses bad input before it writes anything.
 
 Checkpoints (copying the log of changes into the file) run beside the writer on a connection of their own; only when the
 log has grown past WAL_PAGES_MAX all the same, the writer stops for one.
@@ -103,14 +103,11 @@ class Writer:
             connection.execute("BEGIN IMMEDIATE")
             results = [_attempt(job.operation, connection) for job in group]
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 (whatever went wrong must reach its caller, not end the thread)
             _roll_back(connection)
             if len(group) == 1:
-                return [translate(error, self._path)]
+                return [translate(error, self._path) if isinstance(error, sqlite3.Error) else error]
             return [result for job in group for result in self._commit(connection, [job])]
-        except BaseException as error:  # noqa: BLE001 (a fault in one operation must reach its caller, not end the thread)
-            _roll_back(connection)
-            return [error] * len(group)
         return results
 
     def _settle(self, group: list[_Job], results: list[Any]) -> None:

@@ -1,0 +1,122 @@
+"""The law of leases, case by case."""
+
+import pytest
+
+from tidemill.timelines.core import errors
+from tidemill.timelines.core.changes import plan_commands, plan_leases
+from tidemill.timelines.core.lease import (
+    Bury,
+    Cancel,
+    Claim,
+    Command,
+    Complete,
+    Extend,
+    Move,
+    Outcome,
+    Release,
+    decide,
+    error_of,
+    take,
+)
+from tidemill.timelines.core.message import Message, Status, status_of
+from tidemill.timelines.core.timeline import TimelineSettings
+
+FREE = Message(1, "a", 100, 100, 0, "mine", None, 0, 1, 0, 0, None)
+HELD = FREE._replace(due_ms=200, holder="w", token=2, version=2, attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "holder", "status"),
+    [
+        (100, None, Status.AVAILABLE),
+        (100, "w", Status.AVAILABLE),
+        (101, None, Status.WAITING),
+        (101, "w", Status.LEASED),
+    ],
+)
+def test_the_state_follows_from_position_holder_and_time(due_ms: int, holder: str | None, status: Status) -> None:
+    assert status_of(due_ms, holder, 100) is status
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "now_ms", "early_ms", "taken"),
+    [
+        (FREE, 1, 100, 0, True),
+        (FREE, 1, 99, 0, False),
+        (FREE, 1, 95, 5, True),
+        (FREE, 2, 100, 0, False),
+        (HELD, 2, 199, 0, False),
+        (HELD, 2, 199, 5, False),
+        (HELD, 2, 200, 0, True),
+        (None, 1, 100, 0, False),
+    ],
+)
+def test_a_lease_is_taken_from_the_version_seen_when_due(
+    message: Message | None, version: int, now_ms: int, early_ms: int, *, taken: bool
+) -> None:
+    result = take(message, Claim(1, version, "x", 500), now_ms, early_ms)
+    assert (result is not None) == taken
+    if result is not None:
+        assert (result.due_ms, result.holder, result.token, result.version) == (500, "x", version + 1, version + 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "command", "now_ms", "outcome"),
+    [
+        (HELD, Complete(1, 2), 199, Outcome.DONE),
+        (HELD, Complete(1, 2), 200, Outcome.STALE),
+        (HELD, Complete(1, 1), 150, Outcome.STALE),
+        (FREE, Complete(1, 0), 50, Outcome.STALE),
+        (None, Complete(1, 2), 150, Outcome.MISSING),
+        (HELD, Release(1, 2, 300), 199, Outcome.DONE),
+        (HELD, Extend(1, 2, 300), 200, Outcome.STALE),
+        (HELD, Cancel("a", "mine"), 199, Outcome.LEASED),
+        (HELD, Cancel("a", "mine"), 200, Outcome.DONE),
+        (HELD, Move("a", 5, "yours"), 200, Outcome.NOT_OWNER),
+        (FREE, Move("a", 5, "mine"), 50, Outcome.DONE),
+        (FREE, Bury(1, 1, "dead"), 100, Outcome.DONE),
+        (FREE, Bury(1, 1, "dead"), 99, Outcome.STALE),
+        (HELD, Bury(1, 1, "dead"), 200, Outcome.STALE),
+    ],
+)
+def test_every_command_is_fenced(message: Message | None, command: Command, now_ms: int, outcome: Outcome) -> None:
+    assert decide(message, command, now_ms)[0] is outcome
+
+
+def test_outcomes_have_typed_errors() -> None:
+    assert error_of(Outcome.DONE) is None
+    assert isinstance(error_of(Outcome.STALE), errors.StaleLease)
+    assert {type(error_of(outcome)) for outcome in Outcome} == {
+        type(None),
+        errors.UnknownMessage,
+        errors.StaleLease,
+        errors.LeaseIsLive,
+        errors.NotOwner,
+    }
+
+
+def test_two_claims_of_one_batch_give_one_lease() -> None:
+    leases, changes = plan_leases("line", [FREE], [Claim(1, 1, "x", 500), Claim(1, 1, "y", 500)], 100, 0)
+    assert [lease is not None for lease in leases] == [True, False]
+    assert len(changes) == 1
+
+
+def test_commands_of_one_batch_act_in_their_order_and_are_written_once() -> None:
+    commands: list[Command] = [Extend(1, 2, 400), Release(1, 2, 300), Complete(1, 2), Cancel("a", "mine")]
+    outcomes, changes = plan_commands("line", [HELD], commands, 150)
+    assert outcomes == [Outcome.DONE, Outcome.DONE, Outcome.STALE, Outcome.DONE]
+    (change,) = changes
+    assert change.before is HELD
+    assert change.after is None
+
+
+def test_attempts_are_used_up_at_the_limit() -> None:
+    settings = TimelineSettings(max_attempts=3, dead_letter="topic:dead")
+    assert [settings.exhausted(attempts) for attempts in (2, 3, 4)] == [False, True, True]
+    assert not TimelineSettings().exhausted(10**6)
+
+
+def test_settings_survive_json_and_skip_what_a_later_version_added() -> None:
+    settings = TimelineSettings(lease_ms=7, window_ms=9)
+    assert TimelineSettings.from_json(settings.to_json()) == settings
+    assert TimelineSettings.from_json('{"lease_ms": 7, "colour": "red"}') == TimelineSettings(lease_ms=7)
