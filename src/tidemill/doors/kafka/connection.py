@@ -147,8 +147,8 @@ class Connection(asyncio.BufferedProtocol):
         self._regulate_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it asked is still answered, as long as it reads."""
-        return bool(self._slots)
+        """The client sends no more: it has left, as every client that closes its socket; the transport closes too."""
+        return False
 
     def pause_writing(self) -> None:
         """The client does not read its answers."""

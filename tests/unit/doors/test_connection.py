@@ -1,0 +1,405 @@
+"""Connections: order, limits, and clients that misbehave."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.doors.door import RawClient, batch, body_of, frame, kafka_door, produce_fields, run
+
+from tidemill.doors.kafka import api_versions, connection
+from tidemill.doors.kafka.api import Api, Buffers, Call
+from tidemill.doors.kafka.router import Router
+from tidemill.doors.kafka.server import standard_router
+from tidemill.model.errors import GroupIdNotFound
+
+API_VERSIONS = 18
+
+
+def test_every_version_of_api_versions(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            for version in range(5):
+                told = await client.ask(API_VERSIONS, version, client_software_name="t", client_software_version="1")
+                assert told.error_code == 0
+                ranges = {api.api_key: (api.min_version, api.max_version) for api in told.api_keys}
+                assert ranges[0][0] == 0  # librdkafka before 2.11.1 looks for Produce 0
+                assert ranges[18] == (0, 4)
+                assert list(ranges) == sorted(ranges)
+            await client.close()
+
+    run(test)
+
+
+def test_api_versions_too_new_is_answered_in_version_0(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(struct.pack(">ihhih", 14, API_VERSIONS, 99, 7, 4) + b"test")
+            data = await client.frame()
+            assert data == struct.pack(">ihihhh", 7, 35, 1, API_VERSIONS, 0, 4)
+            await client.ask(API_VERSIONS, 0)
+            await client.close()
+
+    run(test)
+
+
+def test_a_bad_software_name_is_an_invalid_request(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            told = await client.ask(API_VERSIONS, 3, client_software_name="-x", client_software_version="1")
+            assert told.error_code == 42
+            await client.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 104_857_601),
+        struct.pack(">i", 0),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),  # no such API
+        struct.pack(">ihhih", 10, 3, 999, 1, -1),  # no such version
+        struct.pack(">ihhih", 10, 0, 2, 1, -1),  # Produce 2 is listed and not served
+        struct.pack(">ihhih", 10, 3, 1, 1, -5),  # a client id of -5 bytes
+        struct.pack(">ihhih", 10, 3, 1, 1, 3000),  # a client id beyond the frame
+        struct.pack(">ihhih", 12, 3, 1, 1, 2) + b"\xff\xfe",  # not UTF-8
+        struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),  # 2^31 - 1 topics
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),  # a TLS handshake
+    ],
+)
+def test_what_is_no_request_ends_the_connection_and_nothing_else(tmp_path: Path, data: bytes) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            honest = await RawClient.connect(door)
+            client = await RawClient.connect(door)
+            client.writer.write(data)
+            if data.startswith((b"GET", b"\x16")):
+                client.writer.write_eof()
+            assert await client.ended()
+            await honest.ask(API_VERSIONS, 0)
+            await honest.close()
+            await client.close()
+
+    run(test)
+
+
+def test_answers_before_the_bad_frame_arrive(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            first = client.send(API_VERSIONS, 0)
+            await client.answer(API_VERSIONS, 0, first)
+            client.writer.write(struct.pack(">ihhih", 10, 999, 0, 1, -1))
+            assert await client.ended()
+            await client.close()
+
+    run(test)
+
+
+def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            for byte in frame(API_VERSIONS, 0, 5, b""):
+                client.writer.write(bytes([byte]))
+                await client.writer.drain()
+                await asyncio.sleep(0)
+            await client.answer(API_VERSIONS, 0, 5)
+            client.writer.write(b"".join(frame(API_VERSIONS, 0, number, b"") for number in range(300)))
+            for number in range(300):
+                await client.answer(API_VERSIONS, 0, number)
+            await client.close()
+
+    run(test)
+
+
+def test_a_large_frame_in_pieces(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path, {"message.max.bytes": "30000000"}) as door:
+            await door.broker.create_topic("t")
+            client = await RawClient.connect(door)
+            for size in (300_000, 5_000_000, 20_000_000):
+                records = batch(b"x" * size)
+                data = frame(0, 9, 1, body_of(0, 9, produce_fields(9, "t", 0, records)))
+                for start in range(0, len(data), 700_001):
+                    client.writer.write(data[start : start + 700_001])
+                    await client.writer.drain()
+                answer = await client.answer(0, 9, 1)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+            found = await door.broker.partition("t", 0).read(2, 1 << 25)
+            assert b"".join(found.records)[61:] == records[61:]
+            await client.close()
+
+    run(test)
+
+
+class Slow:
+    """Handlers that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.ends: dict[int, asyncio.Event] = {}
+        self.cancelled: list[int] = []
+
+    def read(self, frame: bytearray, position: int, _version: int) -> int:
+        return int.from_bytes(frame[position : position + 4], "big")
+
+    def handle(self, call: Call, number: int) -> Awaitable[Buffers]:
+        self.started.append(number)
+        self.ends[number] = asyncio.Event()
+        return self._wait(number)
+
+    async def _wait(self, number: int) -> Buffers:
+        try:
+            await self.ends[number].wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(number)
+            raise
+        return [number.to_bytes(4, "big")]
+
+    def router(self, **options: Any) -> Router:
+        return Router(
+            [
+                *api_versions.APIS,
+                Api(key=0, versions=(3, 3), handle=self.handle, read=self.read, pipelined=True),
+                Api(key=1, versions=(4, 4), handle=self.handle, read=self.read, **options),
+            ]
+        )
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - a test may look again and again
+            await asyncio.sleep(0.001)
+
+
+def request(key: int, number: int) -> bytes:
+    return frame(key, {0: 3, 1: 4}[key], number, number.to_bytes(4, "big"))
+
+
+def test_pipelined_requests_start_together_and_are_answered_in_order(tmp_path: Path) -> None:
+    slow = Slow()
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(b"".join(request(0, number) for number in range(5)))
+            await until(lambda: slow.started == [0, 1, 2, 3, 4])
+            for number in (4, 2, 3, 1, 0):
+                slow.ends[number].set()
+                await asyncio.sleep(0)
+            for number in range(5):
+                assert await client.frame() == number.to_bytes(4, "big") * 2
+            await client.close()
+
+    run(test)
+
+
+def test_other_requests_wait_for_those_before_them(tmp_path: Path) -> None:
+    slow = Slow()
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            keys = [0, 0, 1, 0, 1]
+            client.writer.write(b"".join(request(key, number) for number, key in enumerate(keys)))
+            for expected in ([0, 1], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]):
+                await until(lambda expected=expected: slow.started == expected)
+                done = next(number for number, end in slow.ends.items() if not end.is_set())
+                slow.ends[done].set()
+                assert await client.frame() == done.to_bytes(4, "big") * 2
+            await client.close()
+
+    run(test)
+
+
+def test_only_so_many_requests_are_under_way(tmp_path: Path) -> None:
+    slow = Slow()
+    count = 2000
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(b"".join(request(0, number) for number in range(count)))
+            await until(lambda: len(slow.started) == connection.IN_FLIGHT_MAX)
+            await asyncio.sleep(0.05)
+            assert len(slow.started) == connection.IN_FLIGHT_MAX
+            for number in range(count):
+                await until(lambda number=number: number in slow.ends)
+                slow.ends[number].set()
+            for number in range(count):
+                assert await client.frame() == number.to_bytes(4, "big") * 2
+            await client.close()
+
+    run(test)
+
+
+def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) -> None:
+    answered = 0
+
+    async def large(call: Call, _request: Any) -> Buffers:
+        nonlocal answered
+        answered += 1
+        return [bytes(1 << 20)]
+
+    async def test() -> None:
+        router = Router([*api_versions.APIS, Api(key=1, versions=(4, 4), handle=large, read=lambda *_: None)])
+        async with kafka_door(tmp_path, router=router) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(b"".join(request(1, number) for number in range(1000)))
+            await until(lambda: answered > 1)
+            before = -1
+            while before != answered:
+                before = answered
+                await asyncio.sleep(0.05)
+            assert answered < 100  # what fits into the buffers of the two sockets, and a little more
+            for number in range(1000):
+                data = await client.frame()
+                assert int.from_bytes(data[:4], "big") == number
+            await client.close()
+
+    run(test)
+
+
+def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path: Path) -> None:
+    for abandoned in (True, False):
+        slow = Slow()
+
+        async def test(slow: Slow = slow, abandoned: bool = abandoned) -> None:
+            async with kafka_door(tmp_path, router=slow.router(abandoned=abandoned)) as door:
+                client = await RawClient.connect(door)
+                client.writer.write(request(1, 0))
+                await until(lambda: slow.started == [0])
+                await client.close()
+                await until(lambda: door.broker.telemetry.connections["kafka"] == 0)
+                await asyncio.sleep(0)
+                assert slow.cancelled == ([0] if abandoned else [])
+                slow.ends[0].set()
+
+        run(test)
+
+
+def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path: Path) -> None:
+    async def broken(call: Call, _request: Any) -> Any:
+        raise ZeroDivisionError
+
+    async def refusing(call: Call, _request: Any) -> Any:
+        raise GroupIdNotFound("gone")
+
+    async def test() -> None:
+        router = Router(
+            [
+                *api_versions.APIS,
+                Api(key=12, versions=(0, 4), handle=broken),
+                Api(key=13, versions=(0, 5), handle=refusing),
+                Api(key=3, versions=(0, 12), handle=broken),
+            ]
+        )
+        async with kafka_door(tmp_path, router=router) as door:
+            client = await RawClient.connect(door)
+            assert (await client.ask(12, 4)).error_code == -1
+            assert (await client.ask(13, 5)).error_code == 69
+            client.send(3, 12)
+            assert await client.ended()
+            await client.close()
+            failed = door.broker.telemetry.api("LeaveGroup").errors
+            assert failed == {69: 1}
+
+    run(test)
+
+
+def test_acks_0_has_no_answer_and_an_error_ends_the_connection(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            await door.broker.create_topic("t")
+            client = await RawClient.connect(door)
+            for _ in range(3):
+                client.send(0, 9, **produce_fields(9, "t", 0, batch(b"v"), acks=0))
+            await client.ask(API_VERSIONS, 0)
+            assert door.broker.partition("t", 0).log_end_offset == 3
+            client.send(0, 9, **produce_fields(9, "missing", 0, batch(b"v"), acks=0))
+            assert await client.ended()
+            await client.close()
+
+    run(test)
+
+
+def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path, {"max.connections": "2"}) as door:
+            clients = [await RawClient.connect(door) for _ in range(2)]
+            for client in clients:
+                await client.ask(API_VERSIONS, 0)
+            third = await RawClient.connect(door)
+            assert await third.ended()
+            await third.close()
+            await clients.pop().close()
+            await until(lambda: door.broker.telemetry.connections["kafka"] == 1)
+            fourth = await RawClient.connect(door)
+            await fourth.ask(API_VERSIONS, 0)
+            for client in (*clients, fourth):
+                await client.close()
+
+    run(test)
+
+
+def test_quiet_connections_and_drops_are_closed_and_busy_ones_are_not(tmp_path: Path) -> None:
+    slow = Slow()
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            quiet, dropping, busy = [await RawClient.connect(door) for _ in range(3)]
+            await quiet.ask(API_VERSIONS, 0)
+            dropping.writer.write(struct.pack(">i", 1000) + b"x")
+            busy.writer.write(request(1, 1))
+            await until(lambda: slow.started == [1])
+            await until(lambda: any(each._upload_deadline for each in door._connections))
+            for each in door._connections:
+                each.last_active -= 3600
+                if each._upload_deadline is not None:
+                    each._upload_deadline -= 3600
+            door._sweep()
+            assert await quiet.ended()
+            assert await dropping.ended()
+            slow.ends[1].set()
+            await busy.frame()
+            for client in (quiet, dropping, busy):
+                await client.close()
+
+    run(test)
+
+
+def test_announcing_much_costs_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            clients = [await RawClient.connect(door) for _ in range(50)]
+            for client in clients:
+                client.writer.write(struct.pack(">i", 90 << 20) + b"x")
+            await until(lambda: sum(each._frames.partial_size > 0 for each in door._connections) == 50)
+            held = sum(each._frames.partial_bytes for each in door._connections)
+            assert held == 50
+            assert door._held_bytes == 50
+            honest = await RawClient.connect(door)
+            await honest.ask(API_VERSIONS, 0)
+            for client in (*clients, honest):
+                await client.close()
+            await until(lambda: not door._connections)
+            assert door._held_bytes == 0
+
+    run(test)
+
+
+def test_the_table_has_each_api_once() -> None:
+    router = standard_router()
+    assert all(low <= high for low, high in (api.versions for api in router.listed()))
+    with pytest.raises(ValueError, match="two handlers"):
+        Router([*api_versions.APIS, *api_versions.APIS])
