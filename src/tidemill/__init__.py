@@ -8,7 +8,11 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {
+    "AsyncTimeline": "tidemill.client.timeline",
+    "Message": "tidemill.client.timeline",
+    "Timeline": "tidemill.client.timeline",
+}
 """Public name -> module that has it."""
 
 __all__ = ["__version__"]

@@ -5,26 +5,34 @@ in before everything acknowledged can be read. Order of stop: doors first (no ne
 or given up after a while), then the broker. A start that fails half way stops what it has started, in the same order.
 """
 
+import asyncio
 import errno
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib import import_module
+from secrets import SystemRandom
 from typing import Protocol
 from uuid import uuid4
 
 import structlog
 
 from tidemill import __version__
-from tidemill.app.engines import open_coordination, open_streams
+from tidemill.app.engines import open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import Broker, World
+from tidemill.broker.timelines import dead_letter_writer
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
 from tidemill.model.errors import TidemillError
 from tidemill.settings import Address, Settings
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.dispatcher import Dispatcher
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
+
+GRPC_DOOR = "tidemill.doors.grpc.server"
 
 log = structlog.get_logger("tidemill.app")
 
@@ -109,8 +117,17 @@ class Node:
         self._broker = Broker(world, settings.broker, node_id=settings.node_id, rack=settings.rack)
         self._opened.push_async_callback(self._broker.close)
         await self._broker.start()
+        await self._open_timelines(self._broker)
         await self._open_doors(self._broker)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
+
+    async def _open_timelines(self, broker: Broker) -> None:
+        store = await open_timelines(self.settings)
+        append = dead_letter_writer(broker, system_clock_ms)
+        dispatcher = Dispatcher(store, Clock(), SystemRandom(), append=append)
+        self._opened.push_async_callback(dispatcher.close)
+        await dispatcher.open()
+        broker.join_timelines(dispatcher)
 
     async def _open_doors(self, broker: Broker) -> None:
         settings = self.settings
@@ -119,6 +136,11 @@ class Node:
             kafka = KafkaDoor()
             self.kafka = await self._open("kafka", kafka, settings.kafka, partial(kafka.start, broker))
             broker.advertise(*self._advertised(self.kafka))
+        if settings.grpc is not None and broker.timelines is not None:
+            # gRPC takes longer to load than all the rest: in a thread, while the others already serve.
+            grpc_module = await asyncio.to_thread(import_module, GRPC_DOOR)
+            grpc = grpc_module.GrpcDoor()
+            self.grpc = await self._open("grpc", grpc, settings.grpc, partial(grpc.start, broker.timelines))
         if settings.http is not None:
             console = ConsoleDoor(broker, self.facts)
             self.http = await self._open("http", console, settings.http, console.start)

@@ -20,6 +20,7 @@ from tidemill.broker import identity
 from tidemill.broker.journals import Journal
 from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.telemetry import Telemetry
+from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
 from tidemill.cluster.core.image import Topic
 from tidemill.cluster.interface import Coordination
@@ -30,6 +31,7 @@ from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.partition import Partition
+from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.interface import Marker, TransactionLimits
 
@@ -80,6 +82,7 @@ class Broker:
             new_id=world.new_id,
         )
         self._timers: list[asyncio.Task[None]] = []
+        self.timelines: Dispatcher | None = None
         self.groups = self._make_groups()
         self.transactions = self._make_transactions()
 
@@ -104,6 +107,11 @@ class Broker:
         await self.groups.close()
         await self._topics.settle()
         await self.partitions.close()
+
+    def join_timelines(self, dispatcher: Dispatcher) -> None:
+        """Timelines run beside the streams; their health and numbers are told with the broker's own."""
+        self.timelines = dispatcher
+        self.telemetry.sources.append(gauges(dispatcher))
 
     @property
     def image_version(self) -> int:

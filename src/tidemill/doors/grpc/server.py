@@ -4,6 +4,8 @@ Limits have names: the size of a message, the streams of one connection, how lon
 Importing gRPC takes longer than starting everything else, so the node imports this module late (see `app.py`).
 """
 
+import errno
+
 import grpc.aio
 
 from tidemill.doors.grpc.service import TimelineService
@@ -20,7 +22,7 @@ class GrpcDoor:
     """A gRPC server on one address."""
 
     def __init__(self) -> None:
-        self.address: tuple[str, int] | None = None
+        self.address: tuple[str, int] = ("", 0)
         self._server: grpc.aio.Server | None = None
 
     async def start(self, dispatcher: Dispatcher, host: str, port: int) -> None:
@@ -36,7 +38,10 @@ class GrpcDoor:
         )
         server = grpc.aio.server(options=options)
         generated.add_TimelineServiceServicer_to_server(TimelineService(dispatcher), server)  # type: ignore[no-untyped-call] # generated
-        bound = server.add_insecure_port(f"{host}:{port}")
+        try:
+            bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise OSError(errno.EADDRINUSE, str(error)) from error
         await server.start()
         self._server, self.address = server, (host, bound)
 

@@ -22,7 +22,6 @@ from tidemill.wire.grpc import timeline_pb2 as wire
 OPERATIONS_MAX = 1_000
 SETTLE_MAX = 5_000
 BATCHES_WAITING_MAX = 100
-BATCHES_WAIT_S = 0.005
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
@@ -38,6 +37,7 @@ class WorkStream:
         self._ready = asyncio.Event()
         self._operations: deque[wire.Operations] = deque()
         self._to_settle = asyncio.Event()
+        self._room = asyncio.Semaphore(BATCHES_WAITING_MAX)
         self._ended = False
         self._error: TimelineError | None = None
 
@@ -93,8 +93,7 @@ class WorkStream:
     async def _accept(self, batch: wire.Operations) -> None:
         if len(batch.operations) > OPERATIONS_MAX:
             raise BatchTooLarge(f"{len(batch.operations)} operations in one batch; at most {OPERATIONS_MAX}")
-        while len(self._operations) >= BATCHES_WAITING_MAX:
-            await asyncio.sleep(BATCHES_WAIT_S)
+        await self._room.acquire()
         self._operations.append(batch)
         self._to_settle.set()
 
@@ -120,6 +119,7 @@ class WorkStream:
             results = [error] * len(commands)
         answers = iter([_outcome(*one) for one in zip(commands, results, strict=True)])
         for batch in batches:
+            self._room.release()
             outcomes = list(islice(answers, len(batch.operations)))
             self._send(wire.WorkDown(outcomes=wire.Outcomes(number=batch.number, outcomes=outcomes)))
 

@@ -1,0 +1,67 @@
+"""What joins timelines to the rest of the broker: dead letters become records, and their numbers metrics."""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tidemill.broker.telemetry import Gauge
+from tidemill.model.errors import KafkaError
+from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.graves import Append
+from tidemill.timelines.guard import State
+from tidemill.timelines.stats import TimelineStats
+
+if TYPE_CHECKING:
+    from tidemill.broker.broker import Broker
+
+
+def dead_letter_writer(broker: "Broker", clock_ms: Callable[[], int]) -> Append:
+    """Appends dead letters to topics, durably; a topic that is not there is created."""
+
+    async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        record = NewRecord(key, value, tuple(headers), clock_ms())
+        try:
+            home = broker.topic(topic) or await broker.create_topic(topic)
+            index = zlib.crc32(key) % len(home.partitions) if key is not None else 0
+            await broker.partition(topic, index).append(build_batch([record]), acks=-1)
+        except KafkaError as error:
+            raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
+
+    return append
+
+
+def gauges(dispatcher: Dispatcher) -> Callable[[], Iterable[Gauge]]:
+    """The numbers of the timelines, read when somebody asks."""
+
+    def read() -> Iterator[Gauge]:
+        health = dispatcher.health()
+        for state in State:
+            labels = (("state", state.value),)
+            yield Gauge("tidemill_timelines_state", "State of the timelines.", float(health.state is state), labels)
+        for target, drift_ms in (
+            ("wall", health.clock_drift_ms),
+            ("store", health.store_drift_ms),
+            ("clients", health.clients_drift_ms),
+        ):
+            yield Gauge(
+                "tidemill_timelines_drift_seconds", "Difference of a clock.", drift_ms / 1_000, (("target", target),)
+            )
+        for name, stats in sorted(dispatcher.stats.items()):
+            yield from _of_timeline(name, stats, len(dispatcher.consumers(name)))
+
+    return read
+
+
+def _of_timeline(name: str, stats: TimelineStats, consumers: int) -> Iterator[Gauge]:
+    label = ("timeline", name)
+    for operation, count in sorted(stats.messages.items()):
+        yield Gauge("tidemill_timeline_messages", "Messages by operation.", count, (label, ("op", operation)))
+    for reason, count in sorted(stats.errors.items()):
+        yield Gauge("tidemill_timeline_errors", "Refused operations.", count, (label, ("reason", reason)))
+    yield Gauge("tidemill_timeline_leased_bytes", "Bytes of leased bodies.", stats.leased_bytes, (label,))
+    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", consumers, (label,))
+    yield Gauge("tidemill_timeline_lateness_ms_sum", "Lateness of first deliveries.", stats.lateness.total, (label,))
+    yield Gauge("tidemill_timeline_lateness_ms_count", "First deliveries.", stats.lateness.count, (label,))
+    yield Gauge("tidemill_timeline_lateness_ms_max", "Largest lateness.", stats.lateness.largest, (label,))
