@@ -48,6 +48,16 @@ _T = TypeVar("_T")
 log = structlog.get_logger("tidemill.transactions")
 
 
+class _Line:
+    """Writes of one transactional id that wait for their partitions to join its transaction."""
+
+    __slots__ = ("length", "turn")
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.turn = asyncio.Lock()
+
+
 class TransactionCoordinator:
     """All transactional ids of this broker."""
 
@@ -67,6 +77,7 @@ class TransactionCoordinator:
         self._limits = limits or TransactionLimits()
         self._table = TransactionTable()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lines: dict[str, _Line] = {}
         self._spare: int | None = None
         self._finishing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -142,9 +153,8 @@ class TransactionCoordinator:
             raise InvalidTxnState("a transactional batch without a transactional id")
         asker = Identity(producer_id, producer_epoch)
         try:
-            known = self._table.get(transactional_id)
-            if implicit and (known is None or known.identity != asker or partition not in known.partitions):
-                await self.add_partitions(transactional_id, asker, {partition})
+            if implicit and (transactional_id in self._lines or not self._covers(transactional_id, asker, partition)):
+                await self._join(transactional_id, asker, partition)
             rules.check_partition(self._table.get(transactional_id), asker, partition)
         except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
             raise InvalidProducerEpoch(str(error)) from error
@@ -179,6 +189,23 @@ class TransactionCoordinator:
     ) -> list[Transaction]:
         """The ids that pass the filters of ListTransactions."""
         return self._table.select(states=states, producer_ids=producer_ids, older_ms=older_ms, now_ms=self._clock())
+
+    def _covers(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> bool:
+        known = self._table.get(transactional_id)
+        return known is not None and known.identity == asker and partition in known.partitions
+
+    async def _join(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> None:
+        """Add a partition on its first write. Writes that come meanwhile queue: none may overtake another."""
+        line = self._lines.setdefault(transactional_id, _Line())
+        line.length += 1
+        try:
+            async with line.turn:
+                if not self._covers(transactional_id, asker, partition):
+                    await self.add_partitions(transactional_id, asker, {partition})
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[transactional_id]
 
     async def _time_out(self, transactional_id: str, now_ms: int) -> None:
         def decide(known: Transaction | None) -> Outcome:

@@ -274,6 +274,26 @@ def test_a_write_may_join_the_transaction_by_itself() -> None:
     play(scene)
 
 
+def test_writes_that_join_by_themselves_keep_their_order() -> None:
+    async def scene(world: World) -> None:
+        coordinator = world.coordinator()
+        identity = await coordinator.init_producer(INIT)
+        written: list[int] = []
+
+        async def write(number: int) -> None:
+            await coordinator.verify("a", *identity, T0, implicit=True)
+            written.append(number)
+
+        tasks = []
+        for number in range(40):  # a new write at each turn of the loop: some come just when the partition has joined
+            tasks.append(asyncio.create_task(write(number)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert written == list(range(40))
+
+    play(scene)
+
+
 def test_select_filters() -> None:
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")

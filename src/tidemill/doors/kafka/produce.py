@@ -14,9 +14,11 @@ import structlog
 
 from tidemill.doors.kafka.api import Api, Buffers, Call, error_code, error_message
 from tidemill.model.errors import (
+    ConcurrentTransactions,
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTxnState,
+    NotEnoughReplicas,
     ProtocolViolation,
     TidemillError,
     TransactionAbortable,
@@ -29,7 +31,7 @@ from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, Produc
 
 SERVED_FROM = 3
 # librdkafka before 2.11.1 stops compressing when version 0 is not listed (KAFKA-18659).
-VERSIONS = (0, 11)
+VERSIONS = (0, 13)
 _ABORTABLE_FROM = 11
 _IMPLICIT_FROM = 12
 _TRANSACTIONAL = 0x10
@@ -80,9 +82,7 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
     try:
         return await _store(call, request, topic, part)
     except TidemillError as error:
-        known: BaseException = error
-        if isinstance(error, InvalidTxnState) and call.version >= _ABORTABLE_FROM:
-            known = TransactionAbortable(str(error))
+        known: BaseException = _in_words_of(call.version, error)
     except Exception as error:
         log.exception("an append failed", topic=str(topic), partition=part.partition)
         known = error
@@ -94,6 +94,15 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
         record_errors=getattr(known, "record_errors", ()),
         error_message=error_message(known),
     )
+
+
+def _in_words_of(version: int, error: TidemillError) -> TidemillError:
+    """The error as a producer of this version knows it."""
+    if isinstance(error, InvalidTxnState) and version >= _ABORTABLE_FROM:
+        return TransactionAbortable(str(error))
+    if isinstance(error, ConcurrentTransactions) and version < _IMPLICIT_FROM:
+        return NotEnoughReplicas(str(error))  # what Kafka tells them, too: an error that they retry
+    return error
 
 
 async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> ProduceOutcome:

@@ -218,4 +218,4 @@ APIS = [
     Api(key=28, versions=(0, 5), handle=txn_offset_commit),
     *transaction_admin.APIS,
 ]
-FEATURES: list[Feature] = []
+FEATURES = [Feature("transaction.version", 0, 2, 2)]
