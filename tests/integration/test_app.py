@@ -1,0 +1,159 @@
+"""`tidemill serve` as a process: its ready line, its signals, its lock, and what a crash leaves."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tidemill.testing import Broker
+
+WAIT_S = 60
+CLEAN = "clean-shutdown"
+DOORS = ("--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "none")
+
+
+def serve(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tidemill", "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**surroundings, **(environment or {})},
+        cwd=cwd,
+        text=True,
+    )
+
+
+@contextmanager
+def serving(
+    *arguments: str, cwd: Path, environment: dict[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = serve(*arguments, cwd=cwd, environment=environment)
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=WAIT_S)
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=WAIT_S)
+    return process.returncode, errors
+
+
+def topics_of(bootstrap_servers: str) -> list[str]:
+    from confluent_kafka.admin import AdminClient
+
+    return sorted(AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=WAIT_S).topics)
+
+
+def create_topic(bootstrap_servers: str, name: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(name, 2)])[name].result(WAIT_S)
+
+
+def test_the_ready_line_names_the_real_addresses(tmp_path: Path) -> None:
+    with serving("--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "[::1]:0", cwd=tmp_path) as (_, line):
+        found = re.fullmatch(r"tidemill ready kafka=127\.0\.0\.1:(\d+) grpc=none http=\[::1\]:(\d+)\n", line)
+        assert found, line
+        for host, port in (("127.0.0.1", found[1]), ("::1", found[2])):
+            socket.create_connection((host, int(port)), timeout=WAIT_S).close()
+    assert (tmp_path / "data" / "coordination.journal").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(*DOORS, cwd=tmp_path) as (process, line):
+        assert line.startswith("tidemill ready")
+        process.send_signal(number)
+        code, errors = end_of(process)
+        assert code == 0, errors
+    assert (tmp_path / "data" / CLEAN).exists()
+    events = [json.loads(row)["event"] for row in errors.splitlines()]
+    assert events == ["started", "stopping", "stopped"]
+
+
+def test_a_second_broker_is_told_who_has_the_data(tmp_path: Path) -> None:
+    with serving(*DOORS, cwd=tmp_path) as (first, line):
+        assert line.startswith("tidemill ready")
+        code, errors = end_of(serve(*DOORS, cwd=tmp_path))
+        assert code == 1
+        assert errors.splitlines()[-1].startswith("error: data directory data is in use")
+        assert f"process id {first.pid};" in errors
+        assert first.poll() is None
+
+
+def test_a_taken_port_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for door in ("kafka", "http"):
+            code, errors = end_of(serve(*DOORS, f"--{door}", address, "--data-dir", str(tmp_path), cwd=tmp_path))
+            assert code == 1
+            assert f"error: {door} address {address} is in use; choose another with --{door} host:port" in errors
+
+
+def test_wrong_use_is_told_in_one_line(tmp_path: Path) -> None:
+    for arguments in (
+        ["--kafka", "nowhere"],
+        ["--set", "num.partitions"],
+        ["--set", "num.partition=1"],
+        ["--node-id", "x"],
+    ):
+        code, errors = end_of(serve(*arguments, cwd=tmp_path))
+        assert code == 2
+        assert errors.startswith("error: ")
+        assert errors.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_flags_environment_and_file_reach_the_broker(tmp_path: Path) -> None:
+    (tmp_path / "tidemill.toml").write_text(
+        'data-dir = "from-file"\ngrpc = "none"\nhttp = "none"\n[broker]\nnum.partitions = 3\n'
+    )
+    environment = {"TIDEMILL_KAFKA": "127.0.0.1:0"}
+    with serving(cwd=tmp_path, environment=environment) as (process, line):
+        assert "grpc=none http=none" in line
+        process.send_signal(signal.SIGTERM)
+        assert end_of(process)[0] == 0
+    assert (tmp_path / "from-file" / CLEAN).exists()
+
+
+def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, errors = end_of(serve(*DOORS, "--data-dir", str(tmp_path / "file" / "data"), cwd=tmp_path))
+    assert code == 1
+    assert "cannot be used" in errors
+
+
+def test_topics_survive_kill_and_restart() -> None:
+    with Broker(process=True) as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        address = broker.bootstrap_servers
+        broker.kill()
+        assert not (broker.data_dir / CLEAN).exists()
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        assert topics_of(address) == ["orders"]
+        broker.restart()
+        assert topics_of(address) == ["orders"]
+
+
+def test_the_advertised_address_is_what_clients_are_told() -> None:
+    from confluent_kafka.admin import AdminClient
+
+    with Broker(process=True, flags={"advertise": "localhost:0"}) as broker:
+        metadata = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_S)
+        assert [node.host for node in metadata.brokers.values()] == ["localhost"]
+        assert [node.port for node in metadata.brokers.values()] == [int(broker.bootstrap_servers.rsplit(":")[-1])]

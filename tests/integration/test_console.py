@@ -1,0 +1,134 @@
+"""The HTTP door: pages, documents, metrics, health, and an end in bounded time."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.unit.broker.worlds import batch_of, running
+
+from tidemill.doors.console.page import size_text
+from tidemill.doors.console.server import ConsoleDoor
+from tidemill.testing import Broker
+
+WAIT_S = 30
+FACTS = {"version": "1", "node": "0", "place": "<script>alert(1)</script>"}
+
+
+def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]) -> None:
+    async def scenario() -> None:
+        async with running(folder, memory=True) as broker:
+            await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "5"})
+            await broker.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
+            door = ConsoleDoor(broker, lambda: FACTS)
+            await door.start("127.0.0.1", 0)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
+                await check(client, door)  # type: ignore[misc]  # every check is a coroutine
+            await door.close()
+
+    asyncio.run(scenario())
+
+
+Door = ConsoleDoor
+
+
+def test_pages_and_documents(tmp_path: Path) -> None:
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        front = await client.get("/")
+        assert front.status_code == 200
+        assert "orders" in front.text
+        assert "retention.ms=5" in front.text
+        assert "<script>" not in front.text
+        assert "&lt;script&gt;" in front.text
+        assert "default-src 'none'" in front.headers["content-security-policy"]
+        topics = (await client.get("/api/topics")).json()["topics"]
+        assert [(each["name"], each["partitions"], each["records"]) for each in topics] == [("orders", 2, 2)]
+        status = (await client.get("/api/status")).json()
+        assert status["partitions"] == 2
+        assert status["runs"] == FACTS
+        assert (await client.get("/health/live")).text == "live\n"
+        assert (await client.get("/health/ready")).text == "ready\n"
+        metrics = await client.get("/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert 'tidemill_partitions{topic="orders"} 2.0' in metrics.text
+        assert (await client.get("/nothing")).status_code == 404
+        assert (await client.post("/")).status_code == 405
+
+    with_door(tmp_path, check)
+
+
+def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidemill.broker.partitions import Partitions
+
+    monkeypatch.setattr(Partitions, "broken", lambda _: {("orders", 0): OSError("disk <full>")})
+
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        ready = await client.get("/health/ready")
+        assert ready.status_code == 503
+        assert "orders-0: disk <full>" in ready.text
+        assert "1 partitions failed" in (await client.get("/")).text
+        assert (await client.get("/health/live")).status_code == 200
+
+    with_door(tmp_path, check)
+
+
+def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        for garbage in (b"\0" * 100, b"GET / HTTP/9.9\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n"):
+            reader, writer = await asyncio.open_connection(*door.address)
+            writer.write(garbage)
+            await writer.drain()
+            writer.write_eof()
+            await asyncio.wait_for(reader.read(), WAIT_S)
+            writer.close()
+        assert (await client.get("/health/live")).status_code == 200
+
+    with_door(tmp_path, check)
+
+
+def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> None:
+    """The door has ended long before the client would read: the client here never does."""
+
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        await door.loaded()
+        stuck = socket.create_connection(door.address)
+        stuck.sendall(b"GET /api/topics HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
+        idle = socket.create_connection(door.address)
+        await client.get("/health/live")
+        await asyncio.wait_for(door.close(), WAIT_S)
+        with pytest.raises(OSError, match=r"\[Errno"):
+            socket.create_connection(door.address, timeout=WAIT_S)
+        stuck.close()
+        idle.close()
+
+    with_door(tmp_path, check)
+
+
+def test_closing_right_after_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, memory=True) as broker:
+            door = ConsoleDoor(broker, lambda: FACTS)
+            await door.start("127.0.0.1", 0)
+            await asyncio.wait_for(door.close(), WAIT_S)
+
+    asyncio.run(scenario())
+
+
+def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None:
+    status = httpx.get(f"{tidemill_broker.http}/api/status", timeout=WAIT_S)
+    runs = json.loads(status.text)["runs"]
+    assert runs["kafka"] == tidemill_broker.bootstrap_servers
+    assert f"http://{runs['http']}" == tidemill_broker.http
+
+
+def test_sizes_are_written_for_people() -> None:
+    assert [size_text(size) for size in (0, 1023, 1024, 3_500_000, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "3.3 MiB",
+        "5.0 TiB",
+    ]

@@ -1,0 +1,113 @@
+"""The broker that users test with."""
+
+from pathlib import Path
+
+import pytest
+
+from tidemill.model.errors import InvalidConfig
+from tidemill.testing import Broker, VirtualClock
+
+WAIT_S = 60
+
+
+def produce(broker: Broker, topic: str, *values: bytes) -> None:
+    from confluent_kafka import Producer
+
+    errors = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert errors == [None] * len(values)
+
+
+def consume(broker: Broker, topic: str, count: int, group: str = "readers") -> list[bytes]:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    try:
+        messages = consumer.consume(count, WAIT_S)
+        assert all(message.error() is None for message in messages)
+        return [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_what_is_written_is_read_also_after_a_restart(process: bool) -> None:
+    with Broker(process=process) as broker:
+        produce(broker, "orders", b"1", b"2", b"3")
+        assert consume(broker, "orders", 3) == [b"1", b"2", b"3"]
+        broker.restart()
+        produce(broker, "orders", b"4")
+        assert consume(broker, "orders", 1) == [b"4"]
+        folder = broker.data_dir
+    assert not folder.exists()
+
+
+def test_a_broker_stops_while_clients_are_connected() -> None:
+    from confluent_kafka import Consumer
+
+    with Broker() as broker:
+        produce(broker, "orders", b"1")
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        assert len(consumer.consume(1, WAIT_S)) == 1
+        broker.restart()
+        produce(broker, "orders", b"2")
+        assert [message.value() for message in consumer.consume(1, WAIT_S)] == [b"2"]
+        consumer.close()
+
+
+def test_a_given_folder_stays(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "mine") as broker:
+        produce(broker, "orders", b"1")
+    assert (tmp_path / "mine" / "clean-shutdown").exists()
+    with Broker(data_dir=tmp_path / "mine") as broker:
+        assert consume(broker, "orders", 1) == [b"1"]
+
+
+def test_settings_reach_the_broker() -> None:
+    from confluent_kafka.admin import AdminClient
+
+    with Broker(settings={"num.partitions": "5"}, flags={"http": "none", "streams": "memory:"}) as broker:
+        produce(broker, "orders", b"1")
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_S).topics
+        assert len(topics["orders"].partitions) == 5
+        with pytest.raises(RuntimeError, match="http door is not open"):
+            _ = broker.http
+
+
+def test_a_start_that_fails_leaves_nothing() -> None:
+    broken = Broker(settings={"num.partition": "1"})
+    with pytest.raises(InvalidConfig), broken:
+        pass
+    assert not broken.data_dir.exists()
+
+
+def test_only_a_process_can_be_killed() -> None:
+    with Broker() as broker, pytest.raises(RuntimeError, match="process=True"):
+        broker.kill()
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_every_test_finds_the_broker_new(tidemill_broker: Broker, attempt: int) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": tidemill_broker.bootstrap_servers})
+    assert [name for name in admin.list_topics(timeout=WAIT_S).topics if not name.startswith("__")] == []
+    assert admin.list_consumer_groups().result(WAIT_S).valid == []
+    produce(tidemill_broker, "orders", b"%d" % attempt)
+    assert consume(tidemill_broker, "orders", 1) == [b"%d" % attempt]
+
+
+def test_a_virtual_clock_moves_when_told() -> None:
+    clock = VirtualClock(1_000)
+    assert (clock(), clock.advance(5), clock()) == (1_000, 1_005, 1_005)
+    with pytest.raises(ValueError, match="back"):
+        clock.advance(-1)
