@@ -2,22 +2,34 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidemill.broker.telemetry import Gauge
+from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import KafkaError
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.graves import Append
 from tidemill.timelines.guard import State
 from tidemill.timelines.stats import TimelineStats
 
-if TYPE_CHECKING:
-    from tidemill.broker.broker import Broker
+
+class Streams(Protocol):
+    """The part of a broker that dead letters go through."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    async def create_topic(self, name: str) -> Topic:
+        """A new topic."""
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """One partition of a topic."""
 
 
-def dead_letter_writer(broker: "Broker", clock_ms: Callable[[], int]) -> Append:
+def dead_letter_writer(broker: Streams, clock_ms: Callable[[], int]) -> Append:
     """Appends dead letters to topics, durably; a topic that is not there is created."""
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
