@@ -1,5 +1,6 @@
 """Logs: to standard error, for people on a terminal, as JSON lines elsewhere. Standard output is for the ready line."""
 
+import json
 import logging
 import sys
 from typing import Any
@@ -56,5 +57,5 @@ def _unchanged(_: Any, __: str, event: Any) -> Any:
 
 
 def _json(_: Any, __: str, event: Any) -> str:
-    rendered = structlog.processors.JSONRenderer(default=str)(_, __, event)
-    return rendered if isinstance(rendered, str) else rendered.decode()
+    first = {name: event.pop(name) for name in ("timestamp", "level", "logger", "event") if name in event}
+    return json.dumps({**first, **event}, default=str, ensure_ascii=False)

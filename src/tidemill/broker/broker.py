@@ -36,6 +36,8 @@ from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.interface import Marker, TransactionLimits
 
 TRANSACTIONS_TICK_MS = 1_000
+TENDED_AT_A_TIME = 32
+"""Partitions that are looked after before clients get their turn: about a millisecond."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -187,8 +189,10 @@ class Broker:
         return await self._producer_ids.take()
 
     async def tend(self, now_ms: int) -> None:
-        """Look after every partition once."""
-        for partition in self.partitions:
+        """Look after every partition once, letting clients in between."""
+        for number, partition in enumerate(self.partitions):
+            if number % TENDED_AT_A_TIME == 0:
+                await asyncio.sleep(0)
             try:
                 await partition.tend(now_ms)
             except (TidemillError, OSError) as error:
