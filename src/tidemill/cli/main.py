@@ -34,6 +34,8 @@ COMMANDS = {
     "produce": Command("tidemill.cli.produce:produce", "Write records to a topic."),
     "consume": Command("tidemill.cli.consume:consume", "Print the records of a topic."),
     "group": Command("tidemill.cli.group:app", "List, describe, reset and delete consumer groups."),
+    "timeline": Command("tidemill.cli.timeline:app", "Messages delivered at their due time, under a lease."),
+    "schedule": Command("tidemill.cli.schedule:schedule", "Put a message on a timeline for later."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
 }
 

@@ -42,7 +42,7 @@ def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
         if key == ERROR_KEY:
             return by_name(value)(error.details() or "")
     if error.code() in UNREACHABLE:
-        return Unreachable(f"no broker answers at {address} ({error.details()}); is `tidemill serve` running there?")
+        return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
     return TimelineError(f"{error.code().name}: {error.details()}")
 
 

@@ -1,0 +1,178 @@
+"""Messages on the command line: schedule, cancel and move them, list and count them, and see what is coming."""
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.output import remark, say, show, show_json
+from tidemill.cli.problem import WrongUse
+from tidemill.cli.timeline_options import (
+    DEFAULT_ADDRESS,
+    Address,
+    At,
+    From,
+    Group,
+    In,
+    Json,
+    Name,
+    Status,
+    To,
+    due_s,
+    now_ms,
+    row_of,
+    shown_time,
+    time_s,
+    timeline,
+)
+
+if TYPE_CHECKING:
+    from tidemill.client.timeline import Bar
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of messages.")]
+HISTOGRAM_AHEAD_S = 3_600
+BAR_COLUMNS_MIN = 10
+BAR_COLUMNS_TAKEN = 40
+
+
+def schedule(
+    name: Name,
+    body: Annotated[
+        str | None, typer.Argument(help="What the message carries; else each line of input is one.")
+    ] = None,
+    after: In = None,
+    at: At = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of the message.")] = None,
+    message_id: Annotated[str | None, typer.Option("--id", help="Natural id: scheduling it again is the same.")] = None,
+    group: Group = "",
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Put a message on a timeline for later, and print its id.
+
+    Example: tidemill timeline schedule reminders --in 5s --key user-7 'tea is ready'
+    """
+    from tidemill.client.timeline import Message
+
+    due = due_s(after, at)
+    bodies = [body.encode()] if body is not None else [line.rstrip(b"\n") for line in sys.stdin.buffer]
+    if message_id is not None and len(bodies) != 1:
+        raise WrongUse("--id names one message; there are several")
+    key_bytes = None if key is None else key.encode()
+    with timeline(address, name, group=group) as opened:
+        ids = opened.schedule([Message(one, due, message_id, key_bytes) for one in bodies])
+    if as_json:
+        show_json({"ids": ids})
+    else:
+        for one in ids:
+            say(one)
+
+
+def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS) -> None:
+    """Take messages back that no consumer holds."""
+    with timeline(address, name, group=group) as opened:
+        opened.cancel(ids)
+    remark(f"cancelled {len(ids)} message{'s' if len(ids) != 1 else ''}")
+
+
+def move(
+    name: Name, ids: Ids, after: In = None, at: At = None, group: Group = "", address: Address = DEFAULT_ADDRESS
+) -> None:
+    """Give messages another due time.
+
+    Example: tidemill timeline move reminders xmas --at 2026-12-25T09:00:00Z
+    """
+    due = due_s(after, at)
+    with timeline(address, name, group=group) as opened:
+        opened.move(ids, due)
+    remark(f"moved {len(ids)} message{'s' if len(ids) != 1 else ''}")
+
+
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[TIMELINE]", help="Whose messages; else all timelines.")
+    ] = None,
+    status: Status = None,
+    start: From = None,
+    end: To = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many messages.")] = 50,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """List the messages of a timeline by due time, or all timelines."""
+    with timeline(address, name or "") as opened:
+        if name is not None:
+            found = opened.messages(status, time_s(start), time_s(end), limit=limit)
+            columns = ("id", "due", "status", "attempts", "key", "holder", "body")
+            rows = [row_of(one, whole=as_json) for one in found]
+            show(rows, columns, as_json=as_json, empty=f"{name} has no such messages")
+            return
+        timelines = opened.timelines()
+    rows = [
+        {
+            "timeline": one.name,
+            "state": one.state,
+            "consumers": one.consumers,
+            "lease_ms": int(one.settings["lease_ms"]),
+        }
+        for one in timelines
+    ]
+    hint = "there are no timelines yet; create one with: tidemill timeline create reminders"
+    show(rows, ("timeline", "state", "consumers", "lease_ms"), as_json=as_json, empty=hint)
+
+
+def count(
+    name: Name,
+    status: Status = None,
+    start: From = None,
+    end: To = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Count the messages of a timeline."""
+    with timeline(address, name) as opened:
+        counted = opened.count(status, time_s(start), time_s(end))
+    if as_json:
+        show_json({"timeline": name, "count": counted})
+    else:
+        say(str(counted))
+
+
+def histogram(
+    name: Name,
+    start: From = None,
+    end: To = None,
+    buckets: Annotated[int, typer.Option("--buckets", "-n", min=1, max=1_000, help="How many bars.")] = 20,
+    status: Status = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Show the coming load as bars: how many messages are due when. By default the next hour.
+
+    Example: tidemill timeline histogram reminders --from now --to +1d --buckets 24
+    """
+    first_s = time_s(start) if start is not None else now_ms() / 1_000
+    last_s = time_s(end) if end is not None else (first_s or 0) + HISTOGRAM_AHEAD_S
+    if first_s is None or last_s is None or last_s <= first_s:
+        raise WrongUse("--to must be after --from")
+    with timeline(address, name) as opened:
+        bars = opened.histogram(first_s, last_s, buckets, status=status)
+    if as_json:
+        show_json([{"start": shown_time(bar.start), "count": bar.count} for bar in bars])
+        return
+    for line in bar_lines(bars, shutil.get_terminal_size().columns):
+        say(line)
+    remark(f"{sum(bar.count for bar in bars):,} messages")
+
+
+def bar_lines(bars: "list[Bar]", columns: int) -> list[str]:
+    """One line for each bar: its start, a bar in eighths of a character, its number."""
+    width = max(BAR_COLUMNS_MIN, columns - BAR_COLUMNS_TAKEN)
+    largest = max((bar.count for bar in bars), default=0) or 1
+    lines = []
+    for bar in bars:
+        eighths = -(-bar.count * width * 8 // largest)
+        drawn = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+        lines.append(f"{shown_time(bar.start)}  {drawn}{' ' if drawn else ''}{bar.count:,}")
+    return lines

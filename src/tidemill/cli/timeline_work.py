@@ -1,0 +1,82 @@
+"""`tidemill timeline work`: a consumer at the terminal. It prints each message with its lateness and completes it."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.moments import duration_ms
+from tidemill.cli.output import remark, say, show_json
+from tidemill.cli.timeline_options import DEFAULT_ADDRESS, TIMEOUT_MS, Address, Json, Name, shown_time, text_of
+
+if TYPE_CHECKING:
+    from tidemill.client.timeline import AsyncLease
+
+COMPLETIONS_MAX = 1_000
+
+
+def work(
+    name: Name,
+    consumer_id: Annotated[str | None, typer.Option("--consumer-id", help="Id of this consumer.")] = None,
+    rack: Annotated[str, typer.Option("--rack", help="Rack or zone of this consumer.")] = "",
+    max_in_flight: Annotated[int, typer.Option("--max-in-flight", min=1, help="Messages held at a time.")] = 100,
+    lease_ms: Annotated[int, typer.Option("--lease-ms", min=0, help="Length of a lease; 0 is the timeline's.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="End after so many; 0 is never.")] = 0,
+    idle: Annotated[str | None, typer.Option("--idle", help="End when nothing came for so long: 5s.")] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Lease messages as they fall due, print them with their lateness, and complete them.
+
+    Example: tidemill timeline work reminders
+    """
+    from tidemill.client.timeline import AsyncTimeline
+
+    async def run() -> int:
+        done = 0
+        completions: set[asyncio.Task[None]] = set()
+        idle_ms = None if idle is None else duration_ms(idle)
+        async with AsyncTimeline(address, name, timeout_ms=TIMEOUT_MS) as timeline:
+            await timeline.describe()
+            leases = timeline.work(
+                consumer_id=consumer_id, rack=rack, max_in_flight=max_in_flight, lease_ms=lease_ms, idle_ms=idle_ms
+            )
+            async for lease in leases:
+                _show(lease, as_json=as_json)
+                completions.add(asyncio.create_task(lease.complete()))
+                done += 1
+                if done == count or len(completions) >= COMPLETIONS_MAX:
+                    completions = await _settled(completions)
+                if done == count:
+                    break
+            await _settled(completions)
+        return done
+
+    done = asyncio.run(run())
+    remark(f"completed {done} message{'s' if done != 1 else ''}")
+
+
+async def _settled(completions: "set[asyncio.Task[None]]") -> "set[asyncio.Task[None]]":
+    """Wait for all; the first refusal ends the command with its line."""
+    await asyncio.gather(*completions)
+    return set()
+
+
+def _show(lease: "AsyncLease", *, as_json: bool) -> None:
+    late_ms = time.time() * 1_000 - lease.due.timestamp() * 1_000
+    body, key = text_of(lease.body), text_of(lease.key)
+    if as_json:
+        show_json(
+            {
+                "id": lease.id,
+                "key": key,
+                "due": shown_time(lease.due),
+                "late_ms": round(late_ms, 3),
+                "attempts": lease.attempts,
+                "body": body,
+            }
+        )
+        return
+    again = f"  attempt {lease.attempts}" if lease.attempts > 1 else ""
+    say(f"{shown_time(lease.due)}  {late_ms:6.1f} ms late{again}  {key or '-'}  {body}  ({lease.id})")
