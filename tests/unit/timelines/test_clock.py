@@ -35,7 +35,9 @@ def test_after_a_jump_back_time_stands_still_until_the_wall_has_caught_up() -> N
     believed = clock.now(880_000 + HOLD_MS, HOLD_MS)
     assert believed == 1_000_000
     assert clock.now(999_000, 119_000) == 1_000_000
+    assert clock.drifting  # what it calls due is not due yet by the calendar
     assert clock.now(1_000_500, 120_500) == 1_000_500
+    assert not clock.drifting
 
 
 def test_small_differences_are_made_up_slowly() -> None:

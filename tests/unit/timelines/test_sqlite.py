@@ -208,7 +208,8 @@ def test_planning_reads_a_short_range_of_one_index(tmp_path: Path) -> None:
         connection = connect(path)
         plan = connection.execute(
             "EXPLAIN QUERY PLAN SELECT m.seq, b.body FROM messages m LEFT JOIN bodies b USING (seq)"
-            " WHERE m.timeline = 1 AND m.due_ms >= 0 AND m.due_ms < 9 AND (m.due_ms, m.seq) > (1, 2) ORDER BY m.due_ms, m.seq LIMIT 5"
+            " WHERE m.timeline = 1 AND m.due_ms >= 0 AND m.due_ms < 9 AND (m.due_ms, m.seq) > (1, 2)"
+            " ORDER BY m.due_ms, m.seq LIMIT 5"
         ).fetchall()
         connection.close()
         assert "message_order" in plan[0][3]

@@ -6,10 +6,12 @@ message. If it jumped back, leases that had ended would be live again. So:
 
 - time goes on with the steady clock of the machine (the one that nobody can set);
 - small differences from the wall clock are made up slowly, by at most SLEW_PER_MILLE of the time that passes;
-- a large difference is a *drift*: the clock goes on steadily and says so (`drift_ms`), its user stops what would do
-  harm. When the wall clock has stayed there for `hold_ms` (longer than the leases that are live), it is believed: a
-  jump forward is taken over, a jump back makes the clock stand still until the wall clock has caught up.
+- a large difference is a *drift*: the clock goes on steadily and says so (`drifting`), its user stops what would do
+  harm: giving or extending leases, deleting by time. When the wall clock has stayed there for `hold_ms` (longer than
+  the leases that are live), it is believed. A jump forward is taken over; after a jump back the clock stands still, and
+  is said to drift, until the wall clock has caught up: what it calls due is not due yet by the calendar.
 
+A broker that starts has nothing but the wall clock to go by: it believes it.
 The clock reads nothing itself: both times come in with each call.
 """
 
@@ -34,24 +36,24 @@ class StoreClock:
 
     @property
     def drifting(self) -> bool:
-        """Whether wall clock and steady clock disagree by more than they may."""
-        return self._drifting_since_ms is not None
+        """Whether the wall clock differs from this clock by more than it may, or this clock stands still."""
+        return abs(self.drift_ms) > self._drift_ms_max or self._told_ms > self._now_ms
 
     def now(self, wall_ms: int, steady_ms: int) -> int:
         """The time of the store; never less than before."""
         passed_ms = max(0, steady_ms - self._steady_ms)
         self._steady_ms += passed_ms
         self._now_ms += passed_ms
-        self.drift_ms = round(wall_ms - self._now_ms)
-        if abs(self.drift_ms) <= self._drift_ms_max:
+        difference_ms = wall_ms - self._now_ms
+        if abs(difference_ms) <= self._drift_ms_max:
             self._drifting_since_ms = None
             most = passed_ms * SLEW_PER_MILLE / 1000
-            self._now_ms += max(-most, min(most, wall_ms - self._now_ms))
+            self._now_ms += max(-most, min(most, difference_ms))
         elif self._drifting_since_ms is None:
             self._drifting_since_ms = self._steady_ms
         elif self._steady_ms - self._drifting_since_ms >= self._hold_ms:
             self._now_ms = float(wall_ms)
-            self.drift_ms = 0
             self._drifting_since_ms = None
         self._told_ms = max(self._told_ms, int(self._now_ms))
+        self.drift_ms = wall_ms - self._told_ms
         return self._told_ms
