@@ -26,7 +26,7 @@ from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import Checkpoint, write_durably
 from tidemill.streams.segments.files import OpenFile, OpenFiles
 from tidemill.streams.segments.index import Index
-from tidemill.streams.segments.opening import Opened, Opening, cut_segment, remove_files
+from tidemill.streams.segments.opening import Opened, Opening, remove_files
 from tidemill.streams.segments.recovery import Window, index_of
 from tidemill.streams.segments.segment import Indexes, Segment, read_index, write_index
 from tidemill.streams.segments.tail import Tail, TailBudget
@@ -60,16 +60,12 @@ class SegmentLog:
         self._disk = shared.disk
         self._files = shared.files
         self._folder = folder
-        self._segments = opened.segments
-        self._bases = [segment.base_offset for segment in opened.segments]
-        self._start_offset = opened.start_offset
-        self._end_offset = opened.end_offset
-        self._saved = opened.saved
         self._failed: BaseException | None = None
         self._tail = Tail(shared.tails)
         self._unflushed: dict[Segment, None] = {}
         self._new_names = False
-        self._closed_bytes = sum(segment.size_bytes for segment in opened.segments[:-1])
+        self._start_offset = self._end_offset = 0
+        self._take(opened)
 
     @property
     def start_offset(self) -> int:
@@ -190,36 +186,34 @@ class SegmentLog:
     async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
         """Save the new start, then remove what lies before it; the next start removes what a crash left."""
         self._check()
-        self._start_offset = max(self._start_offset, start_offset)
-        if self._start_offset == self._end_offset:
+        start_offset = max(self._start_offset, start_offset)
+        if start_offset == self._end_offset:
             await self.roll(0)
         gone = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= start_offset]
-        await self.save(state)
+        await self._save(self._checkpoint(start_offset, state))
+        self._start_offset = start_offset
         if gone:
             self._drop(gone)
             await self._aside(partial(self._remove, gone))
 
     async def truncate(self, end_offset: int) -> None:
-        """Announce the cut, make it, and confirm: a crash in between is finished at the next start."""
+        """Announce the cut, make it, and confirm: a crash in between is finished at the next start.
+
+        An error on the way ends the log: whether the cut will be made by the next start is not known then.
+        """
         self._check()
         await self.flush()
-        place = max(bisect_right(self._bases, end_offset - 1) - 1, 0)
-        cut, gone = self._segments[place], self._segments[place + 1 :]
         self._tail.clear()
-        for segment in (cut, *gone):
+        place = max(bisect_right(self._bases, end_offset - 1) - 1, 0)
+        for segment in self._segments[place:]:
             self._files.forget(segment.path)
-            self._unflushed.pop(segment, None)
-        announced = Checkpoint(self._start_offset, 0, 0, 0, (), None, cut_to=end_offset)
-        await self._aside(partial(checkpoints.write, self._disk, self._folder, announced))
-        await self._aside(partial(self._remove, list(reversed(gone))))
-        await self._aside(partial(cut_segment, self._disk, cut, end_offset))
-        opened = await self._aside(Opening(self._disk, self._folder, self.settings).run)
-        self._drop(self._segments)
-        self._segments[:], self._saved = opened.segments, None
-        self._bases[:] = [segment.base_offset for segment in opened.segments]
-        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
-        self._end_offset = max(opened.end_offset, self._start_offset)
-        await self._aside(partial(checkpoints.write, self._disk, self._folder, self._checkpoint(None)))
+        try:
+            opened = await self._disk.aside(partial(self._cut, end_offset))
+            self._drop(self._segments)
+            self._take(opened)
+            await self._save(self._checkpoint(self._start_offset, None))
+        except (OSError, KafkaStorageError) as error:
+            self._fail(error)
 
     async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
         """Write the new batches beside the old segment and rename: there is the old or the new one, whole."""
@@ -244,11 +238,7 @@ class SegmentLog:
 
     async def save(self, state: dict[str, Any]) -> None:
         """Flush, then write the index of the newest segment and the checkpoint."""
-        checkpoint = self._checkpoint(state)
-        active = self._segments[-1]
-        index = await self._index(active)
-        await self.flush()
-        await self._aside(partial(self._write_checkpoint, active, index, checkpoint))
+        await self._save(self._checkpoint(self._start_offset, state))
 
     async def close(self) -> None:
         """Close the files."""
@@ -261,6 +251,14 @@ class SegmentLog:
         """Rename the folder first: a crash leaves nothing that looks like a log."""
         await self.close()
         await self._disk.aside(partial(delete_folder, self._disk, self._folder))
+
+    def _take(self, opened: Opened) -> None:
+        self._segments = opened.segments
+        self._bases = [segment.base_offset for segment in opened.segments]
+        self._start_offset = opened.start_offset
+        self._end_offset = opened.end_offset
+        self._saved = opened.saved
+        self._closed_bytes = sum(segment.size_bytes for segment in opened.segments[:-1])
 
     def _check(self) -> None:
         if self._failed is not None:
@@ -413,14 +411,25 @@ class SegmentLog:
         except OSError as error:
             raise KafkaStorageError(f"{segment.path}: {error}") from error
 
-    def _checkpoint(self, state: dict[str, Any] | None) -> Checkpoint:
+    def _checkpoint(self, start_offset: int, state: dict[str, Any] | None) -> Checkpoint:
         active = self._segments[-1]
         closed = tuple(segment.closed() for segment in self._segments[:-1])
-        return Checkpoint(self._start_offset, self._end_offset, active.base_offset, active.size_bytes, closed, state)
+        return Checkpoint(start_offset, self._end_offset, active.base_offset, active.size_bytes, closed, state)
+
+    async def _save(self, checkpoint: Checkpoint) -> None:
+        active = self._segments[-1]
+        index = await self._index(active)
+        await self.flush()
+        await self._aside(partial(self._write_checkpoint, active, index, checkpoint))
 
     def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
         write_index(self._disk, active, index)
         checkpoints.write(self._disk, self._folder, checkpoint)
+
+    def _cut(self, end_offset: int) -> Opened:
+        announced = Checkpoint(self._start_offset, 0, 0, 0, (), None, cut_to=end_offset)
+        checkpoints.write(self._disk, self._folder, announced)
+        return Opening(self._disk, self._folder, self.settings).run()
 
     def _drop(self, gone: list[Segment]) -> None:
         """Forget segments; their bytes are removed by the caller."""

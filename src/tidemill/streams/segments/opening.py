@@ -96,7 +96,7 @@ class Opening:
         believed = {closed.base_offset: closed for closed in found.closed} if found else {}
         end_offset = found.end_offset if found and not segments else start_offset
         for place, segment in enumerate(segments):
-            if place and segment.base_offset != end_offset and not self._flushed_until(segments[place - 1]):
+            if place and segment.base_offset != end_offset and self._flushed_until(segments[place - 1]) < ALL_FLUSHED:
                 self._drop_from(segments, place)
                 break
             size = self._disk.size(segment.path)

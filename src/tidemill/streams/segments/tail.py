@@ -4,6 +4,7 @@ All logs share one budget of bytes; what was appended first goes first. The buff
 request, so keeping them costs no copy.
 """
 
+from bisect import bisect_right
 from collections import deque
 
 from tidemill.records.header import BatchHeader, Buffer
@@ -76,19 +77,18 @@ class Tail:
         """What `StreamLog.read` answers, or None when it has to come from the file."""
         if not self._batches or offset < self._batches[0].base_offset:
             return None
-        wanted: list[_Kept] = []
-        for kept in reversed(self._batches):
-            if kept.next_offset <= offset:
-                break
-            if kept.base_offset < end_offset:
-                wanted.append(kept)
-        if len(wanted) > BATCHES_PER_READ_MAX:
-            return None
+        batches = self._batches
         found: list[Buffer] = []
         room = max_bytes
-        for kept in reversed(wanted):
+        first = bisect_right(batches, offset, key=_next_offset)
+        for place in range(first, min(len(batches), first + BATCHES_PER_READ_MAX)):
+            kept = batches[place]
             room -= len(kept.batch)
-            if room < 0 and (found or not at_least_one):
+            if kept.base_offset >= end_offset or (room < 0 and (found or not at_least_one)):
                 break
             found.append(kept.batch)
         return found
+
+
+def _next_offset(kept: _Kept) -> int:
+    return kept.next_offset
