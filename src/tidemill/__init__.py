@@ -4,18 +4,23 @@ The names below are loaded when they are first used, so that `import tidemill` s
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidemill.client.parallel.consumer import ParallelConsumer
+    from tidemill.client.timeline import AsyncTimeline, Message, Timeline
 
 __version__ = "0.1.0"
 
-_HOMES: dict[str, str] = {
+__all__ = ["AsyncTimeline", "Message", "ParallelConsumer", "Timeline", "__version__"]
+
+_HOMES = {
     "AsyncTimeline": "tidemill.client.timeline",
     "Message": "tidemill.client.timeline",
+    "ParallelConsumer": "tidemill.client.parallel.consumer",
     "Timeline": "tidemill.client.timeline",
 }
 """Public name -> module that has it."""
-
-__all__ = ["__version__"]
 
 
 def __getattr__(name: str) -> Any:

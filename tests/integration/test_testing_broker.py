@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.model.errors import InvalidConfig
-from tidemill.testing import Broker, VirtualClock
+from tidemill.testing import Broker
 
 WAIT_S = 60
 
@@ -99,15 +99,14 @@ def test_only_a_process_can_be_killed() -> None:
 def test_every_test_finds_the_broker_new(tidemill_broker: Broker, attempt: int) -> None:
     from confluent_kafka.admin import AdminClient
 
+    from tidemill import Timeline
+
+    with Timeline(tidemill_broker.grpc, "reminders") as timeline:
+        assert timeline.timelines() == []
+        timeline.create()
+
     admin = AdminClient({"bootstrap.servers": tidemill_broker.bootstrap_servers})
     assert [name for name in admin.list_topics(timeout=WAIT_S).topics if not name.startswith("__")] == []
     assert admin.list_consumer_groups().result(WAIT_S).valid == []
     produce(tidemill_broker, "orders", b"%d" % attempt)
     assert consume(tidemill_broker, "orders", 1) == [b"%d" % attempt]
-
-
-def test_a_virtual_clock_moves_when_told() -> None:
-    clock = VirtualClock(1_000)
-    assert (clock(), clock.advance(5), clock()) == (1_000, 1_005, 1_005)
-    with pytest.raises(ValueError, match="back"):
-        clock.advance(-1)

@@ -15,7 +15,7 @@ from tidemill.app import logs
 from tidemill.app.thread import NodeThread
 from tidemill.settings import Address, load
 from tidemill.testing.child import Child
-from tidemill.testing.reset import reset
+from tidemill.testing.reset import reset, reset_timelines
 
 ANY_PORT = "127.0.0.1:0"
 DOORS = ("kafka", "grpc", "http")
@@ -109,8 +109,11 @@ class Broker:
         self.start()
 
     def reset(self) -> None:
-        """Delete every topic and every group without members, as if the broker were new."""
-        reset(self.bootstrap_servers)
+        """Delete every topic, every group without members and every timeline, as if the broker were new."""
+        if self._addresses.get("kafka") is not None:
+            reset(self.bootstrap_servers)
+        if self._addresses.get("grpc") is not None:
+            reset_timelines(self.grpc)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -20,6 +20,17 @@ def reset(bootstrap_servers: str) -> None:
             future.result(TIMEOUT_S)
 
 
+def reset_timelines(grpc: str) -> None:
+    """Delete every timeline with its messages."""
+    from tidemill.client.timeline import Timeline  # noqa: PLC0415 -- as above
+
+    with Timeline(grpc, "any") as client:
+        names = [timeline.name for timeline in client.timelines()]
+    for name in names:
+        with Timeline(grpc, name) as client:
+            client.delete()
+
+
 def _delete_groups(admin: "AdminClient") -> None:
     from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 -- as above
 

@@ -1,0 +1,38 @@
+"""What users import, and that importing it costs little."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tidemill
+import tidemill.testing
+
+HEAVY = ("grpc", "starlette", "uvicorn", "confluent_kafka", "kio", "structlog", "rich", "asyncio", "prometheus_client")
+
+
+@pytest.mark.parametrize("module", [tidemill, tidemill.testing])
+def test_every_public_name_is_there(module: object) -> None:
+    for name in getattr(module, "__all__"):  # noqa: B009 -- the attribute is what is tested
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = module.Nothing  # type: ignore[attr-defined]  # it is not there
+
+
+def test_all_names_are_listed() -> None:
+    assert set(tidemill.__all__) <= set(dir(tidemill))
+    assert set(tidemill._HOMES) < set(tidemill.__all__)
+
+
+@pytest.mark.parametrize("statement", ["import tidemill", "import tidemill.testing.plugin"])
+def test_importing_loads_nothing_heavy(statement: str) -> None:
+    program = f"import sys; import pytest; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not set(HEAVY) & set(loaded)
+
+
+def test_the_help_loads_nothing_heavy() -> None:
+    program = "import sys; from tidemill.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "serve" in result.stdout
+    assert not {*HEAVY, "typer"} & set(result.stderr.split())
