@@ -9,7 +9,9 @@ its arguments, so that every member that computes it finds the same.
 - `assign_uniform` (also called sticky): as even as the subscriptions allow, moving as little as possible.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
 from itertools import cycle
 from typing import Any, TypeAlias, TypeVar
 
@@ -56,7 +58,7 @@ def assign_uniform(
         _fill_equal(shares, free)
     else:
         _fill_mixed(shares, free, subscribers)
-        _level(shares, subscriptions)
+        _level(shares, subscribers)
     return _frozen(shares)
 
 
@@ -144,19 +146,91 @@ def _fill_mixed(
         shares[member].add((topic, index))
 
 
-def _level(shares: dict[str, set[tuple[Topic, int]]], subscriptions: Subscriptions[Topic]) -> None:
-    """Move partitions down while a move makes two shares more even; each move lowers the sum of squares, so it ends."""
-    moved = True
-    while moved:
-        moved = False
-        for giver in sorted(shares, key=lambda name: (-len(shares[name]), name)):
-            for topic, index in sorted(shares[giver]):
-                takers = [name for name in shares if topic in subscriptions[name]]
-                taker = min(takers, key=lambda name: (len(shares[name]), name))
-                if len(shares[giver]) - len(shares[taker]) >= 2:
-                    shares[giver].remove((topic, index))
-                    shares[taker].add((topic, index))
-                    moved = True
+def _level(shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, list[str]]) -> None:
+    """Move partitions down while that makes two shares more even; each move lowers the sum of squares, so it ends.
+
+    Most is done topic by topic; what is left takes chains of moves over several topics.
+    """
+    while any([_level_topic(topic, members, shares) for topic, members in subscribers.items()]):
+        pass
+    while moves := _way_down(shares, subscribers):
+        for giver, taker, partition in moves:
+            shares[giver].remove(partition)
+            shares[taker].add(partition)
+
+
+def _level_topic(topic: Topic, members: list[str], shares: dict[str, set[tuple[Topic, int]]]) -> bool:
+    """Move partitions of one topic from the largest share that has one to the smallest; whether any moved.
+
+    The heaps may hold sizes that are out of date; such an entry is put back with the size of now.
+    """
+    own = {member: [index for each, index in shares[member] if each == topic] for member in members}
+    givers = [(-len(shares[member]), member) for member in members]
+    takers = [(len(shares[member]), member) for member in members]
+    heapify(givers)
+    heapify(takers)
+    moved = False
+    while givers:
+        size, giver = givers[0]
+        low, taker = takers[0]
+        if not own[giver]:
+            heappop(givers)
+        elif -size != len(shares[giver]):
+            heapreplace(givers, (-len(shares[giver]), giver))
+        elif low != len(shares[taker]):
+            heapreplace(takers, (len(shares[taker]), taker))
+        elif -size - low >= 2:
+            index = own[giver].pop()
+            shares[giver].remove((topic, index))
+            shares[taker].add((topic, index))
+            own[taker].append(index)
+            moved = True
+        else:
+            break
+    return moved
+
+
+def _way_down(
+    shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, list[str]]
+) -> list[tuple[str, str, tuple[Topic, int]]]:
+    """A chain of moves from a member to one that has at least two less; those between give one and take one.
+
+    The largest shares are tried first: whoever such a search has reached in vain reaches nothing better itself.
+    """
+    hopeless: set[str] = set()
+    for giver in sorted(shares, key=lambda name: (-len(shares[name]), name)):
+        if giver in hopeless:
+            continue
+        came: dict[str, tuple[str, tuple[Topic, int]] | None] = {giver: None}
+        expanded: set[Topic] = set()
+        waiting = deque([giver])
+        while waiting:
+            member = waiting.popleft()
+            for topic, index in sorted(shares[member]):
+                if topic in expanded:
+                    continue
+                expanded.add(topic)
+                for taker in subscribers[topic]:
+                    if taker not in came:
+                        came[taker] = (member, (topic, index))
+                        waiting.append(taker)
+        taker = min(came, key=lambda name: (len(shares[name]), name))
+        if len(shares[giver]) - len(shares[taker]) >= 2:
+            return _chain(came, taker)
+        hopeless.update(came)
+    return []
+
+
+def _chain(
+    came: Mapping[str, tuple[str, tuple[Topic, int]] | None], taker: str
+) -> list[tuple[str, str, tuple[Topic, int]]]:
+    moves = []
+    step = came[taker]
+    while step is not None:
+        giver, partition = step
+        moves.append((giver, taker, partition))
+        taker, step = giver, came[giver]
+    return moves
 
 
 def _frozen(shares: dict[str, set[tuple[Topic, int]]]) -> Shares[Topic]:

@@ -88,11 +88,6 @@ class ClassicGroup:
         """Whether it only ever lived in memory."""
         return self.is_empty and self.generation == 0 and not self.pending
 
-    @property
-    def joined_count(self) -> int:
-        """How many members wait for the next generation."""
-        return self._joined
-
     def find(self, member_id: str, instance_id: str | None) -> Member:
         """The member that speaks, if it may: an instance id belongs to the member that took it last."""
         if instance_id is not None:
@@ -323,7 +318,7 @@ class ClassicGroup:
         self._was_empty = False
         self._join_deadline_ms = NEVER_MS
         self._enter(State.COMPLETING, now_ms)
-        self._unsynced = set(self.members)
+        self._unsynced = {member.member_id for member in self.members.values() if member.join_ticket is not None}
         self._sync_deadline_ms = now_ms + self._rebalance_timeout_ms()
         self.arm(self._sync_deadline_ms)
         for member in self.members.values():

@@ -49,11 +49,7 @@ def join(group: ClassicGroup, request: JoinRequest, ticket: Ticket, new_id: str,
 def _check_size(group: ClassicGroup, member_id: str) -> None:
     most = group.limits.members_max
     known = member_id in group.members or member_id in group.pending
-    members = group.joined_count if group.state is State.PREPARING else len(group.members)
-    if not known and members + len(group.pending) >= most:
-        raise GroupMaxSizeReached(f"the group has {most} members")
-    if member_id in group.pending and members >= most:
-        del group.pending[member_id]
+    if not known and len(group.members) + len(group.pending) >= most:
         raise GroupMaxSizeReached(f"the group has {most} members")
 
 
@@ -166,10 +162,12 @@ def _check_protocol(group: ClassicGroup, request: SyncRequest) -> None:
 def _assign(group: ClassicGroup, leader: Member, assignments: dict[str, bytes], ticket: Ticket, now_ms: int) -> Step:
     def then() -> None:
         group.synced(leader)
+        group.touch(leader, now_ms)
         group.outbox.append((ticket, group.sync_answer(leader)))
         for member in group.members.values():
-            group.touch(member, now_ms)
-            group.answer_sync(member, group.sync_answer(member))
+            if member.sync_ticket is not None:
+                group.touch(member, now_ms)
+                group.answer_sync(member, group.sync_answer(member))
 
     return Step((Entry(GroupKey(group.group_id), group.value(now_ms, assignments)),), then)
 

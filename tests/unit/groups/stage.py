@@ -1,0 +1,269 @@
+"""The groups' core on a stage: one shard, a journal in memory that can refuse or be read again, time by hand.
+
+Members have short names; the stage remembers what each was last told (id, generation, epoch, partitions), as a client
+would, and says it again where a request needs it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tidemill.groups.core import heartbeats, joining
+from tidemill.groups.core.catalog import TopicCatalog, TopicShape
+from tidemill.groups.core.entries import Partitions
+from tidemill.groups.core.group import NEVER_MS, ClassicGroup
+from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Leaver, Left, Step, SyncAnswer, SyncRequest
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.records import decode, encode
+from tidemill.groups.core.shard import Shard
+from tidemill.groups.core.subscriptions import write_subscription
+from tidemill.model.errors import KafkaStorageError
+from tidemill.model.topics import TopicPartition
+
+LIMITS = GroupLimits(initial_rebalance_delay_ms=0)
+
+
+@dataclass
+class Client:
+    """What a member knows of itself."""
+
+    name: str
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    epoch: int = 0
+    owned: Partitions = frozenset()
+    assignment: bytes = b""
+    leads: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+
+
+class Stage:
+    """One shard and its journal."""
+
+    def __init__(self, limits: GroupLimits = LIMITS) -> None:
+        self.limits = limits
+        self.now_ms = 1_000
+        self.shard = Shard(limits)
+        self.journal: list[tuple[bytes, bytes | None]] = []
+        self.refuses = False
+        self.answers: list[tuple[str, Answer]] = []
+        self.clients: dict[str, Client] = {}
+        self.ids = 0
+        self.topics: dict[str, TopicShape] = {}
+        self.catalog = TopicCatalog(0)
+
+    # -- time and the journal
+
+    def perform(self, group_id: str, decide: Callable[[int], Step]) -> None:
+        """What the coordinator does: decide, make durable, replay, answer."""
+        step = decide(self.now_ms)
+        group = self.shard.groups.get(group_id)
+        outbox = group.outbox if group is not None else []
+        if step.entries:
+            if self.refuses:
+                outbox.clear()
+                raise KafkaStorageError
+            for entry in step.entries:
+                encoded = encode(entry)
+                self.journal.append(encoded)
+                assert decode(*encoded) == entry
+                self.shard.replay(entry)
+        if step.then is not None:
+            step.then()
+        for ticket, answer in outbox:
+            self._deliver(str(ticket), answer)
+        outbox.clear()
+
+    def _deliver(self, name: str, answer: Answer) -> None:
+        self.answers.append((name, answer))
+        client = self.clients[name]
+        if isinstance(answer, JoinAnswer):
+            client.member_id = answer.member_id
+            client.generation = answer.generation
+            client.leads = answer.leader == answer.member_id
+        elif isinstance(answer, SyncAnswer):
+            client.assignment = answer.assignment
+
+    def told(self) -> list[tuple[str, Answer]]:
+        """The answers since the last call."""
+        answers, self.answers = self.answers, []
+        return answers
+
+    def wait(self, milliseconds: int) -> None:
+        """Let time pass; every deadline on the way is kept at its time."""
+        until_ms = self.now_ms + milliseconds
+        while True:
+            due = min(((group.wake_ms, name) for name, group in self.shard.groups.items()), default=(NEVER_MS, ""))
+            if due[0] > until_ms:
+                break
+            self.now_ms = max(self.now_ms, due[0])
+            self.perform(due[1], self.shard.groups[due[1]].tick)
+            self.shard.drop_unused(due[1])
+        self.now_ms = until_ms
+
+    def crash(self) -> None:
+        """Forget everything but the journal."""
+        self.shard = Shard(self.limits)
+        for key, value in self.journal:
+            entry = decode(key, value)
+            assert entry is not None
+            self.shard.replay(entry)
+        self.shard.loaded(self.now_ms)
+
+    def client(self, name: str) -> Client:
+        return self.clients.setdefault(name, Client(name))
+
+    # -- classic groups
+
+    def join(
+        self,
+        group_id: str,
+        name: str,
+        *,
+        protocols: str = "range",
+        topics: str = "t",
+        instance: str | None = None,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        version: int = 9,
+        protocol_type: str = "consumer",
+    ) -> None:
+        client = self.client(name)
+        client.instance_id = instance or client.instance_id
+        request = JoinRequest(
+            group_id,
+            client.member_id,
+            client.instance_id,
+            name,
+            "/1.2.3.4",
+            session_ms,
+            rebalance_ms,
+            protocol_type,
+            tuple((each, write_subscription(topics.split(","))) for each in protocols.split(",") if each),
+            takes_member_id_first=version >= 4,
+            skips_assignment=version >= 9,
+        )
+        self.ids += 1
+        new_id = f"{name}-{self.ids}"
+        self.perform(group_id, lambda _now: self.shard.vacate(group_id, for_consumers=False))
+        try:
+            self.perform(
+                group_id,
+                lambda now: joining.join(self.shard.classic(group_id, now), request, name, new_id, now),
+            )
+        finally:
+            self.shard.drop_unused(group_id)
+
+    def enter(self, group_id: str, name: str, **options: object) -> None:
+        """Join as a newer client does: the id first."""
+        self.join(group_id, name, **options)  # type: ignore[arg-type]  # the options are join's own
+        if self.client(name).generation == -1 and self.client(name).member_id and self.client(name).instance_id is None:
+            self.join(group_id, name, **options)  # type: ignore[arg-type]  # the options are join's own
+
+    def sync(self, group_id: str, name: str, assignments: dict[str, bytes] | None = None, **changes: object) -> None:
+        client = self.client(name)
+        named = {self.client(who).member_id: blob for who, blob in (assignments or {}).items()}
+        request = SyncRequest(
+            group_id, client.generation, client.member_id, client.instance_id, assignments=tuple(named.items())
+        )._replace(**changes)  # type: ignore[arg-type]  # fields of the request
+        self.perform(group_id, lambda now: joining.sync(self.shard.known_classic(group_id), request, name, now))
+
+    def beat(self, group_id: str, name: str) -> None:
+        client = self.client(name)
+        self.shard.known_classic(group_id).heartbeat(
+            client.member_id, client.instance_id, client.generation, self.now_ms
+        )
+
+    def leave(self, group_id: str, *leavers: Leaver) -> list[Left]:
+        results: list[Left] = []
+
+        def decide(now_ms: int) -> Step:
+            step, left = joining.leave(self.shard.known_classic(group_id), leavers, now_ms)
+            results.extend(left)
+            return step
+
+        self.perform(group_id, decide)
+        return results
+
+    def leaver(self, name: str) -> Leaver:
+        client = self.client(name)
+        return Leaver(client.member_id, client.instance_id)
+
+    def group(self, group_id: str) -> ClassicGroup:
+        return self.shard.known_classic(group_id)
+
+    # -- offsets
+
+    def commit(self, group_id: str, name: str | None, offset: int, topic: str = "t", partition: int = 0) -> None:
+        client = self.client(name) if name is not None else Client("")
+        generation = client.generation if client.generation >= 0 else client.epoch or -1
+        self.shard.check_commit(group_id, generation, client.member_id, client.instance_id)
+        commits = [OffsetCommit(topic, partition, offset)]
+        self.perform(group_id, lambda now: Step(self.shard.offsets.commit(group_id, commits, now)))
+
+    def committed(self, group_id: str, topic: str = "t", partition: int = 0) -> int:
+        return self.shard.fetch(group_id, [TopicPartition(topic, partition)], stable=False)[0].offset
+
+    # -- consumer groups
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        known = self.topics.get(name)
+        topic_id = known.topic_id if known else UUID(int=self.catalog.version + 1)
+        self.topics[name] = TopicShape(name, topic_id, partitions)
+        self.catalog = TopicCatalog(self.catalog.version + 1, self.topics.values())
+
+    def drop_topic(self, name: str) -> None:
+        del self.topics[name]
+        self.catalog = TopicCatalog(self.catalog.version + 1, self.topics.values())
+
+    def pulse(self, group_id: str, name: str, **changes: object) -> HeartbeatAnswer:
+        """One heartbeat of a consumer group's member; it owns at once what it is given."""
+        client = self.client(name)
+        client.member_id = client.member_id or f"{name}-member"
+        request = HeartbeatRequest(
+            group_id, client.member_id, client.epoch, name, "/1.2.3.4", instance_id=client.instance_id
+        )
+        if client.epoch == 0:
+            request = request._replace(rebalance_timeout_ms=30_000, topic_names=("t",), owned=frozenset())
+        else:
+            request = request._replace(owned=client.owned)
+        request = request._replace(**changes)  # type: ignore[arg-type]  # fields of the request
+        heartbeats.check_request(request)
+        answers: list[HeartbeatAnswer] = []
+
+        def decide(now_ms: int) -> Step:
+            group = self.shard.consumer(group_id)
+            if request.member_epoch < 0:
+                beat = heartbeats.leave(group, request, now_ms)
+            else:
+                beat = heartbeats.heartbeat(group, request, self.catalog, now_ms)
+            answers.append(beat.answer)
+            return beat.step
+
+        self.perform(group_id, lambda _now: self.shard.vacate(group_id, for_consumers=True))
+        try:
+            self.perform(group_id, decide)
+        finally:
+            self.shard.drop_unused(group_id)
+        client.instance_id = request.instance_id
+        client.epoch = max(answers[0].member_epoch, 0)
+        if answers[0].assigned is not None:
+            client.owned = answers[0].assigned
+        return answers[0]
+
+    def settle(self, group_id: str, names: str) -> None:
+        """Heartbeats all around until nothing changes any more."""
+        for _ in range(20):
+            size = len(self.journal)
+            for name in names.split():
+                self.pulse(group_id, name)
+            if len(self.journal) == size:
+                return
+        raise AssertionError("the group does not come to rest")
+
+    def indexes(self, name: str) -> list[int]:
+        """The partitions that a member has, by number alone."""
+        return sorted(index for _, index in self.client(name).owned)

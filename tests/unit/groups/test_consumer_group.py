@@ -1,0 +1,343 @@
+"""Consumer groups of KIP-848: reconciliation, fencing, static members, patterns, changes of topics and of kind."""
+
+import pytest
+from tests.unit.groups.stage import Stage
+
+from tidemill.groups.core.consumer_group import MemberState, reconcile
+from tidemill.groups.core.entries import CurrentValue
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.model.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidRegularExpression,
+    InvalidRequest,
+    KafkaStorageError,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.make_topic("t", 4)
+    return stage
+
+
+def test_the_first_member_gets_everything_at_once(stage: Stage) -> None:
+    answer = stage.pulse("g", "a")
+    assert answer.member_epoch == 1
+    assert answer.heartbeat_ms == 5_000
+    assert stage.indexes("a") == [0, 1, 2, 3]
+    size = len(stage.journal)
+    assert stage.pulse("g", "a").assigned is None
+    assert len(stage.journal) == size, "a plain heartbeat writes nothing"
+
+
+def test_a_partition_is_given_after_it_was_given_up(stage: Stage) -> None:
+    stage.pulse("g", "a")
+    stage.pulse("g", "b")
+    assert stage.indexes("b") == []
+    assert stage.shard.groups["g"].state == "Reconciling"
+    kept = stage.client("a").owned
+    answer = stage.pulse("g", "a")
+    assert answer.member_epoch == 1, "its epoch moves when it has given up what it must"
+    assert answer.assigned is not None
+    assert answer.assigned < kept
+    stage.client("a").owned = kept
+    stage.pulse("g", "a")
+    stage.client("a").owned = kept
+    stage.pulse("g", "b")
+    assert stage.indexes("b") == [], "a still lists them"
+    stage.client("a").owned = answer.assigned
+    assert stage.pulse("g", "a").member_epoch == 2
+    stage.pulse("g", "b")
+    assert sorted(stage.indexes("a") + stage.indexes("b")) == [0, 1, 2, 3]
+    assert len(stage.indexes("b")) == 2
+    assert stage.shard.groups["g"].state == "Stable"
+
+
+def test_members_leave_and_the_rest_takes_over(stage: Stage) -> None:
+    for name in "abc":
+        stage.pulse("g", name)
+    stage.settle("g", "a b c")
+    assert stage.pulse("g", "b", member_epoch=-1).member_epoch == -1
+    stage.settle("g", "a c")
+    assert sorted(stage.indexes("a") + stage.indexes("c")) == [0, 1, 2, 3]
+    with pytest.raises(UnknownMemberId):
+        stage.pulse("g", "b", member_epoch=3)
+
+
+def test_a_silent_member_is_fenced_after_its_session(stage: Stage) -> None:
+    for name in "ab":
+        stage.pulse("g", name)
+    stage.settle("g", "a b")
+    stage.wait(30_000)
+    stage.pulse("g", "a")
+    stage.wait(15_000)
+    with pytest.raises(UnknownMemberId):
+        stage.pulse("g", "b")
+    stage.settle("g", "a")
+    assert stage.indexes("a") == [0, 1, 2, 3]
+
+
+def test_a_member_that_does_not_give_up_in_time_is_fenced(stage: Stage) -> None:
+    stage.pulse("g", "a")
+    everything = stage.client("a").owned
+    stage.pulse("g", "b")
+    for _ in range(3):
+        stage.wait(9_990)
+        stage.client("a").owned = everything
+        stage.pulse("g", "a")
+        stage.client("a").owned = everything
+        stage.pulse("g", "b")
+    stage.wait(10_020)
+    with pytest.raises(UnknownMemberId):
+        stage.pulse("g", "a")
+
+
+@pytest.mark.parametrize("epoch", [1, 3, 99])
+def test_an_epoch_that_is_not_the_members_is_fenced(stage: Stage, epoch: int) -> None:
+    stage.pulse("g", "a")
+    stage.pulse("g", "a", topic_names=("t", "u"))
+    assert stage.client("a").epoch == 2
+    with pytest.raises(FencedMemberEpoch):
+        stage.pulse("g", "a", member_epoch=epoch, owned=None)
+
+
+def test_the_last_epoch_is_taken_from_a_member_that_missed_the_answer(stage: Stage) -> None:
+    stage.pulse("g", "a")
+    owned = stage.client("a").owned
+    stage.make_topic("t", 6)
+    stage.pulse("g", "a")
+    assert stage.client("a").epoch == 2
+    answer = stage.pulse("g", "a", member_epoch=1, owned=owned)
+    assert answer.member_epoch == 2
+    assert answer.assigned is not None
+    assert len(answer.assigned) == 6
+
+
+def test_a_fenced_member_joins_again_with_epoch_0(stage: Stage) -> None:
+    stage.pulse("g", "a")
+    stage.client("a").epoch = 0
+    answer = stage.pulse("g", "a")
+    assert answer.assigned is not None
+    assert len(answer.assigned) == 4
+
+
+def test_what_a_joining_member_must_say(stage: Stage) -> None:
+    for changes in (
+        {"member_id": ""},
+        {"member_epoch": -3},
+        {"rebalance_timeout_ms": -1},
+        {"owned": None},
+        {"owned": frozenset({(stage.topics["t"].topic_id, 0)})},
+        {"topic_names": None},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"member_epoch": -2},
+    ):
+        with pytest.raises(InvalidRequest):
+            stage.pulse("g", "a", **changes)
+    with pytest.raises(UnsupportedAssignor):
+        stage.pulse("g", "a", server_assignor="fair")
+    assert not stage.journal
+    assert not stage.shard.groups
+
+
+def test_the_largest_size(stage: Stage) -> None:
+    small = Stage(GroupLimits(consumer_members_max=1))
+    small.pulse("g", "a")
+    with pytest.raises(GroupMaxSizeReached):
+        small.pulse("g", "b")
+    small.pulse("g", "a")
+
+
+def test_new_topics_and_partitions_are_assigned(stage: Stage) -> None:
+    stage.pulse("g", "a", topic_names=("t", "later"))
+    assert len(stage.client("a").owned) == 4
+    stage.make_topic("other", 3)
+    assert stage.pulse("g", "a").member_epoch == 1, "a topic that nobody reads changes nothing"
+    stage.make_topic("later", 2)
+    assert stage.pulse("g", "a").member_epoch == 2
+    stage.make_topic("t", 5)
+    stage.pulse("g", "a")
+    assert len(stage.client("a").owned) == 7
+    stage.drop_topic("later")
+    stage.settle("g", "a")
+    assert len(stage.client("a").owned) == 5
+
+
+def test_a_pattern_follows_the_topics(stage: Stage) -> None:
+    stage.make_topic("orders-eu", 2)
+    stage.pulse("g", "a", topic_names=(), topic_regex="^orders-.*")
+    assert len(stage.client("a").owned) == 2
+    stage.make_topic("orders-us", 3)
+    stage.pulse("g", "a")
+    assert len(stage.client("a").owned) == 5
+    stage.make_topic("__consumer_offsets", 8)
+    stage.pulse("g", "a", topic_regex=".*")
+    stage.settle("g", "a")
+    assert len(stage.client("a").owned) == 9, "what is internal stays out of patterns"
+    stage.pulse("g", "a", topic_regex="", topic_names=("t",))
+    stage.settle("g", "a")
+    assert len(stage.client("a").owned) == 4
+    with pytest.raises(InvalidRegularExpression):
+        stage.pulse("g", "a", topic_regex="(")
+    with pytest.raises(InvalidRegularExpression):
+        stage.pulse("g", "a", topic_regex="a" * 2_000)
+
+
+def test_range_gives_neighbours(stage: Stage) -> None:
+    for name in "ab":
+        stage.pulse("g", name, server_assignor="range")
+    stage.settle("g", "a b")
+    assert (stage.indexes("a"), stage.indexes("b")) == ([0, 1], [2, 3])
+
+
+def test_uniform_moves_as_little_as_possible(stage: Stage) -> None:
+    stage.make_topic("t", 12)
+    for name in "abc":
+        stage.pulse("g", name)
+    stage.settle("g", "a b c")
+    before = {name: set(stage.indexes(name)) for name in "abc"}
+    stage.pulse("g", "d")
+    stage.settle("g", "a b c d")
+    assert all(len(before[name] - set(stage.indexes(name))) == 1 for name in "abc")
+    assert len(stage.indexes("d")) == 3
+
+
+class TestStatic:
+    def test_a_restart_takes_the_partitions_back(self, stage: Stage) -> None:
+        for name in "ab":
+            stage.pulse("g", name, instance_id=f"i-{name}")
+        stage.settle("g", "a b")
+        epoch, mine = stage.shard.consumer("g").epoch, stage.client("b").owned
+        assert stage.pulse("g", "b", member_epoch=-2).member_epoch == -2
+        stage.pulse("g", "a")
+        assert len(stage.client("a").owned) == 2, "nobody takes what a static member left for a while"
+        stage.clients["b2"] = stage.clients["b"].__class__("b2", instance_id="i-b")
+        answer = stage.pulse("g", "b2")
+        assert answer.assigned == mine
+        assert stage.shard.consumer("g").epoch == epoch
+        with pytest.raises(FencedInstanceId):
+            stage.pulse("g", "b", member_epoch=epoch)
+        stage.crash()
+        stage.pulse("g", "b2")
+        assert stage.shard.groups["g"].state == "Stable"
+
+    def test_an_instance_that_has_not_left_is_not_replaced(self, stage: Stage) -> None:
+        stage.pulse("g", "a", instance_id="i")
+        with pytest.raises(UnreleasedInstanceId):
+            stage.pulse("g", "b", instance_id="i")
+
+    def test_who_does_not_come_back_is_gone_after_its_session(self, stage: Stage) -> None:
+        for name in "ab":
+            stage.pulse("g", name, instance_id=f"i-{name}")
+        stage.settle("g", "a b")
+        stage.pulse("g", "b", member_epoch=-2)
+        stage.wait(44_000)
+        stage.pulse("g", "a")
+        stage.wait(1_000)
+        stage.settle("g", "a")
+        assert stage.indexes("a") == [0, 1, 2, 3]
+
+    def test_a_stranger_with_an_instance_id_is_unknown(self, stage: Stage) -> None:
+        stage.pulse("g", "a")
+        with pytest.raises(UnknownMemberId):
+            stage.pulse("g", "a", instance_id="i")
+
+
+class TestOffsets:
+    def test_only_the_current_epoch_commits(self, stage: Stage) -> None:
+        stage.pulse("g", "a")
+        stage.commit("g", "a", 5)
+        stage.client("a").epoch = 7
+        with pytest.raises(StaleMemberEpoch):
+            stage.commit("g", "a", 6)
+        with pytest.raises(UnknownMemberId):
+            stage.commit("g", None, 6)
+        with pytest.raises(StaleMemberEpoch):
+            stage.shard.check_fetch("g", "a-member", 7)
+        with pytest.raises(UnknownMemberId):
+            stage.shard.check_fetch("g", "b", 1)
+        stage.shard.check_fetch("g", None, -1)
+        assert stage.committed("g") == 5
+
+
+class TestKinds:
+    def test_an_empty_classic_group_becomes_a_consumer_group_and_back(self, stage: Stage) -> None:
+        stage.enter("g", "a")
+        stage.sync("g", "a", {})
+        stage.commit("g", "a", 5)
+        with pytest.raises(GroupIdNotFound):
+            stage.pulse("g", "b")
+        stage.leave("g", stage.leaver("a"))
+        stage.pulse("g", "b")
+        assert stage.committed("g") == 5
+        stage.crash()
+        assert stage.shard.groups["g"].kind == "consumer"
+        stage.clients.pop("a")
+        with pytest.raises(InconsistentGroupProtocol):
+            stage.join("g", "a")
+        stage.pulse("g", "b", member_epoch=-1)
+        stage.enter("g", "a")
+        assert stage.client("a").generation == 1
+        stage.sync("g", "a", {})
+        stage.crash()
+        assert stage.shard.groups["g"].kind == "classic"
+        assert stage.committed("g") == 5
+
+
+def test_a_crash_loses_nothing(stage: Stage) -> None:
+    for name in "ab":
+        stage.pulse("g", name)
+    stage.pulse("g", "a")
+    before = stage.shard.consumer("g")
+    stage.crash()
+    after = stage.shard.consumer("g")
+    for name in ("epoch", "target_epoch", "topics_hash", "members", "current", "targets", "owners", "static"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.revocations
+    stage.settle("g", "a b")
+    assert sorted(stage.indexes("a") + stage.indexes("b")) == [0, 1, 2, 3]
+
+
+def test_a_refused_journal_changes_nothing(stage: Stage) -> None:
+    stage.pulse("g", "a")
+    stage.refuses = True
+    with pytest.raises(KafkaStorageError):
+        stage.pulse("g", "b")
+    assert list(stage.shard.consumer("g").members) == ["a-member"]
+    with pytest.raises(KafkaStorageError):
+        stage.wait(45_000)
+    stage.refuses = False
+    stage.wait(0)
+    assert stage.shard.groups["g"].is_empty
+
+
+def test_the_steps_of_a_member() -> None:
+    stage = Stage()
+    stage.make_topic("t", 4)
+    topic = stage.topics["t"].topic_id
+    p = [(topic, index) for index in range(4)]
+    begin = CurrentValue(3, 2, MemberState.STABLE, frozenset(p[:2]), frozenset())
+    # Nothing to do at the target's epoch.
+    assert reconcile(begin, frozenset(p), 3, None, frozenset()) == begin
+    # Something must go: the epoch stays.
+    going = reconcile(begin, frozenset(p[1:3]), 4, None, frozenset())
+    assert going == CurrentValue(3, 2, MemberState.REVOKING, frozenset(p[1:2]), frozenset(p[:1]))
+    assert reconcile(going, frozenset(p[1:3]), 4, frozenset(p[:2]), frozenset()) == going
+    # It is gone: the epoch moves, what others hold is waited for.
+    waiting = reconcile(going, frozenset(p[1:3]), 4, frozenset(p[1:2]), frozenset(p[2:3]))
+    assert waiting == CurrentValue(4, 3, MemberState.WAITING, frozenset(p[1:2]), frozenset())
+    assert reconcile(waiting, frozenset(p[1:3]), 4, None, frozenset(p[2:3])) == waiting
+    done = reconcile(waiting, frozenset(p[1:3]), 4, None, frozenset())
+    assert done == CurrentValue(4, 3, MemberState.STABLE, frozenset(p[1:3]), frozenset())
+    # A member that does not own what it should give up has nothing to give up.
+    assert reconcile(begin, frozenset(p[2:]), 4, frozenset(), frozenset()).state == MemberState.STABLE

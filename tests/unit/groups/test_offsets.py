@@ -1,0 +1,180 @@
+"""Offsets: commit, stage, end, expire; and what belongs to whole groups."""
+
+import pytest
+from tests.unit.groups.stage import Stage
+
+from tidemill.groups.core.entries import OffsetKey, OffsetValue
+from tidemill.groups.core.group import State
+from tidemill.groups.core.limits import DAY_MS
+from tidemill.groups.core.messages import Step
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    InvalidGroupId,
+    NonEmptyGroup,
+    UnstableOffsetCommit,
+)
+from tidemill.model.topics import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def stage_offsets(stage: Stage, producer_id: int, offset: int) -> None:
+    commits = [OffsetCommit("t", 0, offset)]
+    stage.perform("g", lambda now: Step(stage.shard.offsets.stage("g", producer_id, commits, now)))
+
+
+def end(stage: Stage, producer_id: int, *, commit: bool) -> None:
+    stage.perform("g", lambda _now: Step(stage.shard.offsets.end_transaction(producer_id, commit=commit)))
+
+
+def test_what_was_never_committed_is_not_there() -> None:
+    stage = Stage()
+    (found,) = stage.shard.fetch("nobody", [T0], stable=True)
+    assert (found.offset, found.leader_epoch, found.metadata, found.error) == (-1, -1, "", None)
+    assert stage.shard.fetch("nobody", None, stable=False) == []
+
+
+def test_all_offsets_of_a_group_or_none_of_no_partitions() -> None:
+    stage = Stage()
+    stage.commit("g", None, 5)
+    stage.commit("g", None, 6, partition=1)
+    assert [(each.partition, each.offset) for each in stage.shard.fetch("g", None, stable=False)] == [(0, 5), (1, 6)]
+    assert stage.shard.fetch("g", [], stable=False) == []
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+def test_staged_offsets_count_when_the_transaction_commits(commit: bool, crash: bool) -> None:
+    stage = Stage()
+    stage.commit("g", None, 5)
+    stage_offsets(stage, 7, 10)
+    if crash:
+        stage.crash()
+    assert stage.committed("g") == 5
+    (found,) = stage.shard.fetch("g", [T0], stable=True)
+    assert isinstance(found.error, UnstableOffsetCommit)
+    assert found.offset == -1
+    with pytest.raises(NonEmptyGroup):
+        stage.shard.delete("g")
+    end(stage, 8, commit=True)
+    assert stage.committed("g") == 5
+    end(stage, 7, commit=commit)
+    if crash:
+        stage.crash()
+    assert stage.committed("g") == (10 if commit else 5)
+    assert stage.shard.fetch("g", [T0], stable=True)[0].error is None
+    size = len(stage.journal)
+    end(stage, 7, commit=commit)
+    assert len(stage.journal) == size, "a repeated end finds nothing to do"
+
+
+def test_two_transactions_on_one_partition() -> None:
+    stage = Stage()
+    stage_offsets(stage, 1, 10)
+    stage_offsets(stage, 2, 20)
+    end(stage, 2, commit=True)
+    assert stage.shard.fetch("g", [T0], stable=True)[0].error is not None
+    end(stage, 1, commit=False)
+    assert stage.shard.fetch("g", [T0], stable=True)[0].offset == 20
+
+
+def test_a_group_goes_with_its_offsets() -> None:
+    stage = Stage()
+    with pytest.raises(GroupIdNotFound):
+        stage.shard.delete("g")
+    with pytest.raises(InvalidGroupId):
+        stage.shard.delete("")
+    stage.enter("g", "a")
+    stage.sync("g", "a", {})
+    stage.commit("g", "a", 5)
+    with pytest.raises(NonEmptyGroup):
+        stage.shard.delete("g")
+    stage.leave("g", stage.leaver("a"))
+    stage.perform("g", lambda _now: stage.shard.delete("g"))
+    stage.crash()
+    assert not stage.shard.exists("g")
+    assert stage.committed("g") == -1
+
+
+def test_offsets_that_are_read_are_not_deleted() -> None:
+    stage = Stage()
+    with pytest.raises(GroupIdNotFound):
+        stage.shard.delete_offsets("g", [T0])
+    stage.enter("g", "a", topics="t")
+    stage.sync("g", "a", {})
+    for topic in "tu":
+        stage.commit("g", "a", 5, topic=topic)
+    step, results = stage.shard.delete_offsets("g", [T0, TopicPartition("u", 0), TopicPartition("u", 9)])
+    assert isinstance(results[T0], GroupSubscribedToTopic)
+    assert results[TopicPartition("u", 0)] is None
+    assert results[TopicPartition("u", 9)] is None
+    assert [entry.key for entry in step.entries] == [OffsetKey("g", "u", 0)]
+
+
+def test_members_that_are_not_consumers_keep_all_offsets() -> None:
+    stage = Stage()
+    stage.enter("g", "a", protocol_type="connect")
+    with pytest.raises(NonEmptyGroup):
+        stage.shard.delete_offsets("g", [T0])
+
+
+class TestRetention:
+    def expire(self, stage: Stage) -> None:
+        stage.perform("g", lambda now: stage.shard.expire("g", now))
+
+    def test_of_a_group_without_members_it_counts_from_the_commit(self) -> None:
+        stage = Stage()
+        stage.commit("g", None, 5)
+        stage.now_ms += 7 * DAY_MS - 1
+        self.expire(stage)
+        assert stage.committed("g") == 5
+        stage.now_ms += 1
+        self.expire(stage)
+        assert not stage.shard.exists("g")
+
+    def test_of_others_from_the_last_member(self) -> None:
+        stage = Stage()
+        stage.enter("g", "a", session_ms=1_000_000_000, rebalance_ms=1_000_000_000)
+        stage.sync("g", "a", {})
+        stage.commit("g", "a", 5)
+        stage.commit("g", "a", 5, topic="u")
+        stage.now_ms += 8 * DAY_MS
+        self.expire(stage)
+        assert (stage.committed("g"), stage.committed("g", "u")) == (5, -1), "a topic that is read stays"
+        stage.leave("g", stage.leaver("a"))
+        stage.now_ms += 7 * DAY_MS - 1
+        self.expire(stage)
+        assert stage.committed("g") == 5
+        stage.now_ms += 1
+        self.expire(stage)
+        assert not stage.shard.exists("g")
+        stage.crash()
+        assert not stage.shard.exists("g")
+
+    def test_nothing_goes_while_members_come_together(self) -> None:
+        stage = Stage()
+        stage.commit("g", None, 5)
+        stage.enter("g", "a")
+        assert stage.group("g").state is State.COMPLETING
+        stage.now_ms += 8 * DAY_MS
+        self.expire(stage)
+        assert stage.committed("g") == 5
+
+    def test_a_date_of_the_commit_itself_counts_first(self) -> None:
+        stage = Stage()
+        stage.shard.offsets.replay(OffsetKey("g", "t", 0), OffsetValue(5, -1, "", 0, 2_000))
+        stage.now_ms = 2_000
+        self.expire(stage)
+        assert not stage.shard.exists("g")
+
+
+def test_a_deleted_topic_takes_its_offsets() -> None:
+    stage = Stage()
+    for topic in "tu":
+        stage.commit("g", None, 5, topic=topic)
+        stage.commit("h", None, 5, topic=topic)
+    for group, entries in list(stage.shard.offsets.forget_topic("t")):
+        stage.perform(group, lambda _now, each=entries: Step(each))  # type: ignore[misc]  # bound in the loop
+    assert [stage.committed(group, topic) for group in "gh" for topic in "tu"] == [-1, 5, -1, 5]

@@ -1,0 +1,86 @@
+"""Topic patterns: as Python's re says where both understand, and never slow."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.groups.core.patterns import STATES_MAX, TopicPattern
+from tidemill.model.errors import InvalidRegularExpression
+
+atoms = st.sampled_from(["a", "b", "c", ".", "[ab]", "[^a]", "[a-b-]", r"\w", r"\d", r"\.", r"\-"])
+
+
+def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    repeats = st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "{0}", "*?", "+?"])
+    return st.one_of(
+        st.builds("{}{}".format, inner, inner),
+        st.builds("(?:{}|{})".format, inner, inner),
+        st.builds("({}){}".format, inner, repeats),
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.recursive(atoms, larger, max_leaves=6), st.lists(st.text("abc.-1", max_size=6), min_size=1, max_size=10))
+def test_it_agrees_with_re(source: str, names: list[str]) -> None:
+    pattern = TopicPattern(source)
+    for name in names:
+        assert pattern.matches(name) == bool(re.fullmatch(source, name)), name
+
+
+@pytest.mark.parametrize(
+    ("source", "yes", "no"),
+    [
+        ("^orders.*", ["orders", "orders-eu"], ["my-orders"]),
+        ("orders", ["orders"], ["orders1", "xorders"]),
+        ("^(orders|payments)[-.][a-z]{2}$", ["orders-eu", "payments.us"], ["orders", "orders-e1"]),
+        ("[]x]", ["]", "x"], ["y"]),
+        ("", [""], ["a"]),
+        (r"\w+\s?\S", ["abc d", "ab"], ["a b c"]),
+    ],
+)
+def test_examples(source: str, yes: list[str], no: list[str]) -> None:
+    pattern = TopicPattern(source)
+    assert [name for name in yes + no if pattern.matches(name)] == yes
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(",
+        ")",
+        "a)",
+        "[",
+        "[b-a]",
+        "[a",
+        "*",
+        "a**",
+        "a{2",
+        "a{2,1}",
+        "a{x}",
+        "(?=a)",
+        r"\1",
+        "\\",
+        "a^",
+        "$a",
+        "a{1001}",
+    ],
+)
+def test_what_it_does_not_understand_is_refused(source: str) -> None:
+    with pytest.raises(InvalidRegularExpression):
+        TopicPattern(source)
+
+
+@pytest.mark.parametrize("source", ["(" * 1000 + ")" * 1000, "((a{100}){100}){100}", "(" * 60 + "a" + ")*" * 60])
+def test_size_and_depth_have_a_limit(source: str) -> None:
+    with pytest.raises(InvalidRegularExpression):
+        TopicPattern(source)
+
+
+@pytest.mark.parametrize("source", ["(a+)+$", "(a|a)*b", "((a*)*)*b", "(a?){200}a{200}"])
+def test_no_pattern_keeps_the_broker_busy(source: str) -> None:
+    # With backtracking these take longer than the universe; the test would not come back.
+    pattern = TopicPattern(source)
+    assert not pattern.matches("a" * 240 + "!")
+    assert len(pattern._machine.tests) <= STATES_MAX

@@ -1,0 +1,164 @@
+"""The journal's formats: exact bytes of Kafka, both ways, and no trust in damaged ones."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.groups.core import entries as e
+from tidemill.groups.core.fields import FieldReader
+from tidemill.groups.core.records import decode, encode
+
+texts = st.text(max_size=20)
+optional = st.none() | texts
+numbers = st.integers(-(2**31), 2**31 - 1)
+longs = st.integers(-(2**63), 2**63 - 1)
+blobs = st.binary(max_size=20)
+partitions = st.frozensets(st.tuples(st.uuids(), st.integers(0, 1000)), max_size=5)
+snapshots = st.builds(e.MemberSnapshot, texts, optional, texts, texts, numbers, numbers, blobs, blobs)
+offset_values = st.builds(e.OffsetValue, longs, numbers, texts, longs, st.just(-1)) | st.builds(
+    e.OffsetValue, longs, st.just(-1), texts, longs, st.integers(0, 2**62)
+)
+all_entries = st.one_of(
+    st.builds(e.Entry, st.builds(e.OffsetKey, texts, texts, numbers), st.none() | offset_values),
+    st.builds(e.Entry, st.builds(e.StagedKey, longs, texts, texts, numbers), st.none() | offset_values),
+    st.builds(
+        e.Entry,
+        st.builds(e.GroupKey, texts),
+        st.none()
+        | st.builds(
+            e.GroupValue, texts, numbers, optional, optional, longs, st.lists(snapshots, max_size=3).map(tuple)
+        ),
+    ),
+    st.builds(
+        e.Entry, st.builds(e.ConsumerGroupKey, texts), st.none() | st.builds(e.ConsumerGroupValue, numbers, longs)
+    ),
+    st.builds(
+        e.Entry,
+        st.builds(e.MemberKey, texts, texts),
+        st.none()
+        | st.builds(
+            e.MemberValue,
+            optional,
+            optional,
+            texts,
+            texts,
+            st.lists(texts, max_size=3).map(tuple),
+            optional,
+            numbers,
+            optional,
+        ),
+    ),
+    st.builds(e.Entry, st.builds(e.TargetEpochKey, texts), st.none() | st.builds(e.TargetEpochValue, numbers)),
+    st.builds(e.Entry, st.builds(e.TargetKey, texts, texts), st.none() | st.builds(e.TargetValue, partitions)),
+    st.builds(
+        e.Entry,
+        st.builds(e.CurrentKey, texts, texts),
+        st.none() | st.builds(e.CurrentValue, numbers, numbers, st.integers(-128, 127), partitions, partitions),
+    ),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(all_entries)
+def test_what_is_written_is_read(entry: e.Entry) -> None:
+    assert decode(*encode(entry)) == entry
+
+
+def test_an_offset_as_kafka_writes_it() -> None:
+    entry = e.Entry(e.OffsetKey("g", "topic", 3), e.OffsetValue(42, 7, "note", 1_700_000_000_000))
+    key, value = encode(entry)
+    assert key == bytes.fromhex("0001" + "0001" + b"g".hex() + "0005" + b"topic".hex() + "00000003")
+    assert value == bytes.fromhex(
+        "0003" + "000000000000002a" + "00000007" + "0004" + b"note".hex() + "0000018bcfe56800"
+    )
+
+
+def test_a_group_as_kafka_writes_it() -> None:
+    member = e.MemberSnapshot("m", None, "c", "/h", 300_000, 45_000, b"sub", b"assign")
+    key, value = encode(e.Entry(e.GroupKey("g"), e.GroupValue("consumer", 5, "range", "m", 9, (member,))))
+    assert key == bytes.fromhex("0002" + "0001" + b"g".hex())
+    assert value == bytes.fromhex(
+        "0003"
+        + ("0008" + b"consumer".hex() + "00000005" + "0005" + b"range".hex() + "0001" + b"m".hex())
+        + ("0000000000000009" + "00000001")
+        + ("0001" + b"m".hex() + "ffff" + "0001" + b"c".hex() + "0002" + b"/h".hex())
+        + ("000493e0" + "0000afc8" + "00000003" + b"sub".hex() + "00000006" + b"assign".hex())
+    )
+
+
+def test_an_assignment_as_kafka_writes_it() -> None:
+    topic = UUID(int=1)
+    value = e.CurrentValue(3, 2, 1, frozenset({(topic, 0), (topic, 2)}), frozenset())
+    key, written = encode(e.Entry(e.CurrentKey("g", "m"), value))
+    assert key == bytes.fromhex("0008" + "0001" + b"g".hex() + "0001" + b"m".hex())
+    assert written == bytes.fromhex(
+        "0000" + "00000003" + "00000002" + "01" + "02" + "00" * 15 + "01" + "03" + "00000000" + "00000002" + "00"
+        "01" + "00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0000" + "0000000000000005" + "0001" + "6d" + "0000000000000009", e.OffsetValue(5, -1, "m", 9)),
+        (
+            "0001" + "0000000000000005" + "0000" + "0000000000000009" + "000000000000000a",
+            e.OffsetValue(5, -1, "", 9, 10),
+        ),
+        ("0002" + "0000000000000005" + "0000" + "0000000000000009", e.OffsetValue(5, -1, "", 9)),
+        ("0004" + "0000000000000005" + "00000001" + "026d" + "0000000000000009" + "00", e.OffsetValue(5, 1, "m", 9)),
+    ],
+)
+def test_other_versions_of_an_offset_are_read(value: str, expected: e.OffsetValue) -> None:
+    key, _ = encode(e.Entry(e.OffsetKey("g", "t", 0), None))
+    assert decode(key, bytes.fromhex(value)) == e.Entry(e.OffsetKey("g", "t", 0), expected)
+    assert decode(b"\0\0" + key[2:], bytes.fromhex(value)) == e.Entry(e.OffsetKey("g", "t", 0), expected)
+
+
+def test_the_oldest_groups_are_read() -> None:
+    member = "0001" + "6d" + "0001" + "63" + "0001" + "68" + "00001770" + "00000001" + "73" + "00000001" + "61"
+    value = "0000" + "0008" + b"consumer".hex() + "00000001" + "ffff" + "ffff" + "00000001" + member
+    entry = decode(*encode(e.Entry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
+    assert entry is not None
+    assert entry.value == e.GroupValue(
+        "consumer", 1, None, None, -1, (e.MemberSnapshot("m", None, "c", "h", 6000, 6000, b"s", b"a"),)
+    )
+
+
+@pytest.mark.parametrize("kind", [4, 9, 16, 999, -1])
+def test_records_of_others_are_passed_over(kind: int) -> None:
+    assert decode(kind.to_bytes(2, "big", signed=True) + b"anything", b"anything") is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(all_entries, st.data())
+def test_a_cut_record_is_refused_and_not_guessed(entry: e.Entry, data: st.DataObject) -> None:
+    key, value = encode(entry)
+    if value is not None:
+        cut = data.draw(st.integers(0, len(value) - 1))
+        try:
+            decode(key, value[:cut])
+        except ValueError:
+            return
+        # Only the end of a value, which holds no field that is used, may be missing.
+        assert decode(key, value[:cut]) == entry
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_noise_is_refused(key: bytes, value: bytes) -> None:
+    try:
+        decode(key, value)
+    except ValueError:
+        return
+
+
+def test_a_reader_does_not_believe_in_large_arrays() -> None:
+    reader = FieldReader(b"\x7f\xff\xff\xff")
+    with pytest.raises(ValueError, match="an array of"):
+        reader.array(reader.int8)
+    endless = FieldReader(b"\xff" * 10)
+    with pytest.raises(ValueError, match="does not end"):
+        endless.varint()
