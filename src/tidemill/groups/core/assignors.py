@@ -141,9 +141,16 @@ def _fill_mixed(
     shares: dict[str, set[tuple[Topic, int]]], free: list[tuple[Topic, int]], subscribers: dict[Topic, list[str]]
 ) -> None:
     """The topics that the fewest can read go first, each partition to the subscriber with the least."""
-    for topic, index in sorted(free, key=lambda each: (len(subscribers[each[0]]), each)):
-        member = min(subscribers[topic], key=lambda name: (len(shares[name]), name))
-        shares[member].add((topic, index))
+    by_topic: dict[Topic, list[int]] = {}
+    for topic, index in sorted(free):
+        by_topic.setdefault(topic, []).append(index)
+    for topic in sorted(by_topic, key=lambda each: (len(subscribers[each]), each)):
+        smallest = [(len(shares[member]), member) for member in subscribers[topic]]
+        heapify(smallest)
+        for index in by_topic[topic]:
+            size, member = smallest[0]
+            shares[member].add((topic, index))
+            heapreplace(smallest, (size + 1, member))
 
 
 def _level(shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, list[str]]) -> None:
@@ -151,7 +158,7 @@ def _level(shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, l
 
     Most is done topic by topic; what is left takes chains of moves over several topics.
     """
-    while any([_level_topic(topic, members, shares) for topic, members in subscribers.items()]):
+    while any(_level_topic(topic, members, shares) for topic, members in subscribers.items()):
         pass
     while moves := _way_down(shares, subscribers):
         for giver, taker, partition in moves:
