@@ -85,18 +85,6 @@ def test_a_signal_stops_in_order(tmp_path: Path, number: signal.Signals) -> None
     assert events == ["started", "stopping", "stopped"]
 
 
-def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """The first signal waits for a client that never finishes its request; the second does not."""
-    with serving(*DOORS, cwd=tmp_path) as (process, line):
-        host, port = line.split("kafka=")[1].split()[0].rsplit(":", 1)
-        with socket.create_connection((host, int(port)), timeout=WAIT_S):
-            process.send_signal(signal.SIGTERM)
-            process.send_signal(signal.SIGINT)
-            code, errors = end_of(process)
-    assert code in {0, 1}
-    assert "Traceback" not in errors
-
-
 def test_a_second_broker_is_told_who_has_the_data(tmp_path: Path) -> None:
     with serving(*DOORS, cwd=tmp_path) as (first, line):
         assert line.startswith("tidemill ready")

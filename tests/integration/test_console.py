@@ -50,6 +50,7 @@ def test_pages_and_documents(tmp_path: Path) -> None:
         assert status["partitions"] == 2
         assert status["runs"] == FACTS
         assert (await client.get("/health/live")).text == "live\n"
+        assert (await client.get("/health")).json()["state"] == "healthy"
         assert (await client.get("/health/ready")).text == "ready\n"
         metrics = await client.get("/metrics")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -69,7 +70,9 @@ def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.Mon
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
         assert "orders-0: disk <full>" in ready.text
-        assert "1 partitions failed" in (await client.get("/")).text
+        assert "streams degraded: orders-0: disk &lt;full&gt;" in (await client.get("/")).text
+        health = await client.get("/health")
+        assert (health.status_code, health.json()["state"]) == (503, "degraded")
         assert (await client.get("/health/live")).status_code == 200
 
     with_door(tmp_path, check)
@@ -122,6 +125,8 @@ def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None
     runs = json.loads(status.text)["runs"]
     assert runs["kafka"] == tidemill_broker.bootstrap_servers
     assert f"http://{runs['http']}" == tidemill_broker.http
+    health = httpx.get(f"{tidemill_broker.http}/health", timeout=WAIT_S).json()
+    assert health["timelines"]["state"] == "healthy"
 
 
 def test_sizes_are_written_for_people() -> None:

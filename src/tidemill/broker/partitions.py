@@ -77,25 +77,25 @@ class Partitions:
         await _bounded(self._open_or_remember(topic, info) for topic, info in todo)
 
     async def open_new(self, name: str, settings: TopicSettings, infos: Iterable[PartitionInfo]) -> None:
-        """Open partitions that were just created: all or the error."""
-        await _bounded(self._open_one(name, settings, info) for info in infos)
+        """Open partitions that were just created; the first that cannot be opened is a KafkaStorageError."""
+        try:
+            await _bounded(self._open_one(name, settings, info) for info in infos)
+        except OSError as error:
+            raise KafkaStorageError(f"{name} cannot be stored: {error.strerror or error}") from error
 
-    async def close_topic(self, topic: Topic) -> None:
-        """Close all partitions of one topic and forget them; readers are woken and find nothing."""
-        keys = [(topic.name, info.index) for info in topic.partitions]
+    async def close_some(self, name: str, infos: Iterable[PartitionInfo]) -> None:
+        """Close partitions that go for good and forget them; readers are woken and find nothing."""
+        keys = [(name, info.index) for info in infos]
         closing = [each for key in keys if (each := self._open.pop(key, None)) is not None]
         for key in keys:
             self._broken.pop(key, None)
-        await _bounded(each.close() for each in closing)
+        _report(await _bounded((each.close() for each in closing), keep_errors=True))
 
     async def close(self) -> None:
         """Close everything; a partition that cannot be closed does not keep the others open."""
         keys = list(self._open)
         results = await _bounded((self._open.pop(key).close() for key in keys), keep_errors=True)
-        failures = [error for error in results if isinstance(error, BaseException)]
-        for error in failures:
-            log.error("a partition could not be closed", error=str(error))
-        await self.store.close(clean=not failures and not self._broken)
+        await self.store.close(clean=not _report(results) and not self._broken)
 
     async def _open_one(self, name: str, settings: TopicSettings, info: PartitionInfo) -> None:
         self._open[name, info.index] = await self.store.open(name, info.index, settings, info.leader_epoch)
@@ -106,6 +106,14 @@ class Partitions:
         except (TidemillError, OSError) as error:
             log.error("a partition cannot be opened", partition=f"{topic.name}-{info.index}", error=str(error))
             self._broken[topic.name, info.index] = error
+
+
+def _report(results: Iterable[object]) -> int:
+    """Say what could not be closed; how many."""
+    failures = [error for error in results if isinstance(error, BaseException)]
+    for error in failures:
+        log.error("a partition could not be closed", error=str(error))
+    return len(failures)
 
 
 async def _bounded(work: Iterable[object], *, keep_errors: bool = False) -> list[object]:

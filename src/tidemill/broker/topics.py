@@ -151,19 +151,31 @@ class Topics:
         topic = image.by_name[change.name]
         await self._partitions.store.make_room(topic.name)
         await self._put(topic, create=True)
-        await self._partitions.open_new(topic.name, topic.settings, topic.partitions)
+        try:
+            await self._partitions.open_new(topic.name, topic.settings, topic.partitions)
+        except KafkaStorageError:
+            await self._put(topic, deleting=True)
+            await self._erase(topic)
+            raise
         return self._show(change)
 
     async def _delete(self, name: str) -> Topic:
         topic = self._known(name)
         await self._put(topic, deleting=True)
         self.image = self.image.apply(TopicDeleted(name))
-        await self._partitions.close_topic(topic)
-        await self._partitions.store.remove(name, str(topic.topic_id))
-        entry = await self._coordination.get(PREFIX + name)
-        await self._coordination.compare_and_put(PREFIX + name, None, entry.revision if entry else 0)
+        await self._erase(topic)
         log.info("topic deleted", topic=name)
         return topic
+
+    async def _erase(self, topic: Topic) -> None:
+        """Leave nothing of a topic that is marked; a crash before the last step is finished at the next start."""
+        await self._partitions.close_some(topic.name, topic.partitions)
+        try:
+            await self._partitions.store.remove(topic.name, str(topic.topic_id))
+        except OSError as error:
+            raise KafkaStorageError(f"{topic.name} cannot be removed before a restart: {error}") from error
+        entry = await self._coordination.get(PREFIX + topic.name)
+        await self._coordination.compare_and_put(PREFIX + topic.name, None, entry.revision if entry else 0)
 
     async def _add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -184,7 +196,12 @@ class Topics:
         if validate_only:
             return grown
         await self._put(grown)
-        await self._partitions.open_new(name, grown.settings, added)
+        try:
+            await self._partitions.open_new(name, grown.settings, added)
+        except KafkaStorageError:
+            await self._partitions.close_some(name, added)
+            await self._put(topic)
+            raise
         return self._show(change)
 
     async def _alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:

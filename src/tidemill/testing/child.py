@@ -27,7 +27,7 @@ class Child:
     """One broker process."""
 
     def __init__(self, flags: Mapping[str, str], broker_settings: Mapping[str, str]) -> None:
-        self._command = [sys.executable, "-m", "tidemill", "serve"]
+        self._command = [sys.executable, "-P", "-m", "tidemill", "serve"]
         for name, value in flags.items():
             self._command += [f"--{name}", value]
         for name, value in broker_settings.items():

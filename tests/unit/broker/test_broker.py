@@ -8,7 +8,7 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 
 from tidemill.broker.identity import PRODUCER_ID_BLOCK
-from tidemill.broker.stores import CLEAN_MARKER
+from tidemill.broker.stores import CLEAN_MARKER, TopicFolders
 from tidemill.broker.topics import PREFIX
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import (
@@ -17,10 +17,13 @@ from tidemill.model.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    KafkaStorageError,
     NotLeaderOrFollower,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.partition import Partition
 
 
 def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
@@ -220,6 +223,34 @@ def test_a_partition_that_cannot_be_opened_leaves_the_others(tmp_path: Path) -> 
             assert broker.partition("good", 0).log_end_offset == 0
             assert list(broker.partitions.broken()) == [("bad", 0)]
         assert not (tmp_path / CLEAN_MARKER).exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = TopicFolders.open
+
+    async def full(self: TopicFolders, topic: str, index: int, settings: TopicSettings, epoch: int) -> Partition:
+        if index == 1:
+            raise OSError(28, "No space left on device")
+        return await real(self, topic, index, settings, epoch)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("small")
+            with monkeypatch.context() as patched:
+                patched.setattr(TopicFolders, "open", full)
+                with pytest.raises(KafkaStorageError, match="No space left"):
+                    await broker.create_topic("orders", partitions=3)
+                with pytest.raises(KafkaStorageError, match="No space left"):
+                    await broker.add_partitions("small", 3)
+            assert [topic.name for topic in broker.topics()] == ["small"]
+            assert len(broker.partitions) == 1
+            assert not (tmp_path / "streams" / "orders").exists()
+            await broker.create_topic("orders", partitions=3)
+            await broker.add_partitions("small", 2)
+        async with running(tmp_path) as broker:
+            assert len(broker.partitions) == 5
 
     asyncio.run(scenario())
 

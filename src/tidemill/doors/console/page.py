@@ -40,10 +40,14 @@ def size_text(size: int) -> str:
     return f"{value:.1f} {UNITS[-1]}"
 
 
-def front_page(facts: Mapping[str, str], status: Mapping[str, Any], topics: Sequence[Mapping[str, Any]]) -> str:
+def front_page(
+    facts: Mapping[str, str],
+    health: Mapping[str, Any],
+    status: Mapping[str, Any],
+    topics: Sequence[Mapping[str, Any]],
+) -> str:
     """The whole document."""
-    failed = status["failed_partitions"]
-    state = f"{failed} partitions failed" if failed else "All partitions are in order."
+    state = "; ".join(_troubles(health)) or "Everything is in order."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Tidemill {escape(facts["node"])}</title><style>{STYLE}</style></head><body><main>
@@ -51,11 +55,21 @@ def front_page(facts: Mapping[str, str], status: Mapping[str, Any], topics: Sequ
 <div class="tiles">{_tiles(status)}</div>
 <h2>What runs where</h2><div class="sheet"><table>{_facts(facts)}</table></div>
 <h2>Topics</h2><div class="sheet">{_topics(topics)}</div>
-<h2>For programs</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health/live">/health/live</a> &middot;
+<h2>For programs</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health">/health</a> &middot;
+<a href="/health/live">/health/live</a> &middot;
 <a href="/health/ready">/health/ready</a> &middot; <a href="/api/status">/api/status</a> &middot;
 <a href="/api/topics">/api/topics</a></p>
 </main></body></html>
 """
+
+
+def _troubles(health: Mapping[str, Any]) -> list[str]:
+    parts = [(name, health[name]) for name in ("streams", "timelines") if health[name] is not None]
+    return [
+        f"{name} {part['state']}: {', '.join(part['reasons']) or 'no reason given'}"
+        for name, part in parts
+        if part["state"] != "healthy"
+    ]
 
 
 def _tiles(status: Mapping[str, Any]) -> str:

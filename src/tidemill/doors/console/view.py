@@ -25,6 +25,26 @@ def status_of(broker: Broker) -> dict[str, Any]:
     }
 
 
+def health_of(broker: Broker) -> dict[str, Any]:
+    """How the broker is: healthy, degraded (a part of it does not serve), and the reasons."""
+    reasons = [f"{topic}-{index}: {error}" for (topic, index), error in sorted(broker.partitions.broken().items())]
+    timelines = broker.timelines.health() if broker.timelines is not None else None
+    healthy = not reasons and (timelines is None or timelines.state == "healthy")
+    return {
+        "state": "healthy" if healthy else "degraded",
+        "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
+        "timelines": None
+        if timelines is None
+        else {
+            "state": timelines.state,
+            "reasons": list(timelines.reasons),
+            "clock_drift_ms": timelines.clock_drift_ms,
+            "store_drift_ms": timelines.store_drift_ms,
+            "clients_drift_ms": timelines.clients_drift_ms,
+        },
+    }
+
+
 def topics_of(broker: Broker) -> list[dict[str, Any]]:
     """Every topic with its size, by name."""
     rows = []

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
 from tidemill.doors.console.page import front_page
-from tidemill.doors.console.view import status_of, topics_of
+from tidemill.doors.console.view import health_of, status_of, topics_of
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SAFETY_HEADERS = {
@@ -33,7 +33,7 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
     registry = registry_of(broker.telemetry, broker.partitions)
 
     async def front(_: Request) -> Response:
-        return HTMLResponse(front_page(facts(), status_of(broker), topics_of(broker)))
+        return HTMLResponse(front_page(facts(), health_of(broker), status_of(broker), topics_of(broker)))
 
     async def metrics(_: Request) -> Response:
         return Response(render(registry), media_type=METRICS_TYPE)
@@ -42,10 +42,14 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
         return PlainTextResponse("live\n")
 
     async def ready(_: Request) -> Response:
-        problems = [f"{topic}-{index}: {error}" for (topic, index), error in sorted(broker.partitions.broken().items())]
+        problems = health_of(broker)["streams"]["reasons"]
         if problems:
             return PlainTextResponse("not ready\n" + "\n".join(problems) + "\n", status_code=503)
         return PlainTextResponse("ready\n")
+
+    async def health(_: Request) -> Response:
+        found = health_of(broker)
+        return JSONResponse(found, status_code=200 if found["state"] == "healthy" else 503)
 
     async def status(_: Request) -> Response:
         return JSONResponse({**status_of(broker), "runs": dict(facts())})
@@ -56,6 +60,7 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
     routes = [
         Route("/", front),
         Route("/metrics", metrics),
+        Route("/health", health),
         Route("/health/live", live),
         Route("/health/ready", ready),
         Route("/api/status", status),
