@@ -63,7 +63,8 @@ def measure(peer: peers.Peer, case: Case, total_bytes: int) -> Figure:
 def create(address: str, topic: str, partitions: int) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    AdminClient({"bootstrap.servers": address}).create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def produce(address: str, topic: str, case: Case, count: int) -> float:

@@ -19,8 +19,8 @@ class Sent(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
-    timestamp: int = 0
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp: int
 
 
 class Seen(NamedTuple):
@@ -71,13 +71,15 @@ class Confluent:
     def create_topic(self, topic: str, partitions: int) -> None:
         from confluent_kafka.admin import NewTopic
 
-        self._admin().create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
+        admin = self._admin()
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
 
     def topics(self) -> set[str]:
         return set(self._admin().list_topics(timeout=WAIT_S).topics)
 
     def delete_topic(self, topic: str) -> None:
-        self._admin().delete_topics([topic])[topic].result(WAIT_S)
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(WAIT_S)
 
     def produce(
         self, topic: str, partition: int, records: Sequence[Sent], *, codec: str = "none", idempotent: bool = False
@@ -435,8 +437,8 @@ class Kcat:
     def produce(
         self, topic: str, partition: int, records: Sequence[Sent], *, codec: str = "none", idempotent: bool = False
     ) -> None:
-        """kcat writes one set of headers for all its records and no null values: the rest goes by confluent-kafka."""
-        plain = all(record.value is not None and not record.headers and not record.timestamp for record in records)
+        """kcat cannot set times, headers of one record or null values: where those matter, confluent-kafka writes."""
+        plain = idempotent or codec != "none"
         if not plain:
             self._admin.produce(topic, partition, records, codec=codec, idempotent=idempotent)
             return

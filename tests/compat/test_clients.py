@@ -1,6 +1,7 @@
 """One scenario, every client: what an application writes is what an application reads, byte for byte."""
 
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +9,8 @@ from tests.compat.clients import CLIENTS, CODECS, Client, Confluent, Sent
 
 from tidemill.testing import Broker
 
-BASE_MS = 1_790_000_000_000
+# An hour ago: older records would be retention's to delete.
+BASE_MS = time.time_ns() // 1_000_000 - 3_600_000
 MANY = 100_000
 
 
@@ -32,7 +34,7 @@ def topic(client: Client, request: pytest.FixtureRequest) -> str:
 
 
 def plain(count: int) -> list[Sent]:
-    return [Sent(f"k{index}".encode(), f"value {index}".encode()) for index in range(count)]
+    return [Sent(f"k{index}".encode(), f"value {index}".encode(), (), BASE_MS + index) for index in range(count)]
 
 
 def test_admin(client: Client) -> None:
@@ -97,7 +99,10 @@ def test_a_hundred_thousand_records_over_a_kill(broker: Broker) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    sent = [Sent(draw.randbytes(draw.randrange(8)) or None, draw.randbytes(draw.randrange(200))) for _ in range(MANY)]
+    sent = [
+        Sent(draw.randbytes(draw.randrange(8)) or None, draw.randbytes(draw.randrange(200)), (), BASE_MS)
+        for _ in range(MANY)
+    ]
     client = Confluent(broker.bootstrap_servers)
     client.create_topic("many", 1)
     client.produce("many", 0, sent, codec="lz4", idempotent=True)

@@ -150,6 +150,7 @@ class ParallelConsumer:
             commits=self._commits,
             committed={str(place): offset for place, (offset, _) in self._committed.items()},
             contiguous=contiguous,
+            assigned=tuple(str(place) for place in self._desk.assigned()),
         )
 
     # Starting and ending.
@@ -290,12 +291,16 @@ class ParallelConsumer:
     def _revoked(self, _: Any, positions: list[Any]) -> None:
         places = [TopicPartition(each.topic, each.partition) for each in positions]
         deadline = time.monotonic() + self._options.revoke_timeout_ms / 1000
-        while sum([self._desk.stop_waiting(place) for place in places]) and time.monotonic() < deadline:
+        # After a halt the record that caused it never returns: waiting for it would be waiting for nothing.
+        while self._halted is None and self._running(places) and time.monotonic() < deadline:
             if self._letters is not None:
                 self._letters.poll()
             time.sleep(DRAIN_POLL_S)
         self._commit(places)
         self._forget(places)
+
+    def _running(self, places: Sequence[TopicPartition]) -> int:
+        return sum([self._desk.stop_waiting(place) for place in places])
 
     def _lost(self, _: Any, positions: list[Any]) -> None:
         self._forget([TopicPartition(each.topic, each.partition) for each in positions])

@@ -67,6 +67,11 @@ class Desk:
             self._tracking.forget(place)
             self._skipping.pop(place, None)
 
+    def assigned(self) -> list[TopicPartition]:
+        """The partitions that are ours."""
+        with self._ready:
+            return sorted(self._assignments)
+
     def put(self, records: Iterable[Record]) -> None:
         """Records that arrived, in order."""
         added = 0

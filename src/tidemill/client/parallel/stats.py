@@ -25,6 +25,7 @@ class Stats:
     commits: int
     committed: dict[str, int]
     contiguous: dict[str, int]
+    assigned: tuple[str, ...]
 
 
 _GAUGES = {
