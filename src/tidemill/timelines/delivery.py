@@ -158,12 +158,16 @@ class Delivery:
         return message.holder is not None and self._ledger.get(message.seq, message.token) is not None
 
     async def _deal(self) -> None:
+        failing = False
         while True:
             try:
                 if not await self._deal_once():
                     await self._sleep()
+                failing = False
             except TimelineError as error:
-                log.warning("timeline_lease_failed", timeline=self.name, error=str(error))
+                if not failing:
+                    log.warning("timeline_lease_failed", timeline=self.name, error=str(error))
+                failing = True
                 await asyncio.sleep(RETRY_MS / 1_000)
 
     async def _deal_once(self) -> bool:

@@ -12,6 +12,7 @@ happened in a call whose answer was lost. While a fill is under way, everything 
 message that is scheduled meanwhile is added directly, whether the fill saw it or not.
 """
 
+import asyncio
 import heapq
 from collections.abc import Callable, Sequence
 
@@ -110,14 +111,19 @@ class Feed:
 
     async def run(self) -> None:
         """Fill and look up for ever."""
+        failing = False
         while True:
             try:
                 await self._look_up()
                 await self._fill()
             except TimelineError as error:
-                log.warning("timeline_fill_failed", timeline=self._name, error=str(error))
-                self.rescan()
-                await self._alarm.wait(RETRY_MS / 1_000)
+                if not failing:
+                    log.warning("timeline_fill_failed", timeline=self._name, error=str(error))
+                failing = True
+                self._rescan_at_ms = 0
+                await asyncio.sleep(RETRY_MS / 1_000)
+                continue
+            failing = False
             await self._alarm.wait(self._pause_s())
 
     def _covers(self, due_ms: int) -> bool:

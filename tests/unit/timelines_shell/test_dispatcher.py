@@ -1,0 +1,322 @@
+"""The dispatcher on a virtual clock: on time, never early, one lease at a time, and nothing is forgotten."""
+
+import asyncio
+
+import pytest
+from tests.unit.timelines_shell.virtual import Fleet, run_virtual
+
+from tidemill.model.timeline_errors import (
+    BadLease,
+    BodyTooLarge,
+    ConsumerReplaced,
+    TimelineDeleting,
+    UnknownTimeline,
+)
+from tidemill.timelines.core.lease import Complete, Extend, Outcome, Release
+from tidemill.timelines.core.message import EVERYTHING, Selection, Status
+from tidemill.timelines.core.timeline import DealerKind, TimelineSettings
+from tidemill.timelines.dispatcher import Wanted
+
+
+def test_messages_arrive_when_they_are_due_and_never_before() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        start = fleet.now_ms()
+        await fleet.schedule(*(start + 7 * number for number in range(1_000)))
+        fleet.consumer(max_in_flight=10_000)
+        await fleet.until(lambda: len(fleet.received) == 1_000)
+        assert all(0 <= one.late_ms <= 2 for one in fleet.received if one.granted.message.scheduled_ms > start)
+        assert len({one.id for one in fleet.received}) == 1_000
+
+    run_virtual(scenario)
+
+
+def test_a_message_scheduled_inside_the_horizon_is_on_time() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        await asyncio.sleep(60)
+        for ahead_ms in (1, 10, 100, 1_000, 4_900, 0):
+            await fleet.schedule(fleet.now_ms() + ahead_ms)
+        await fleet.until(lambda: len(fleet.received) == 6)
+        assert all(0 <= one.late_ms <= 2 for one in fleet.received)
+
+    run_virtual(scenario)
+
+
+def test_a_past_due_time_is_delivered_now() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        await fleet.schedule(5, fleet.now_ms() - 1_000)
+        await fleet.until(lambda: len(fleet.received) == 2, 1)
+
+    run_virtual(scenario)
+
+
+def test_a_consumer_never_holds_more_than_it_asked_for() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        consumer = fleet.consumer(max_in_flight=3)
+        await fleet.schedule(*([fleet.now_ms()] * 10))
+        await asyncio.sleep(5)
+        assert len(fleet.received) == len(consumer.held) == 3
+        await fleet.complete(fleet.received[:2])
+        await asyncio.sleep(0.1)
+        assert len(fleet.received) == 5
+        assert len(consumer.held) == 3
+
+    run_virtual(scenario)
+
+
+def test_a_busy_consumer_gets_nothing_until_it_is_ready() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        consumer = fleet.consumer()
+        fleet.dispatcher.ready("line", consumer, busy=True)
+        await fleet.schedule(fleet.now_ms())
+        await asyncio.sleep(3)
+        assert not fleet.received
+        fleet.dispatcher.ready("line", consumer, busy=False)
+        await fleet.until(lambda: len(fleet.received) == 1, 1)
+
+    run_virtual(scenario)
+
+
+def test_a_consumer_that_does_not_answer_gets_nothing_more() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(id="stopped")
+        fleet.muted.add("stopped")
+        await asyncio.sleep(10)
+        await fleet.schedule(fleet.now_ms())
+        await asyncio.sleep(10)
+        assert not fleet.received
+        fleet.muted.clear()
+        await fleet.until(lambda: len(fleet.received) == 1, 5)
+
+    run_virtual(scenario)
+
+
+def test_work_of_a_busy_consumer_goes_to_others_in_a_later_window() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        busy = fleet.consumer(id="a")
+        fleet.consumer(id="b", max_in_flight=1_000)
+        await asyncio.sleep(0.1)
+        fleet.dispatcher.ready("line", busy, busy=True)
+        await fleet.schedule(*([fleet.now_ms()] * 100))
+        await fleet.until(lambda: len(fleet.received) == 100, 60)
+        assert {one.consumer for one in fleet.received} == {"b"}
+
+    run_virtual(scenario, settings=TimelineSettings(window_ms=5_000, dealer=DealerKind.RANGES))
+
+
+def test_a_lease_that_runs_out_brings_the_message_back_and_its_token_is_refused() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(lease_ms=2_000)
+        await fleet.schedule(fleet.now_ms() + 100)
+        await fleet.until(lambda: len(fleet.received) == 2, 10)
+        first, second = fleet.received
+        assert second.granted.lease.attempts == 2
+        assert 2_000 <= second.at_ms - first.at_ms <= 2_200
+        assert await fleet.complete([first]) == [Outcome.STALE]
+        assert await fleet.complete([second]) == [Outcome.DONE]
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 0
+
+    run_virtual(scenario)
+
+
+def test_release_extend_and_wrong_operations() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(lease_ms=1_000)
+        await fleet.schedule(fleet.now_ms())
+        await fleet.until(lambda: len(fleet.received) == 1)
+        seq, token = fleet.received[0].granted.lease[:2]
+        settle = fleet.dispatcher.settle
+        refused, extended = await settle("line", [Extend(seq, token, 0), Extend(seq, token, fleet.now_ms() + 10_000)])
+        assert isinstance(refused, BadLease)
+        assert extended is Outcome.DONE
+        await asyncio.sleep(9)
+        assert len(fleet.received) == 1
+        due_ms = fleet.now_ms() + 500
+        assert await settle("line", [Release(seq, token, due_ms)]) == [Outcome.DONE]
+        await fleet.until(lambda: len(fleet.received) == 2)
+        assert 0 <= fleet.received[1].at_ms - due_ms <= 2
+        assert await settle("line", [Complete(seq, token)]) == [Outcome.STALE]
+        assert await settle("line", [Complete(424_242, 1)]) == [Outcome.MISSING]
+
+    run_virtual(scenario)
+
+
+def test_moved_and_cancelled_messages() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        sooner, later, never, held = await fleet.schedule(*(fleet.now_ms() + ms for ms in (60_000, 2_000, 2_000, 0)))
+        move, cancel = fleet.dispatcher.move, fleet.dispatcher.cancel
+        await fleet.until(lambda: len(fleet.received) == 1)
+        assert await move("line", [sooner], fleet.now_ms() + 1_000) == [Outcome.DONE]
+        assert await move("line", [later], fleet.now_ms() + 30_000) == [Outcome.DONE]
+        assert await cancel("line", [never, "unknown"]) == [Outcome.DONE, Outcome.MISSING]
+        assert await cancel("line", [sooner], group="other") == [Outcome.NOT_OWNER]
+        assert await cancel("line", [held]) == [Outcome.LEASED]
+        await fleet.complete(fleet.received)
+        await fleet.until(lambda: len(fleet.received) == 3)
+        assert [one.id for one in fleet.received] == [held, sooner, later]
+        assert all(0 <= one.late_ms <= 2 for one in fleet.received[1:])
+
+    run_virtual(scenario)
+
+
+def test_the_free_messages_of_a_lost_consumer_go_to_its_backup_at_once() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        lost = fleet.consumer(id="a1", rack="a", max_in_flight=1)
+        fleet.consumer(id="b1", rack="b", max_in_flight=1_000)
+        await asyncio.sleep(4)
+        await fleet.schedule(*([fleet.now_ms() + 1_000] * 50))
+        await asyncio.sleep(0.5)
+        fleet.dispatcher.detach("line", lost)
+        due_ms = fleet.now_ms() + 500
+        await fleet.until(lambda: len(fleet.received) == 50, 20)
+        assert max(one.at_ms for one in fleet.received) - due_ms < 100
+
+    run_virtual(scenario, settings=TimelineSettings(window_ms=3_000))
+
+
+def test_two_racks_race_and_every_message_is_leased_once() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        for rack in "abc":
+            for number in range(2):
+                fleet.consumer(id=f"{rack}{number}", rack=rack, max_in_flight=40)
+        await asyncio.sleep(2)
+        await fleet.schedule(*([fleet.now_ms()] * 200))
+        await fleet.until(lambda: len(fleet.received) == 200, 5)
+        await asyncio.sleep(5)
+        assert len({one.id for one in fleet.received}) == 200
+        assert len({one.consumer for one in fleet.received}) == 6
+
+    run_virtual(scenario, settings=TimelineSettings(window_ms=1_000))
+
+
+def test_dead_letters_go_to_their_timeline_also_without_consumers() -> None:
+    settings = TimelineSettings(lease_ms=1_000, max_attempts=2, dead_letter="timeline:graves")
+
+    async def scenario(fleet: Fleet) -> None:
+        consumer = fleet.consumer()
+        (message,) = await fleet.schedule(fleet.now_ms())
+        await fleet.schedule(fleet.now_ms() + 100_000)
+        await fleet.until(lambda: len(fleet.received) == 2)
+        fleet.dispatcher.detach("line", consumer)
+        for _ in range(100):
+            if await fleet.dispatcher.count("graves", EVERYTHING):
+                break
+            await asyncio.sleep(0.1)
+        (dead,) = await fleet.dispatcher.messages("graves", EVERYTHING, 10)
+        assert dead.id.startswith(message)
+        assert dead.body == b"body"
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 1
+        fleet.consumer("graves")
+        await fleet.until(lambda: len(fleet.received) == 3)
+
+    run_virtual(scenario, settings=settings)
+
+
+def test_dead_letters_go_to_their_topic() -> None:
+    settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="topic:failed")
+    appended: list[tuple[str, bytes | None, bytes, dict[str, bytes]]] = []
+
+    async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        appended.append((topic, key, value, dict(headers)))
+
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        (message,) = await fleet.schedule(fleet.now_ms(), key=b"k")
+        await fleet.until(lambda: bool(appended))
+        headers = {"tidemill-timeline": b"line", "tidemill-id": message.encode(), "tidemill-attempts": b"1"}
+        assert appended == [("failed", b"k", b"body", headers)]
+        await asyncio.sleep(1)
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 0
+
+    run_virtual(scenario, settings=settings, append=append)
+
+
+def test_a_second_consumer_of_the_same_id_replaces_the_first() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(id="w")
+        fleet.consumer(id="w")
+        assert [type(error) for error in fleet.ended] == [ConsumerReplaced]
+        await fleet.schedule(fleet.now_ms())
+        await fleet.until(lambda: len(fleet.received) == 1)
+        assert len(fleet.dispatcher.consumers("line")) == 1
+
+    run_virtual(scenario)
+
+
+def test_deleting_ends_consumers_and_frees_the_name() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        await fleet.schedule(*([fleet.now_ms() + 60_000] * 5_000))
+        await fleet.dispatcher.delete("line")
+        assert len(fleet.ended) == 1
+        with pytest.raises((TimelineDeleting, UnknownTimeline)):
+            await fleet.schedule(fleet.now_ms())
+        with pytest.raises(TimelineDeleting):
+            await fleet.dispatcher.create("line", TimelineSettings())
+        await fleet.until(lambda: not fleet.dispatcher.timelines())
+        await fleet.dispatcher.create("line", TimelineSettings())
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 0
+
+    run_virtual(scenario)
+
+
+def test_altered_settings_hold_for_the_consumers_that_come_again() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        await fleet.dispatcher.alter("line", TimelineSettings(lease_ms=500))
+        assert fleet.ended[0].retriable
+        fleet.consumer()
+        await fleet.schedule(fleet.now_ms())
+        await fleet.until(lambda: len(fleet.received) == 2, 2)
+
+    run_virtual(scenario)
+
+
+def test_a_wrong_message_refuses_its_batch_and_changes_nothing() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        batch = [Wanted(b"fine", fleet.now_ms()), Wanted(b"x" * 11, fleet.now_ms())]
+        with pytest.raises(BodyTooLarge):
+            await fleet.dispatcher.schedule("line", batch)
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 0
+
+    run_virtual(scenario, settings=TimelineSettings(body_bytes_max=10))
+
+
+def test_a_natural_id_is_scheduled_once() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        for _ in range(3):
+            assert await fleet.schedule(fleet.now_ms() + 1_000, id="natural") == ["natural"]
+        await asyncio.sleep(5)
+        assert [one.id for one in fleet.received] == ["natural"]
+
+    run_virtual(scenario)
+
+
+def test_counts_by_status_and_histogram() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        start = fleet.now_ms()
+        await fleet.schedule(*(start + 1_000 * number for number in range(10)))
+        fleet.consumer(max_in_flight=2)
+        await asyncio.sleep(4.5)
+        counts = [
+            await fleet.dispatcher.count("line", Selection(status=status))
+            for status in (Status.WAITING, Status.AVAILABLE, Status.LEASED)
+        ]
+        assert counts == [5, 3, 2]
+        assert await fleet.dispatcher.histogram("line", Selection(start + 5_000, start + 10_000), 5) == [1] * 5
+
+    run_virtual(scenario)
+
+
+def test_nothing_polls_while_nothing_is_due() -> None:
+    async def scenario(fleet: Fleet) -> int:
+        fleet.consumer()
+        await fleet.schedule(fleet.now_ms() + 3_600_000)
+        waits = fleet.world.loop.jumping.waits
+        await asyncio.sleep(600)
+        return fleet.world.loop.jumping.waits - waits
+
+    assert run_virtual(scenario) < 600 * 8
