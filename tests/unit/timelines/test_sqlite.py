@@ -1,6 +1,7 @@
 """What only a file can do wrong: damage, other versions, other programs, power cuts and failing commits."""
 
 import asyncio
+import re
 import sqlite3
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnava
 from tidemill.timelines.core.lease import Cancel, Claim, Outcome
 from tidemill.timelines.core.message import NewMessage, Selection, Status
 from tidemill.timelines.core.timeline import Create, MakeReady
-from tidemill.timelines.sqlite import SqliteStore, open_store
-from tidemill.timelines.sqlite.schema import connect
+from tidemill.timelines.sqlite import SqliteStore, open_store, writes
+from tidemill.timelines.sqlite.schema import connect, prepare
 from tidemill.timelines.sqlite.writer import CHECKPOINT_CHANGES, Writer
 
 NOW = 1_000_000
@@ -216,6 +217,22 @@ def test_planning_reads_a_short_range_of_one_index(tmp_path: Path) -> None:
         assert not any("TEMP B-TREE" in step[3] for step in plan)
 
     with_store(path, look)
+
+
+@pytest.mark.parametrize(
+    "name", ["_BY_SEQ", "_BY_ID", "_UPDATE", "_BURY", "_DELETE", "_DELETE_BODIES", "_PURGE", "_PURGE_BODIES"]
+)
+def test_no_write_walks_through_a_timeline(tmp_path: Path, name: str) -> None:
+    connection = connect(tmp_path / "timelines.db")
+    prepare(connection, tmp_path / "timelines.db")
+    statement: str = getattr(writes, name)
+    numbered = {int(number) for number in re.findall(r"\?([0-9])", statement)}
+    values = [None] * max(numbered, default=statement.count("?"))
+    plan = [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    connection.close()
+    looks = [step for step in plan if re.search(r"\b(messages|bodies|m)\b", step)]
+    assert looks
+    assert all("PRIMARY KEY (rowid=?)" in step or "(timeline=? AND id=?)" in step for step in looks), plan
 
 
 KILLED = """

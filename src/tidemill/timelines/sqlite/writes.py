@@ -20,10 +20,11 @@ from tidemill.timelines.sqlite.reads import timeline_named, usable_timeline
 _STATES = """
 SELECT json_group_array(json_array(seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version,
                                    attempts, size, NULL))
-FROM messages WHERE timeline = ?1 AND {} IN (SELECT value FROM json_each(?2))
+FROM messages WHERE {} IN (SELECT value FROM json_each(?2))
 """
-_BY_SEQ = _STATES.format("seq")
-_BY_ID = _STATES.format("id")
+# The plus keeps the planner from walking the whole timeline in one of its indexes instead of looking up the numbers.
+_BY_SEQ = _STATES.format("+timeline = ?1 AND seq")
+_BY_ID = _STATES.format("timeline = ?1 AND id")
 _INSERT = """
 INSERT INTO messages
 SELECT ?1 + key, ?2, value ->> 0, value ->> 1, value ->> 1, value ->> 2, value ->> 3, NULL, 0, 1, 0, value ->> 5,
