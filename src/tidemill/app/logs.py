@@ -26,13 +26,25 @@ def configure(level: str, style: str) -> None:
         logger_factory=_Lines,
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+def forward_libraries() -> None:
+    """Let what libraries log come out in the same form; for a process that is ours alone."""
+    logging.getLogger().addHandler(_Forward(logging.WARNING))
 
 
 def quiet_unless_configured() -> None:
     """For brokers inside somebody else's process: warnings only, and only when that process has no say about logs."""
     if not structlog.is_configured():
         configure("warning", "auto")
+
+
+class _Forward(logging.Handler):
+    """What libraries log comes out in the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger(record.name)
+        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
 class _Lines:
@@ -44,7 +56,7 @@ class _Lines:
     def write(self, text: str) -> None:
         sys.stderr.write(text + "\n")
 
-    debug = info = warning = error = exception = critical = write
+    debug = info = warning = error = exception = critical = fatal = write
 
 
 def _add_name(logger: _Lines, _: str, event: Any) -> Any:

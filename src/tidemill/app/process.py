@@ -26,6 +26,7 @@ log = structlog.get_logger("tidemill.app")
 def run(settings: Settings) -> None:
     """Run a node until a signal ends it."""
     logs.configure(settings.log_level, settings.log_format)
+    logs.forward_libraries()
     _allow_many_files()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings))

@@ -1,0 +1,55 @@
+"""One form for all that is logged, ours and the libraries'."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from tidemill.app import logs
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    yield
+    root = logging.getLogger()
+    root.handlers[:] = [handler for handler in root.handlers if not isinstance(handler, logs._Forward)]
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_json_lines_of_ours_and_of_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json")
+    logs.forward_libraries()
+    structlog.get_logger("tidemill.test").info("hello", size=3)
+    structlog.get_logger("tidemill.test").debug("too quiet")
+    logging.getLogger("library").warning("number %d", 7)
+    ours, theirs = lines(capsys)
+    assert (ours["event"], ours["level"], ours["logger"], ours["size"]) == ("hello", "info", "tidemill.test", 3)
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("number 7", "warning", "library")
+    assert list(ours)[:4] == ["timestamp", "level", "logger", "event"]
+
+
+def test_errors_carry_their_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("error", "json")
+    logs.forward_libraries()
+    try:
+        int("the reason")
+    except ValueError:
+        structlog.get_logger("tidemill.test").exception("it failed")
+        logging.getLogger("library").exception("theirs too")
+    found = lines(capsys)
+    assert [line["event"] for line in found] == ["it failed", "theirs too"]
+    assert all("the reason" in str(line["exception"]) for line in found)
+
+
+def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "human")
+    structlog.get_logger("tidemill.test").info("hello", size=3)
+    shown = capsys.readouterr().err
+    assert "hello" in shown
+    assert not shown.startswith("{")
