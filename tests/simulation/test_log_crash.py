@@ -1,7 +1,9 @@
-"""The log is stopped at every operation of its disk in turn; the next start must find a clean prefix with all that was promised.
+"""The log is stopped at every operation of its disk in turn; the next start must find a clean prefix with all that was
+promised.
 
-One history of appends, rolls, deletions, truncations and retention is drawn from a seed and run once per operation of the
-disk: that operation fails in some way, and at the end the power is cut or the process killed. RELIABILITY.md F5, I9, B9-B12.
+One history of appends, rolls, deletions, truncations and retention is drawn from a seed and run once per operation of
+the disk: that operation fails in some way, and at the end the power is cut or the process killed. RELIABILITY.md F5,
+I9, B9-B12.
 """
 
 import asyncio
@@ -124,7 +126,7 @@ async def run_history(seed: int, fail_at: int, fault: Fault) -> tuple[SimDisk, H
 
 
 async def stored(log: Partition) -> dict[int, tuple[int, bytes]]:
-    found = {}
+    found: dict[int, tuple[int, bytes]] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         piece = await log.read(offset, 5000)

@@ -38,6 +38,13 @@ class StoredBatch(NamedTuple):
     batch: Buffer
 
 
+class Rewritten(NamedTuple):
+    """New batches for a closed piece of the log; `content` is the log's own affair."""
+
+    base_offset: int
+    content: Any
+
+
 class StreamLog(Protocol):
     """The batches of one partition."""
 
@@ -108,8 +115,12 @@ class StreamLog(Protocol):
         """Drop every batch that reaches to `end_offset` or beyond; it stays dropped after a power cut (B9)."""
         ...
 
-    async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
-        """Put these batches in the place of a closed piece: compaction."""
+    async def rewrite(self, base_offset: int, batches: AsyncIterator[Buffer]) -> Rewritten:
+        """Write what is to stand in the place of a closed piece, beside it; `swap` puts it there: compaction."""
+        ...
+
+    async def swap(self, rewritten: Rewritten) -> None:
+        """Put the new batches in the place of the old ones, unless those are gone; durable when this returns."""
         ...
 
     async def save(self, state: dict[str, Any]) -> None:

@@ -4,14 +4,15 @@ It is the model that segments are compared with, so it is written to be obviousl
 what is saved lives as long as the store.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
-from tidemill.streams.interface import Saved, StoredBatch
+from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 
 NO_TIMESTAMP = -1
 
@@ -23,14 +24,20 @@ class _Piece:
         self.base_offset = base_offset
         self.first_append_ms = now_ms
         self.batches: list[StoredBatch] = []
+        self.size_bytes = 0
+        self.largest_timestamp = NO_TIMESTAMP
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(stored.header.size for stored in self.batches)
+    def extend(self, batches: Iterable[StoredBatch]) -> None:
+        """Take batches at the end."""
+        for stored in batches:
+            self.batches.append(stored)
+            self.size_bytes += stored.header.size
+            self.largest_timestamp = max(self.largest_timestamp, stored.header.max_timestamp)
 
-    @property
-    def largest_timestamp(self) -> int:
-        return max((stored.header.max_timestamp for stored in self.batches), default=NO_TIMESTAMP)
+    def reset(self, batches: Iterable[StoredBatch]) -> None:
+        """Have these batches and no others."""
+        self.batches, self.size_bytes, self.largest_timestamp = [], 0, NO_TIMESTAMP
+        self.extend(batches)
 
 
 class MemoryLog:
@@ -81,7 +88,7 @@ class MemoryLog:
             active = self._begin(now_ms)
         if not active.batches:
             active.first_append_ms = now_ms
-        active.batches.extend(map(StoredBatch, headers, batches))
+        active.extend(map(StoredBatch, headers, batches))
         self._end_offset = headers[-1].next_offset
 
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
@@ -145,19 +152,25 @@ class MemoryLog:
     async def truncate(self, end_offset: int) -> None:
         """Drop the batches at and beyond the new end."""
         self._check()
+        for stored in self._from(end_offset):
+            self._end_offset = max(stored.header.base_offset, self._start_offset)
+            break
         for piece in self._pieces:
-            piece.batches = [stored for stored in piece.batches if stored.header.next_offset <= end_offset]
-        self._pieces = [piece for piece in self._pieces if piece.batches] or [_Piece(end_offset, 0)]
-        last = self._pieces[-1].batches
-        self._end_offset = last[-1].header.next_offset if last else max(end_offset, self._start_offset)
+            piece.reset([stored for stored in piece.batches if stored.header.next_offset <= self._end_offset])
+        self._pieces = [piece for piece in self._pieces if piece.batches] or [_Piece(self._end_offset, 0)]
         self._saved = None
 
-    async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
-        """Put compacted batches in the place of a piece."""
+    async def rewrite(self, base_offset: int, batches: AsyncIterator[Buffer]) -> Rewritten:
+        """Gather the new batches."""
         self._check()
-        for piece in self._pieces[:-1]:
-            if piece.base_offset == base_offset:
-                piece.batches = [StoredBatch(read_header(batch), batch) for batch in batches]
+        piece = next(piece for piece in self._pieces[:-1] if piece.base_offset == base_offset)
+        return Rewritten(base_offset, (piece, [StoredBatch(read_header(batch), batch) async for batch in batches]))
+
+    async def swap(self, rewritten: Rewritten) -> None:
+        """Put them in place."""
+        piece, batches = rewritten.content
+        if piece in self._pieces:
+            piece.reset(batches)
 
     async def save(self, state: dict[str, Any]) -> None:
         """Keep the state."""
@@ -169,7 +182,8 @@ class MemoryLog:
 
     async def delete(self) -> None:
         """Forget everything."""
-        self._pieces = [_Piece(self._end_offset, 0)]
+        self._start_offset = self._end_offset = 0
+        self._pieces = [_Piece(0, 0)]
         self._saved = None
 
     def _begin(self, now_ms: int) -> _Piece:
@@ -177,8 +191,11 @@ class MemoryLog:
         self._pieces.append(piece)
         return piece
 
-    def _from(self, offset: int) -> list[StoredBatch]:
-        return [stored for piece in self._pieces for stored in piece.batches if stored.header.next_offset > offset]
+    def _from(self, offset: int) -> Iterator[StoredBatch]:
+        for piece in self._pieces:
+            first = bisect_right(piece.batches, offset, key=lambda stored: stored.header.next_offset)
+            for place in range(first, len(piece.batches)):
+                yield piece.batches[place]
 
     def _check(self) -> None:
         if self._failed is not None:

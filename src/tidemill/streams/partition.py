@@ -9,20 +9,23 @@ Everything runs on one event loop; between two awaits nothing changes. A partiti
 idle. Once the disk has failed a flush, every call raises KafkaStorageError until the broker is started anew.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import NamedTuple
 
 import structlog
 
-from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from tidemill.model.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import MarkerType, end_marker, marker_of
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
 from tidemill.records.read import read_records
 from tidemill.records.validate import check_produced
+from tidemill.streams.cleaner import Cleaner
 from tidemill.streams.core.aborted import AbortedTransaction
 from tidemill.streams.core.admission import admit
+from tidemill.streams.core.compaction import Plan, plan
 from tidemill.streams.core.leader import Leader, Marker
 from tidemill.streams.core.producers import ProducerSnapshot
 from tidemill.streams.core.retention import retained_start, roll_due
@@ -75,7 +78,9 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 class Partition:
     """One partition, led by this broker."""
 
-    def __init__(self, log: StreamLog, topic: str, index: int, leader: Leader, clock: Clock) -> None:
+    def __init__(
+        self, log: StreamLog, topic: str, index: int, leader: Leader, clock: Clock, one_cleaning: asyncio.Lock
+    ) -> None:
         self.topic = topic
         self.index = index
         self.settings = log.settings
@@ -91,6 +96,9 @@ class Partition:
         self._saved_at = log.saved.offset if log.saved is not None else -1
         self._saved_bytes = 0
         self._unflushed_since_ms = -1
+        self._cleaner = Cleaner(log, leader, self._writer)
+        self._cleaning: asyncio.Task[None] | None = None
+        self._one_cleaning = one_cleaning
 
     @property
     def leader_epoch(self) -> int:
@@ -244,7 +252,9 @@ class Partition:
         if self._closed or self._log.failed is not None:
             return
         self._leader.producers.expire(now_ms)
-        await self._retain(now_ms)
+        if self._cleaning is None:
+            await self._retain(now_ms)
+            self._start_cleaning(now_ms)
         await self._flush_by_time(now_ms)
         if self._writer.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES:
             await self._save()
@@ -261,10 +271,7 @@ class Partition:
         """Write what is queued, flush, leave a checkpoint so that the next start need not scan."""
         if self._closed:
             return
-        self._closed = True
-        self._waiters.wake()
-        await self._writer.settled()
-        await self._flusher.settled()
+        await self._stop()
         try:
             if self._log.failed is None and self._saved_at != self._log.end_offset:
                 await self._save()
@@ -276,11 +283,23 @@ class Partition:
 
     async def delete(self) -> None:
         """Close without a trace."""
+        await self._stop()
+        await self._log.delete()
+
+    async def cleaned(self) -> None:
+        """Return when no compaction of this partition runs."""
+        if self._cleaning is not None:
+            await asyncio.wait([self._cleaning])
+
+    async def _stop(self) -> None:
+        """Take nothing more, finish what was begun."""
         self._closed = True
         self._waiters.wake()
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            await asyncio.wait([self._cleaning])
         await self._writer.settled()
         await self._flusher.settled()
-        await self._log.delete()
 
     async def _append_durably(self, batch: bytearray, marker: Marker | None) -> Appended:
         placed: Placed = await self._writer.write(batch, read_header(batch), marker)
@@ -336,6 +355,23 @@ class Partition:
         if start_offset > self._log.start_offset:
             await self._move_start(start_offset)
 
+    def _start_cleaning(self, now_ms: int) -> None:
+        facts = self._log.segments() if self.settings.compacted else []
+        due = plan(facts, self.settings, self._leader.clean_until, self._stable_offset, now_ms) if facts else None
+        if due is not None:
+            self._cleaning = asyncio.get_running_loop().create_task(self._clean(due, now_ms))
+
+    async def _clean(self, due: Plan, now_ms: int) -> None:
+        try:
+            async with self._one_cleaning:
+                await self._save()
+                await self._cleaner.run(due, now_ms)
+                await self._save()
+        except KafkaError as error:
+            LOGGER.error("compaction stopped", topic=self.topic, partition=self.index, error=str(error))
+        finally:
+            self._cleaning = None
+
     async def _move_start(self, start_offset: int) -> None:
         async with self._writer.exclusive():
             self._leader.trim(start_offset)
@@ -361,12 +397,14 @@ class Partition:
             self._unflushed_since_ms = -1
 
 
-async def open_partition(log: StreamLog, topic: str, index: int, *, clock: Clock, leader_epoch: int) -> Partition:
+async def open_partition(
+    log: StreamLog, topic: str, index: int, *, clock: Clock, leader_epoch: int, one_cleaning: asyncio.Lock
+) -> Partition:
     """A partition over a log that has been opened; producers and transactions are as the log says."""
     leader = Leader(leader_epoch)
     await replay(log, leader, clock())
     leader.epoch = max(leader_epoch, leader.epochs.last)
-    return Partition(log, topic, index, leader, clock)
+    return Partition(log, topic, index, leader, clock, one_cleaning)
 
 
 async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
@@ -397,8 +435,12 @@ OpenPartition = Callable[[str, int, TopicSettings, int], Awaitable[Partition]]
 def opener(store: LogStore, clock: Clock) -> OpenPartition:
     """What a broker opens partitions with: (topic, index, settings, leader epoch) -> Partition."""
 
+    one_cleaning = asyncio.Lock()
+
     async def open_one(topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
         log = await store.open(topic, index, settings)
-        return await open_partition(log, topic, index, clock=clock, leader_epoch=leader_epoch)
+        return await open_partition(
+            log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning
+        )
 
     return open_one

@@ -58,6 +58,15 @@ class AbortedIndex:
         """Forget what ended before the log's start."""
         del self._ranges[: self._first_ending_at(start_offset)]
 
+    def ranges(self) -> list[AbortedRange]:
+        """All entries, by the offset of their marker."""
+        return list(self._ranges)
+
+    def forget(self, gone: Iterable[AbortedRange]) -> None:
+        """Drop transactions of which compaction has left no record."""
+        doomed = set(gone)
+        self._ranges = [entry for entry in self._ranges if entry not in doomed]
+
     def save(self) -> list[list[int]]:
         """The index as plain numbers, for the checkpoint."""
         return [list(entry) for entry in self._ranges]

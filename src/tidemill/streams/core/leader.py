@@ -55,11 +55,12 @@ class Undo(NamedTuple):
 class Leader:
     """The decisions of one partition."""
 
-    __slots__ = ("aborted", "end_offset", "epoch", "epochs", "producers")
+    __slots__ = ("aborted", "clean_until", "end_offset", "epoch", "epochs", "producers")
 
     def __init__(self, epoch: int, end_offset: int = 0) -> None:
         self.epoch = epoch
         self.end_offset = end_offset
+        self.clean_until = 0  # where compaction has come to
         self.producers = Producers()
         self.aborted = AbortedIndex()
         self.epochs = Epochs()
@@ -110,6 +111,7 @@ class Leader:
     def take_over(self, other: "Leader") -> None:
         """Become what a replay of the log has made of `other`."""
         self.end_offset = other.end_offset
+        self.clean_until = min(self.clean_until, other.end_offset)
         self.producers, self.aborted, self.epochs = other.producers, other.aborted, other.epochs
 
     def stable_offset(self, high_watermark: int) -> int:
@@ -131,10 +133,16 @@ class Leader:
 
     def save(self) -> dict[str, Any]:
         """The state as plain values, for the checkpoint."""
-        return {"producers": self.producers.save(), "aborted": self.aborted.save(), "epochs": self.epochs.save()}
+        return {
+            "producers": self.producers.save(),
+            "aborted": self.aborted.save(),
+            "epochs": self.epochs.save(),
+            "clean_until": self.clean_until,
+        }
 
     def load(self, saved: dict[str, Any]) -> None:
         """Take over what `save` wrote."""
         self.producers.load(saved["producers"])
         self.aborted = AbortedIndex(saved["aborted"])
         self.epochs = Epochs(saved["epochs"])
+        self.clean_until = saved["clean_until"]

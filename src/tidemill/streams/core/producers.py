@@ -12,7 +12,7 @@ replay at start both go through it, so a restart ends in the same state. Entries
 entry it replaced, and `restore` puts it back when the write failed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tidemill.model.errors import (
@@ -162,6 +162,10 @@ class Producers:
     def first_open_offset(self) -> int | None:
         """First offset of the oldest open transaction."""
         return min(self._open.values()) if self._open else None
+
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """Every producer by its id; the mapping changes with the partition."""
+        return self._entries
 
     def snapshots(self) -> list[ProducerSnapshot]:
         """Every producer, for people who ask."""

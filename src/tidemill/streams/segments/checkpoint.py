@@ -19,6 +19,7 @@ from tidemill.streams.interface import Disk
 
 VERSION = 1
 NAME = "checkpoint"
+TEMPORARY = ".tmp"
 
 
 class ClosedSegment(NamedTuple):
@@ -79,20 +80,15 @@ def read(disk: Disk, folder: str) -> Checkpoint | None:
 
 def write(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
     """Put the checkpoint in place of the old one; safe when this returns."""
-    write_durably(disk, folder, NAME, [encode(checkpoint)])
-
-
-def write_durably(disk: Disk, folder: str, name: str, data: list[bytes]) -> None:
-    """Write a file so that after a crash there is the old one or the new one, whole."""
-    fresh = f"{folder}/{name}.tmp"
+    fresh = f"{folder}/{NAME}{TEMPORARY}"
     file = disk.open(fresh, create=True)
     try:
         disk.truncate(file, 0)
-        disk.write(file, data, 0)
+        disk.write(file, [encode(checkpoint)], 0)
         disk.fdatasync(file)
     finally:
         disk.close(file)
-    disk.rename(fresh, f"{folder}/{name}")
+    disk.rename(fresh, f"{folder}/{NAME}")
     disk.fsync_dir(folder)
 
 

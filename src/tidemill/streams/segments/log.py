@@ -19,35 +19,26 @@ import structlog
 
 from tidemill.model.errors import CorruptMessage, KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
-from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc, read_header
+from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
-from tidemill.streams.interface import Disk, Saved, StoredBatch
+from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 from tidemill.streams.segments import checkpoint as checkpoints
-from tidemill.streams.segments.checkpoint import Checkpoint, write_durably
-from tidemill.streams.segments.files import OpenFile, OpenFiles
+from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint
+from tidemill.streams.segments.files import OpenFile
+from tidemill.streams.segments.folders import delete_folder
 from tidemill.streams.segments.index import Index
 from tidemill.streams.segments.opening import Opened, Opening, remove_files
-from tidemill.streams.segments.recovery import Window, index_of
-from tidemill.streams.segments.segment import Indexes, Segment, read_index, write_index
-from tidemill.streams.segments.tail import Tail, TailBudget
+from tidemill.streams.segments.reading import SegmentReader, Shared
+from tidemill.streams.segments.rewriting import Rewriting
+from tidemill.streams.segments.segment import Segment, write_index, write_indexes
+from tidemill.streams.segments.tail import Tail
 
 T = TypeVar("T")
 
-READ_BYTES_MAX = 2 * 1024 * 1024
 SCAN_BYTES = 1024 * 1024
 RELATIVE_OFFSET_MAX = 2**32 - 1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOGGER = structlog.get_logger(__name__)
-
-
-class Shared:
-    """What all logs of a store have together."""
-
-    def __init__(self, disk: Disk) -> None:
-        self.disk = disk
-        self.files = OpenFiles(disk)
-        self.indexes = Indexes()
-        self.tails = TailBudget()
 
 
 class SegmentLog:
@@ -62,8 +53,11 @@ class SegmentLog:
         self._folder = folder
         self._failed: BaseException | None = None
         self._tail = Tail(shared.tails)
+        self._reader = SegmentReader(shared, settings.index_interval_bytes)
         self._unflushed: dict[Segment, None] = {}
+        self._unindexed: list[Segment] = []
         self._new_names = False
+        self._swaps = 0  # how often compaction has changed a file under a reader
         self._start_offset = self._end_offset = 0
         self._take(opened)
 
@@ -120,12 +114,15 @@ class SegmentLog:
         new_names, self._new_names = self._new_names, False
         if not segments and not new_names:
             return
+        unindexed, self._unindexed = self._unindexed, []
         opened = [self._files.get(segment.path) for segment in segments]
         for one in opened:
             one.uses += 1
             one.dirty = False
         try:
             await self._disk.aside(partial(self._sync, [one.file for one in opened], new_names=new_names))
+            if unindexed:
+                await self._disk.aside(partial(write_indexes, self._disk, unindexed))
         except OSError as error:
             self._fail(error)
         finally:
@@ -138,11 +135,20 @@ class SegmentLog:
         kept = self._tail.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
         if kept is not None:
             return kept
+        swaps = self._swaps
+        try:
+            return await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
+        except CorruptMessage:
+            if swaps == self._swaps:
+                raise
+            return await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
+
+    async def _read_files(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
         place = max(bisect_right(self._bases, offset) - 1, 0)
         for segment in self._segments[place:]:
             if segment.base_offset >= end_offset:
                 break
-            found, more = await self._read_segment(segment, offset, end_offset, max_bytes, at_least_one=at_least_one)
+            found, more = await self._reader.read(segment, offset, end_offset, max_bytes, at_least_one=at_least_one)
             if found or not more:
                 return found
         return []
@@ -167,7 +173,7 @@ class SegmentLog:
         self._check()
         for segment in self._segments:
             if segment.largest_timestamp >= timestamp:
-                index = await self._index(segment)
+                index = await self._reader.index(segment)
                 found = segment.base_offset + index.relative_offset_before_time(timestamp)
                 return max(found, self._start_offset)
         return self._end_offset
@@ -215,26 +221,39 @@ class SegmentLog:
         except (OSError, KafkaStorageError) as error:
             self._fail(error)
 
-    async def replace(self, base_offset: int, batches: Sequence[Buffer]) -> None:
-        """Write the new batches beside the old segment and rename: there is the old or the new one, whole."""
+    async def rewrite(self, base_offset: int, batches: AsyncIterator[Buffer]) -> Rewritten:
+        """Write the new batches to a file beside the old one and flush it; a start removes it if it is still there."""
         self._check()
-        place = self._bases.index(base_offset)
-        old = self._segments[place]
-        if place == len(self._segments) - 1:
-            raise ValueError("the segment being written is not replaced")
-        name = old.path.rpartition("/")[2]
-        index = Index()
-        for batch in batches:
-            index.add(read_header(batch), base_offset, self.settings.index_interval_bytes)
-        fresh = Segment(self._folder, base_offset, index)
+        old = self._segments[self._bases.index(base_offset)]
+        rewriting = Rewriting(self._disk, old.path + TEMPORARY, base_offset, self.settings.index_interval_bytes)
+        await self._aside(rewriting.open)
+        try:
+            async for batch in batches:
+                if rewriting.add(batch):
+                    await self._aside(rewriting.write)
+            await self._aside(rewriting.finish)
+        finally:
+            rewriting.close()
+        return Rewritten(base_offset, (old, rewriting.index))
+
+    async def swap(self, rewritten: Rewritten) -> None:
+        """Rename the new file over the old one: after a crash there is one of them, whole."""
+        self._check()
+        old, index = rewritten.content
+        if old not in self._segments[:-1]:
+            await self._aside(partial(self._disk.remove, old.path + TEMPORARY))
+            return
+        fresh = Segment(self._folder, old.base_offset, index)
         fresh.first_append_ms = old.first_append_ms
-        await self._aside(partial(write_durably, self._disk, self._folder, name, list(map(bytes, batches))))
+        await self._aside(partial(self._put_in_place, fresh))
         self._files.forget(old.path)
         self._shared.indexes.forget(old)
-        self._segments[place] = fresh
         self._shared.indexes.note(fresh)
+        self._unindexed.append(fresh)
+        self._segments[self._segments.index(old)] = fresh
         self._closed_bytes += fresh.size_bytes - old.size_bytes
-        await self._aside(partial(write_index, self._disk, fresh, index))
+        self._tail.clear()
+        self._swaps += 1
 
     async def save(self, state: dict[str, Any]) -> None:
         """Flush, then write the index of the newest segment and the checkpoint."""
@@ -259,6 +278,10 @@ class SegmentLog:
         self._end_offset = opened.end_offset
         self._saved = opened.saved
         self._closed_bytes = sum(segment.size_bytes for segment in opened.segments[:-1])
+        for segment in opened.segments[:-1]:
+            if segment.index is not None:
+                self._shared.indexes.note(segment)
+                self._unindexed.append(segment)
 
     def _check(self) -> None:
         if self._failed is not None:
@@ -304,6 +327,7 @@ class SegmentLog:
         old = self._segments[-1]
         self._closed_bytes += old.size_bytes
         self._shared.indexes.note(old)
+        self._unindexed.append(old)
         self._segments.append(segment)
         self._bases.append(base_offset)
         self._unflushed[segment] = None
@@ -335,82 +359,6 @@ class SegmentLog:
         if new_names:
             self._disk.fsync_dir(self._folder)
 
-    async def _index(self, segment: Segment) -> Index:
-        """The index of a segment, from memory, from its files, or made anew."""
-        if segment is not self._segments[-1]:
-            self._shared.indexes.note(segment)
-        index = segment.index
-        if index is None:
-            index = segment.index = await self._aside(partial(self._load_index, segment))
-        return index
-
-    def _load_index(self, segment: Segment) -> Index:
-        index = read_index(self._disk, segment, segment.size_bytes)
-        if index is None:
-            file = self._disk.open(segment.path)
-            try:
-                window = Window(self._disk, file, segment.size_bytes)
-                index = index_of(window, segment.base_offset, self.settings.index_interval_bytes)
-            finally:
-                self._disk.close(file)
-            write_index(self._disk, segment, index)
-        return index
-
-    async def _read_segment(
-        self, segment: Segment, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool
-    ) -> tuple[list[Buffer], bool]:
-        """Batches of one segment; and, when there are none, whether the next segment may have some."""
-        size = segment.size_bytes
-        index = await self._index(segment)
-        position = index.position(max(offset - segment.base_offset, 0))
-        room = min(max_bytes, READ_BYTES_MAX)
-        while position < size:
-            want = min(size - position, max(room, HEADER_SIZE) + self.settings.index_interval_bytes)
-            data = memoryview(await self._pread(segment, want, position))
-            at, header = _find(data, offset)
-            if header is None:
-                if at == 0:
-                    raise CorruptMessage(f"{segment.path} ends within the batch at byte {position}")
-                position += at
-                continue
-            if header.base_offset >= end_offset or (header.size > room and not at_least_one):
-                return [], False
-            if header.size > len(data) - at:
-                data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
-            return [self._sound(segment, data[at:], end_offset, max(room, header.size), position + at)], False
-        return [], True
-
-    def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, position: int) -> memoryview:
-        """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
-        end = 0
-        while len(data) - end >= HEADER_SIZE:
-            try:
-                header = read_header(data, end)
-                if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
-                    break
-                check_crc(data, end, header)
-            except CorruptMessage:
-                LOGGER.error("damaged batch", file=segment.path, position=position + end)
-                if end == 0:
-                    raise
-                break
-            end += header.size
-        return data[:end]
-
-    async def _pread(self, segment: Segment, size: int, position: int) -> Buffer:
-        try:
-            opened = self._files.get(segment.path)
-            data = self._disk.pread_cached(opened.file, size, position)
-            if data is not None:
-                return data
-            opened.uses += 1
-            try:
-                return await self._disk.aside(partial(self._disk.pread, opened.file, size, position))
-            finally:
-                self._files.release(opened)
-        except OSError as error:
-            raise KafkaStorageError(f"{segment.path}: {error}") from error
-
     def _checkpoint(self, start_offset: int, state: dict[str, Any] | None) -> Checkpoint:
         active = self._segments[-1]
         closed = tuple(segment.closed() for segment in self._segments[:-1])
@@ -418,13 +366,17 @@ class SegmentLog:
 
     async def _save(self, checkpoint: Checkpoint) -> None:
         active = self._segments[-1]
-        index = await self._index(active)
+        index = await self._reader.index(active)
         await self.flush()
         await self._aside(partial(self._write_checkpoint, active, index, checkpoint))
 
     def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
         write_index(self._disk, active, index)
         checkpoints.write(self._disk, self._folder, checkpoint)
+
+    def _put_in_place(self, fresh: Segment) -> None:
+        self._disk.rename(fresh.path + TEMPORARY, fresh.path)
+        self._disk.fsync_dir(self._folder)
 
     def _cut(self, end_offset: int) -> Opened:
         announced = Checkpoint(self._start_offset, 0, 0, 0, (), None, cut_to=end_offset)
@@ -445,38 +397,3 @@ class SegmentLog:
         for segment in gone:
             remove_files(self._disk, segment)
         self._disk.fsync_dir(self._folder)
-
-
-def _find(data: memoryview, offset: int) -> tuple[int, BatchHeader | None]:
-    """The first batch that reaches `offset`: its place, and its header unless the data ends before it."""
-    at = 0
-    while len(data) - at >= HEADER_SIZE:
-        header = read_header(data, at)
-        if header.next_offset > offset:
-            return at, header
-        if header.size > len(data) - at:
-            return at + header.size, None
-        at += header.size
-    return at, None
-
-
-def delete_folder(disk: Disk, folder: str) -> None:
-    """Remove a log for good."""
-    doomed = f"{folder}.deleted"
-    parent = folder.rpartition("/")[0]
-    empty_folder(disk, doomed)
-    disk.rename(folder, doomed)
-    disk.fsync_dir(parent)
-    empty_folder(disk, doomed)
-    if not disk.list(parent):
-        disk.remove_dir(parent)
-
-
-def empty_folder(disk: Disk, folder: str) -> None:
-    """Remove a folder of files, if it is there."""
-    try:
-        for name in disk.list(folder):
-            disk.remove(f"{folder}/{name}")
-        disk.remove_dir(folder)
-    except FileNotFoundError:
-        return

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import Disk, Saved
 from tidemill.streams.segments import checkpoint as checkpoints
-from tidemill.streams.segments.checkpoint import Checkpoint, ClosedSegment
+from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, ClosedSegment
 from tidemill.streams.segments.index import Index
 from tidemill.streams.segments.recovery import CORRUPT, Bad, Window, index_of, next_good, walk
 from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, read_index
@@ -66,7 +66,7 @@ class Opening:
         names = self._disk.list(self._folder)
         self._unsure = self._checkpoint is None and checkpoints.NAME in names
         for name in names:
-            if name.endswith(".tmp"):
+            if name.endswith(TEMPORARY):
                 self._disk.remove(f"{self._folder}/{name}")
         bases = [
             int(name[:NAME_DIGITS]) for name in names if name[NAME_DIGITS:] == LOG and name[:NAME_DIGITS].isdigit()
@@ -200,7 +200,7 @@ class Opening:
         self._quarantined.append(note)
 
     def _rewrite(self, segment: Segment, good: list[_Range]) -> None:
-        fresh = segment.path + ".tmp"
+        fresh = segment.path + TEMPORARY
         self._copy(segment.path, fresh, good)
         self._disk.rename(fresh, segment.path)
         self._disk.fsync_dir(self._folder)

@@ -6,6 +6,7 @@ when others need the room (`Indexes`).
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from tidemill.records.header import BatchHeader, Buffer
@@ -115,3 +116,11 @@ def _read_all(disk: Disk, path: str) -> Buffer:
         return disk.pread(file, size, 0)
     finally:
         disk.close(file)
+
+
+def write_indexes(disk: Disk, segments: Sequence[Segment]) -> None:
+    """Write the indexes of segments that were closed; one that cannot be written is made anew when it is needed."""
+    for segment in segments:
+        if segment.index is not None:
+            with suppress(OSError):
+                write_index(disk, segment, segment.index)

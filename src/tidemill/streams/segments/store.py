@@ -8,8 +8,10 @@ import structlog
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import Disk
 from tidemill.streams.segments.disk import RealDisk
-from tidemill.streams.segments.log import SegmentLog, Shared, empty_folder
+from tidemill.streams.segments.folders import DELETED, empty_folder
+from tidemill.streams.segments.log import SegmentLog
 from tidemill.streams.segments.opening import Opened, Opening
+from tidemill.streams.segments.reading import Shared
 
 LOGGER = structlog.get_logger(__name__)
 
@@ -42,5 +44,5 @@ class SegmentStore:
         self._disk.shutdown()
 
     def _open(self, folder: str, settings: TopicSettings) -> Opened:
-        empty_folder(self._disk, f"{folder}.deleted")
+        empty_folder(self._disk, folder + DELETED)
         return Opening(self._disk, folder, settings).run()

@@ -1,0 +1,133 @@
+"""Reading batches out of segment files.
+
+The index finds the neighbourhood of an offset, a piece of the file is read from there, its batches are walked and their
+CRCs checked, so that a damaged batch is never served. What the page cache has is read on the loop; the rest aside.
+"""
+
+from functools import partial
+
+import structlog
+
+from tidemill.model.errors import CorruptMessage, KafkaStorageError
+from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc, read_header
+from tidemill.streams.interface import Disk
+from tidemill.streams.segments.files import OpenFiles
+from tidemill.streams.segments.index import Index
+from tidemill.streams.segments.recovery import Window, index_of
+from tidemill.streams.segments.segment import Indexes, Segment, read_index, write_index
+from tidemill.streams.segments.tail import TailBudget
+
+READ_BYTES_MAX = 2 * 1024 * 1024
+LOGGER = structlog.get_logger(__name__)
+
+
+class Shared:
+    """What all logs of a store have together."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.files = OpenFiles(disk)
+        self.indexes = Indexes()
+        self.tails = TailBudget()
+
+
+class SegmentReader:
+    """Reads from the segments of one log."""
+
+    def __init__(self, shared: Shared, interval_bytes: int) -> None:
+        self._shared = shared
+        self._disk = shared.disk
+        self._files = shared.files
+        self._interval = interval_bytes
+
+    async def index(self, segment: Segment) -> Index:
+        """The index of a segment, from memory, from its files, or made anew."""
+        index = segment.index
+        if index is None:
+            try:
+                index = await self._disk.aside(partial(self._load_index, segment))
+            except OSError as error:
+                raise KafkaStorageError(f"{segment.path}: {error}") from error
+            segment.index = index
+            self._shared.indexes.note(segment)
+        return index
+
+    def _load_index(self, segment: Segment) -> Index:
+        index = read_index(self._disk, segment, segment.size_bytes)
+        if index is None:
+            file = self._disk.open(segment.path)
+            try:
+                window = Window(self._disk, file, segment.size_bytes)
+                index = index_of(window, segment.base_offset, self._interval)
+            finally:
+                self._disk.close(file)
+            write_index(self._disk, segment, index)
+        return index
+
+    async def read(
+        self, segment: Segment, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> tuple[list[Buffer], bool]:
+        """Batches of one segment; and, when there are none, whether the next segment may have some."""
+        size = segment.size_bytes
+        index = await self.index(segment)
+        position = index.position(max(offset - segment.base_offset, 0))
+        room = min(max_bytes, READ_BYTES_MAX)
+        while position < size:
+            want = min(size - position, max(room, HEADER_SIZE) + self._interval)
+            data = memoryview(await self._pread(segment, want, position))
+            at, header = _find(data, offset)
+            if header is None:
+                if at == 0:
+                    raise CorruptMessage(f"{segment.path} ends within the batch at byte {position}")
+                position += at
+                continue
+            if header.base_offset >= end_offset or (header.size > room and not at_least_one):
+                return [], False
+            if header.size > len(data) - at:
+                data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
+            return [self._sound(segment, data[at:], end_offset, max(room, header.size), position + at)], False
+        return [], True
+
+    def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, position: int) -> memoryview:
+        """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
+        end = 0
+        while len(data) - end >= HEADER_SIZE:
+            try:
+                header = read_header(data, end)
+                if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
+                    break
+                check_crc(data, end, header)
+            except CorruptMessage:
+                LOGGER.error("damaged batch", file=segment.path, position=position + end)
+                if end == 0:
+                    raise
+                break
+            end += header.size
+        return data[:end]
+
+    async def _pread(self, segment: Segment, size: int, position: int) -> Buffer:
+        try:
+            opened = self._files.get(segment.path)
+            data = self._disk.pread_cached(opened.file, size, position)
+            if data is not None:
+                return data
+            opened.uses += 1
+            try:
+                return await self._disk.aside(partial(self._disk.pread, opened.file, size, position))
+            finally:
+                self._files.release(opened)
+        except OSError as error:
+            raise KafkaStorageError(f"{segment.path}: {error}") from error
+
+
+def _find(data: memoryview, offset: int) -> tuple[int, BatchHeader | None]:
+    """The first batch that reaches `offset`: its place, and its header unless the data ends before it."""
+    at = 0
+    while len(data) - at >= HEADER_SIZE:
+        header = read_header(data, at)
+        if header.next_offset > offset:
+            return at, header
+        if header.size > len(data) - at:
+            return at + header.size, None
+        at += header.size
+    return at, None
