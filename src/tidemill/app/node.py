@@ -136,6 +136,8 @@ class Node:
             kafka = KafkaDoor()
             self.kafka = await self._open("kafka", kafka, settings.kafka, partial(kafka.start, broker))
             broker.advertise(*self._advertised(self.kafka))
+            if self.kafka.host in WILDCARDS and settings.advertise is None:
+                log.warning("clients on other machines need --advertise host:port", told=str(broker.brokers()[0][1:3]))
         if settings.grpc is not None and broker.timelines is not None:
             # gRPC takes longer to load than all the rest: in a thread, while the others already serve.
             grpc_module = await asyncio.to_thread(import_module, GRPC_DOOR)
@@ -155,7 +157,11 @@ class Node:
         return Address(*door.address)
 
     def _advertised(self, bound: Address) -> Address:
-        """What clients are told: what was set, else where the door is; nobody can connect to "everywhere"."""
+        """What clients are told: what was set, else where the door is.
+
+        Nobody can connect to "everywhere": a door on all interfaces is told as localhost, which suits the common case
+        of a published container port, and the log says what to set for clients on other machines.
+        """
         wanted = self.settings.advertise
         if wanted is not None:
             return wanted if wanted.port else Address(wanted.host, bound.port)

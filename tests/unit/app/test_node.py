@@ -1,0 +1,70 @@
+"""A node from settings to ready and back, on every kind of address."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tidemill.app.node import DoorUnavailable, Node
+from tidemill.settings import Settings, load
+
+
+def settings_of(folder: Path, **flags: str) -> Settings:
+    doors = {"kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}
+    return load({"data-dir": str(folder / "data"), **doors, **flags}, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "advertise", "told"),
+    [
+        ("127.0.0.1:0", "", "127.0.0.1"),
+        ("0.0.0.0:0", "", "localhost"),
+        ("[::]:0", "", "localhost"),
+        ("0.0.0.0:0", "broker.example:0", "broker.example"),
+    ],
+)
+def test_what_clients_are_told(tmp_path: Path, kafka: str, advertise: str, told: str) -> None:
+    async def scenario() -> None:
+        node = Node(settings_of(tmp_path, kafka=kafka, advertise=advertise))
+        await node.start()
+        assert node.kafka is not None
+        assert [(broker.host, broker.port) for broker in node.broker.brokers()] == [(told, node.kafka.port)]
+        await node.stop()
+
+    asyncio.run(scenario())
+
+
+def test_an_advertised_port_may_differ(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = Node(settings_of(tmp_path, advertise="broker.example:19092"))
+        await node.start()
+        assert node.broker.brokers()[0][1:3] == ("broker.example", 19092)
+        await node.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first = Node(settings_of(tmp_path))
+        await first.start()
+        second = Node(settings_of(tmp_path / "other", kafka=str(first.kafka)))
+        with pytest.raises(DoorUnavailable, match="is in use"):
+            await second.start()
+        third = Node(settings_of(tmp_path / "other"))
+        await third.start()
+        await third.stop()
+        await first.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_node_without_doors(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = Node(settings_of(tmp_path, kafka="none"))
+        await node.start()
+        assert node.ready_line == "tidemill ready kafka=none grpc=none http=none"
+        await node.broker.create_topic("orders")
+        await node.stop()
+
+    asyncio.run(scenario())
