@@ -1,12 +1,15 @@
 """The broker that a command talks to, through the Kafka client that users run in production."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.model.errors import InvalidConfig
+from tidemill.settings import parse_address
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -14,8 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-TIMEOUT_S = 15.0
-REACH_TIMEOUT_S = 5.0
+TIMEOUT_S = 30.0
+CONNECT_S = 3.0
 
 Bootstrap = Annotated[
     str,
@@ -38,47 +41,78 @@ def _silent_logger() -> Any:
     return logger
 
 
-def unreachable(bootstrap: str) -> CommandFailed:
-    """The one line that a missing broker deserves."""
-    return CommandFailed(f"no broker answers at {bootstrap}; start one with: tidemill serve")
-
-
 def admin(bootstrap: str) -> "AdminClient":
-    """An admin client of a broker that answers."""
+    """An admin client of a broker that answers.
+
+    Keep a name for it until its futures are answered: they are forgotten when the client goes.
+    """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
+    reach(bootstrap)
     client = AdminClient(client_settings(bootstrap))
     try:
-        client.list_topics(timeout=REACH_TIMEOUT_S)
-    except KafkaException:
-        raise unreachable(bootstrap) from None
+        client.list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise CommandFailed(
+            f"{bootstrap} accepts connections but does not answer as a Kafka broker ({error.args[0].str()}); "
+            "is it the address of the Kafka door?"
+        ) from None
     return client
 
 
-def answer(future: "Future[T]", what: str) -> T:
-    """The future's result; a refusal becomes one line that begins with what was tried."""
+def reach(bootstrap: str) -> None:
+    """Say at once that nobody listens: the Kafka client itself would go on trying."""
+    import socket
+
+    for text in bootstrap.split(","):
+        try:
+            address = parse_address(text)
+        except InvalidConfig as error:
+            raise WrongUse(f"--bootstrap: {error}") from None
+        try:
+            socket.create_connection(address, CONNECT_S).close()
+        except OSError:
+            continue
+        return
+    raise CommandFailed(f"no broker answers at {bootstrap}; start one with: tidemill serve")
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """A refusal of the Kafka client becomes one line that begins with what was tried."""
     from confluent_kafka import KafkaException
 
     try:
-        return future.result(TIMEOUT_S)
+        yield
     except KafkaException as error:
         raise CommandFailed(f"{what}: {error.args[0].str()}") from None
     except TimeoutError:
         raise CommandFailed(f"{what}: no answer within {TIMEOUT_S:g} s") from None
 
 
-def partitions_of(client: "AdminClient", topic: str) -> list[int]:
-    """The partitions of a topic that must exist; asking does not create it."""
+def answer(future: "Future[T]", what: str) -> T:
+    """The future's result."""
+    with told(what):
+        return future.result(TIMEOUT_S)
+
+
+def describe_topic(client: "AdminClient", topic: str) -> Any:
+    """A topic that must exist; asking does not create it."""
     from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-    try:
-        described = client.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise no_topic(topic) from None
-        raise CommandFailed(f"describe {topic}: {error.args[0].str()}") from None
-    return sorted(partition.id for partition in described.partitions)
+    with told(f"describe {topic}"):
+        try:
+            return client.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise no_topic(topic) from None
+            raise
+
+
+def partitions_of(client: "AdminClient", topic: str) -> list[int]:
+    """The partitions of a topic that must exist."""
+    return sorted(partition.id for partition in describe_topic(client, topic).partitions)
 
 
 def no_topic(topic: str) -> CommandFailed:
@@ -86,15 +120,12 @@ def no_topic(topic: str) -> CommandFailed:
     return CommandFailed(f"there is no topic {topic}; create it with: tidemill topic create {topic}")
 
 
-def pairs(items: list[str], what: str, check: Callable[[str], object] = lambda _: None) -> Mapping[str, str]:
+def pairs(items: list[str], what: str) -> Mapping[str, str]:
     """`name=value` arguments as a mapping."""
-    from tidemill.cli.problem import WrongUse
-
     found: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise WrongUse(f"{what} {item!r} is not name=value")
-        check(name)
         found[name] = value
     return found

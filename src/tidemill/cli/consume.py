@@ -3,7 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from tidemill.cli.connection import (
     admin,
     client_settings,
     partitions_of,
+    told,
 )
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.problem import CommandFailed, WrongUse
@@ -31,7 +33,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.")],
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the first record.")] = False,
     offset: Annotated[int | None, typer.Option(help="Start at this offset; -N is N before the end.")] = None,
     from_time: Annotated[
@@ -49,45 +51,54 @@ def consume(
     committed: Annotated[
         bool, typer.Option("--committed/--uncommitted", help="Leave out aborted transactions.")
     ] = True,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Read as this group: what was printed or handled is committed.")
+    ] = None,
     exec_: Annotated[
-        str | None, typer.Option("--exec", help="Run this command for each record instead of printing.")
+        str | None, typer.Option("--exec", metavar="COMMAND", help="Run this for each record instead of printing it.")
     ] = None,
     parallel: Annotated[int, typer.Option(help="How many commands of --exec run side by side.", min=1)] = 1,
-    group: Annotated[str | None, typer.Option(help="Group of --exec: it remembers what was handled.")] = None,
-    dead_letter: Annotated[str | None, typer.Option(help="Topic for records whose command keeps failing.")] = None,
+    dead_letter: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Topic for records whose command keeps failing.")
+    ] = None,
     attempts: Annotated[int, typer.Option(help="How often --exec tries a record.", min=1)] = 5,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Print records: by default the ones that come from now on (as --follow), or those that are there.
+    """Print the records of a topic: those that come from now on, or those that are there.
 
     Example: tidemill consume orders --from-beginning --format '%p/%o %k %v\\n'
 
+    Example: tidemill consume orders --from '15m ago' --follow
+
+    Example: tidemill consume orders --group mailer --max 100
+
     Example: tidemill consume orders --parallel 50 --exec './handle.sh' --dead-letter orders.dlq
     """
-    if exec_ is not None:
-        _execute(
-            bootstrap, topic, exec_, parallel, group or f"tidemill-exec-{topic}", dead_letter, attempts, max_records
-        )
-        return
     starts = [from_beginning, offset is not None, from_time is not None]
     if sum(starts) > 1:
         raise WrongUse("give one of --from-beginning, --offset and --from")
-    client = admin(bootstrap)
-    partitions = partitions_of(client, topic)
+    as_group = group is not None or exec_ is not None
+    if as_group and (offset is not None or from_time is not None or partition is not None):
+        raise WrongUse("a group goes on where it stopped: --offset, --from and --partition are for reading without one")
+    if exec_ is None and (parallel > 1 or dead_letter is not None):
+        raise WrongUse("--parallel and --dead-letter need a command to run: --exec './handle.sh'")
+    partitions = partitions_of(admin(bootstrap), topic)
+    if exec_ is not None:
+        name = group or f"tidemill-exec-{topic}"
+        _execute(bootstrap, topic, exec_, parallel, name, dead_letter, attempts, max_records)
+        return
     if partition is not None and partition not in partitions:
         raise CommandFailed(f"{topic} has partitions 0 to {partitions[-1]}, not {partition}")
-    reader = _reader(bootstrap, committed=committed)
-    try:
+    text_of = _formatter(format_, as_json=as_json)
+    with _reader(bootstrap, group, committed=committed) as reader, told(f"read {topic}"):
+        if as_group:
+            reader.subscribe([topic])
+            _print_all(reader, None, max_records, text_of, commit=True)
+            return
         chosen = partitions if partition is None else [partition]
         ends = _assign(reader, topic, chosen, from_beginning, offset, from_time)
-        _print_all(
-            reader, None if follow or not any(starts) else ends, max_records, _formatter(format_, as_json=as_json)
-        )
-    except KeyboardInterrupt:
-        pass
-    finally:
-        reader.close()
+        _print_all(reader, None if follow or not any(starts) else ends, max_records, text_of)
 
 
 def _execute(
@@ -102,27 +113,29 @@ def _execute(
 ) -> None:
     from tidemill.cli import parallel as parallel_consumer
 
-    partitions_of(admin(bootstrap), topic)
     parallel_consumer.run(
         bootstrap, topic, group, command, workers=workers, dead_letter=dead_letter, attempts=attempts, limit=limit
     )
 
 
-def _reader(bootstrap: str, *, committed: bool) -> "Consumer":
+@contextmanager
+def _reader(bootstrap: str, group: str | None, *, committed: bool) -> Iterator["Consumer"]:
+    """A reader that leaves in order; Ctrl-C is the usual way to end it."""
     from confluent_kafka import Consumer
 
-    return Consumer(
-        client_settings(
-            bootstrap,
-            **{
-                "group.id": "tidemill-consume",
-                "enable.auto.commit": False,
-                "enable.partition.eof": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed" if committed else "read_uncommitted",
-            },
-        ),
-    )
+    settings = {
+        "group.id": group or "tidemill-consume",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+    }
+    reader = Consumer(client_settings(bootstrap, **settings))
+    try:
+        yield reader
+    except KeyboardInterrupt:
+        pass
+    finally:
+        reader.close()
 
 
 def _assign(
@@ -158,7 +171,12 @@ def _assign(
 
 
 def _print_all(
-    reader: "Consumer", ends: dict[int, int] | None, limit: int | None, text_of: Callable[[Any], bytes]
+    reader: "Consumer",
+    ends: dict[int, int] | None,
+    limit: int | None,
+    text_of: Callable[[Any], bytes],
+    *,
+    commit: bool = False,
 ) -> None:
     """Print until every partition is at its end (`ends` given), or for ever.
 
@@ -168,7 +186,8 @@ def _print_all(
     printed = 0
     out = sys.stdout.buffer
     while ends is None or ends:
-        for message in reader.consume(BATCH if limit is None else min(BATCH, limit - printed), POLL_S):
+        messages = reader.consume(BATCH if limit is None else min(BATCH, limit - printed), POLL_S)
+        for message in messages:
             if message.error():
                 raise CommandFailed(f"read: {message.error().str()}")
             if ends is not None and message.partition() not in ends:
@@ -176,6 +195,8 @@ def _print_all(
             out.write(text_of(message))
             printed += 1
         out.flush()
+        if messages and commit:
+            reader.commit(asynchronous=False)
         if limit is not None and printed >= limit:
             return
         if ends:

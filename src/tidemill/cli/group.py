@@ -16,7 +16,7 @@ from tidemill.cli.connection import (
     partitions_of,
 )
 from tidemill.cli.moments import duration_ms, moment_ms
-from tidemill.cli.output import say, show, show_json
+from tidemill.cli.output import confirm, say, show, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.topic import offsets_of
 
@@ -32,8 +32,12 @@ Place = tuple[str, int]
 
 @app.command("list")
 def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """List the groups, their state and the protocol they speak."""
-    found = answer(admin(bootstrap).list_consumer_groups(request_timeout=TIMEOUT_S), "list groups")
+    """List the groups, their state and the protocol they speak.
+
+    Example: tidemill group list
+    """
+    client = admin(bootstrap)
+    found = answer(client.list_consumer_groups(request_timeout=TIMEOUT_S), "list groups")
     rows = [
         {
             "group": group.group_id,
@@ -50,6 +54,8 @@ def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Js
     """Show members, assigned partitions, committed offsets and lag.
 
     The lag in seconds is the age of the oldest record that the group has not read.
+
+    Example: tidemill group describe mailer
     """
     client = admin(bootstrap)
     described = answer(client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group], f"describe {group}")
@@ -104,6 +110,8 @@ def reset_offsets(
         raise WrongUse("give one of --to-earliest, --to-latest, --to-datetime, --to-offset, --shift-by, --by-duration")
     client = admin(bootstrap)
     committed = _committed(client, group)
+    if not committed and not topic:
+        raise CommandFailed(f"{group} has committed nothing; name what it shall read with --topic")
     places = _places(client, committed, topic)
     wanted = to_offset if to_offset is not None else shift_by
     moment = moment_ms(to_datetime) if to_datetime else None
@@ -118,21 +126,22 @@ def reset_offsets(
     ]
     if not dry_run:
         _commit(client, group, targets)
-    show(
-        rows,
-        ("topic", "partition", "from", "to"),
-        as_json=as_json,
-        empty=f"{group} has committed nothing; give --topic",
-    )
+    show(rows, ("topic", "partition", "from", "to"), as_json=as_json)
 
 
 @app.command()
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete with their offsets.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Delete groups that have no members, with the offsets they committed."""
-    for group, future in admin(bootstrap).delete_consumer_groups(groups, request_timeout=TIMEOUT_S).items():
+    """Delete groups that have no members, with the offsets they committed.
+
+    Example: tidemill group delete mailer --yes
+    """
+    client = admin(bootstrap)
+    confirm(f"delete {', '.join(groups)} and the offsets they committed?", yes=yes)
+    for group, future in client.delete_consumer_groups(groups, request_timeout=TIMEOUT_S).items():
         answer(future, f"delete {group}")
         say(f"deleted {group}")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tidemill.cli.problem import WrongUse
+
 Row = Mapping[str, Any]
-
-
 Advance = Callable[[int], None]
 """Moves a progress bar on by so many steps."""
 
@@ -21,6 +21,17 @@ def say(text: str) -> None:
 def remark(text: str) -> None:
     """One line for the person at the terminal, kept out of what a pipe reads."""
     sys.stderr.write(text + "\n")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; without a terminal to ask on, `--yes` has to say it."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUse("nobody is at the terminal to be asked; say --yes if you mean it")
+    import typer
+
+    typer.confirm(question, abort=True)
 
 
 def show_json(value: Any) -> None:

@@ -1,14 +1,21 @@
-"""`tidemill consume --parallel N --exec COMMAND`: the parallel consumer for people without Python.
+"""`tidemill consume --exec COMMAND`: the parallel consumer for people without Python.
 
 The command is run once for each record, through the shell: the value is its standard input, the rest is in its
-environment (`TIDEMILL_TOPIC`, `_PARTITION`, `_OFFSET`, `_KEY`, `_TIMESTAMP`, `_ATTEMPT`). Exit code 0 completes the
-record; any other is a failure that is tried again, and in the end goes to the dead-letter topic, if there is one.
+environment (`TIDEMILL_TOPIC`, `_PARTITION`, `_OFFSET`, `_KEY`, `_TIMESTAMP`, `_ATTEMPT`). What it prints is shown when
+it ends, so that the lines of commands that run side by side do not mix. Exit code 0 completes the record; any other is
+a failure that is tried again, and in the end goes to the dead-letter topic, if there is one.
 """
 
 import os
 import subprocess
 import sys
+import threading
 
+import structlog
+from structlog.typing import EventDict
+
+from tidemill.app import logs
+from tidemill.cli.connection import client_settings
 from tidemill.cli.output import remark
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.client.parallel.consumer import ParallelConsumer
@@ -19,9 +26,9 @@ from tidemill.client.parallel.record import Record
 class Execute:
     """Runs the command for a record."""
 
-    def __init__(self, command: str, limit: int | None) -> None:
-        self._command, self._limit = command, limit
-        self.consumer: ParallelConsumer | None = None
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._printing = threading.Lock()
 
     def __call__(self, record: Record) -> None:
         """Raise CommandFailed when the command does not succeed."""
@@ -30,13 +37,14 @@ class Execute:
             shell=True,
             input=record.value or b"",
             env=os.environ | _environment(record),
-            stdout=sys.stdout.fileno(),
+            stdout=subprocess.PIPE,
             check=False,
         )
+        with self._printing:
+            sys.stdout.buffer.write(ran.stdout)
+            sys.stdout.buffer.flush()
         if ran.returncode:
-            raise CommandFailed(f"{self._command!r} ended with exit code {ran.returncode}")
-        if self._limit is not None and self.consumer is not None and self.consumer.stats().completed + 1 >= self._limit:
-            self.consumer.stop()
+            raise CommandFailed(f"exit code {ran.returncode} of {self._command!r}")
 
 
 def _environment(record: Record) -> dict[str, str]:
@@ -61,24 +69,36 @@ def run(
     attempts: int,
     limit: int | None,
 ) -> None:
-    """Run the command for every record until Ctrl-C."""
-    handler = Execute(command, limit)
+    """Run the command for every record until Ctrl-C, or for `limit` records."""
+    _log_to_stderr()
     try:
         consumer = ParallelConsumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0},
+            client_settings(bootstrap, **{"group.id": group}),
             [topic],
             workers=workers,
             retry=Retry(attempts=attempts),
             dead_letter=dead_letter,
             on_exhausted="halt",
+            max_records=limit,
         )
     except InvalidOption as error:
         raise WrongUse(str(error)) from None
-    handler.consumer = consumer
     remark(f"running {command!r} for each record of {topic} as group {group}; Ctrl-C ends after what is running")
     try:
-        consumer.run(handler)
+        consumer.run(Execute(command))
     except Halted as halted:
-        raise CommandFailed(f"{halted}; mend it and run the command again: it goes on where it stopped") from None
+        raise CommandFailed(f"{halted}; run the command again when that is mended: it goes on from there") from None
     stats = consumer.stats()
     remark(f"{stats.completed:,} records handled, {stats.retries:,} tried again, {stats.dead_letters:,} dead letters")
+
+
+def _log_to_stderr() -> None:
+    logs.configure("warning", "human")
+    structlog.configure(processors=[_without_the_last_line, *structlog.get_config()["processors"]])
+
+
+def _without_the_last_line(_: object, __: str, event: EventDict) -> EventDict:
+    """A halt is what the command itself says when it ends."""
+    if event["event"] == "halted":
+        raise structlog.DropEvent
+    return event

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, client_settings, pairs
-from tidemill.cli.output import Advance, progress, say, show_json
+from tidemill.cli.output import Advance, progress, remark, say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
@@ -29,14 +29,17 @@ class Line(NamedTuple):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Topic to write to.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to write to.")],
     message: Annotated[
         list[str] | None, typer.Option("--message", "-m", help="One record; may be given often.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="One record per line of this file.")] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
     key_separator: Annotated[str | None, typer.Option(help="Each line is KEY<separator>VALUE.")] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be given often."),
+    ] = None,
     partition: Annotated[
         int, typer.Option(help="Write to this partition; -1 chooses by key, or in turn.", min=-1)
     ] = -1,
@@ -50,6 +53,8 @@ def produce(
     Example: tidemill produce orders --key user-123 --message '{"item": "widget"}'
 
     Example: seq 1000 | tidemill produce numbers
+
+    Example: tidemill produce orders --file orders.txt --key-separator : --compression zstd
     """
     if compression not in CODECS:
         raise WrongUse(f"--compression {compression} is none of {', '.join(CODECS)}")
@@ -94,6 +99,8 @@ def _lines(
     if messages:
         return (_line(text.encode(), key, separator) for text in messages), sum(len(text.encode()) for text in messages)
     if file is None:
+        if sys.stdin.isatty():
+            remark("one record per line; Ctrl-D ends")
         return (_line(raw, key, separator) for raw in _stripped(sys.stdin.buffer)), None
     try:
         source = stack.enter_context(file.open("rb"))

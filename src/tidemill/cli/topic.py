@@ -11,11 +11,13 @@ from tidemill.cli.connection import (
     Json,
     admin,
     answer,
+    describe_topic,
     no_topic,
     pairs,
+    told,
 )
-from tidemill.cli.output import progress, remark, say, show, show_json
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.output import confirm, progress, say, show, show_json
+from tidemill.cli.problem import WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -47,15 +49,16 @@ def create(
 
     overrides = pairs(config or [], "--config")
     client = admin(bootstrap)
-    if if_not_exists and name in client.list_topics(timeout=TIMEOUT_S).topics:
-        remark(f"{name} exists already")
-        return
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(overrides))
-    answer(client.create_topics([topic])[name], f"create {name}")
+    found = _topics(client).get(name) if if_not_exists else None
+    if found is None:
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(overrides))
+        answer(client.create_topics([topic])[name], f"create {name}")
+    count = partitions if found is None else len(found.partitions)
     if as_json:
-        show_json({"topic": name, "partitions": partitions})
+        show_json({"topic": name, "partitions": count, "created": found is None})
     else:
-        say(f"created {name} with {partitions} partition{'s' if partitions != 1 else ''}")
+        done = f"created {name}" if found is None else f"{name} exists already,"
+        say(f"{done} with {count} partition{'s' if count != 1 else ''}")
 
 
 @app.command("list")
@@ -64,15 +67,17 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """List the topics."""
-    topics = admin(bootstrap).list_topics(timeout=TIMEOUT_S).topics.values()
+    """List the topics.
+
+    Example: tidemill topic list --json
+    """
     rows = [
         {
             "topic": topic.topic,
             "partitions": len(topic.partitions),
             "replicas": max((len(partition.replicas) for partition in topic.partitions.values()), default=0),
         }
-        for topic in sorted(topics, key=lambda topic: topic.topic)
+        for _, topic in sorted(_topics(admin(bootstrap)).items())
         if internal or not topic.topic.startswith("__")
     ]
     hint = "there are no topics yet; create one with: tidemill topic create orders"
@@ -81,7 +86,10 @@ def list_(
 
 @app.command()
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Show partitions, offsets, sizes and the settings that differ from the defaults."""
+    """Show partitions, offsets and the settings that differ from the defaults.
+
+    Example: tidemill topic describe orders
+    """
     client = admin(bootstrap)
     rows = _partition_rows(client, name)
     overrides = {entry.name: entry.value for entry in _configs(client, name) if not entry.is_default}
@@ -113,6 +121,7 @@ def alter(
     if not overrides and not unset and partitions is None:
         raise WrongUse("nothing to change; give --config NAME=VALUE, --unset NAME or --partitions N")
     client = admin(bootstrap)
+    describe_topic(client, name)
     if overrides or unset:
         _alter_configs(client, name, dict(overrides), unset or [])
         changed = [f"{setting}={value}" for setting, value in overrides.items()] + [
@@ -132,16 +141,27 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Delete topics and all their records."""
-    if not yes:
-        typer.confirm(f"delete {', '.join(names)} and all their records?", abort=True)
+    """Delete topics and all their records.
+
+    Example: tidemill topic delete orders --yes
+    """
     client = admin(bootstrap)
+    known = _topics(client)
+    for name in names:
+        if name not in known:
+            raise no_topic(name)
+    confirm(f"delete {', '.join(names)} and all their records?", yes=yes)
     futures = client.delete_topics(names, operation_timeout=TIMEOUT_S)
     with progress("deleting", len(names)) as advance:
         for name, future in futures.items():
             answer(future, f"delete {name}")
             advance(1)
             say(f"deleted {name}")
+
+
+def _topics(client: "AdminClient") -> dict[str, Any]:
+    with told("list topics"):
+        return dict(client.list_topics(timeout=TIMEOUT_S).topics)
 
 
 def _configs(client: "AdminClient", name: str) -> list[Any]:
@@ -161,14 +181,7 @@ def _alter_configs(client: "AdminClient", name: str, overrides: dict[str, str], 
 
 
 def _partition_rows(client: "AdminClient", name: str) -> list[dict[str, Any]]:
-    from confluent_kafka import KafkaException, TopicCollection
-
-    try:
-        described = client.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_S)
-    except KafkaException as error:
-        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
-            raise no_topic(name) from None
-        raise CommandFailed(f"describe {name}: {error.args[0].str()}") from None
+    described = describe_topic(client, name)
     starts, ends = offsets_of(client, name, [partition.id for partition in described.partitions])
     return [
         {

@@ -47,8 +47,8 @@ log = structlog.get_logger("tidemill.parallel")
 class ParallelConsumer:
     """Handle the records of topics with many workers, in the order of their keys, and lose none.
 
-    `config` is confluent-kafka's; it works with any Kafka broker. `run(handler)` returns after `stop()` or a
-    signal, or raises `Halted`.
+    `config` is confluent-kafka's; it works with any Kafka broker. `run(handler)` returns after `stop()`, a signal or
+    `max_records`, or raises `Halted`.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class ParallelConsumer:
         max_in_flight: int = 10_000,
         revoke_timeout_ms: int = 10_000,
         metadata_bytes_max: int = METADATA_BYTES_MAX,
+        max_records: int | None = None,
         registry: "CollectorRegistry | None" = None,
     ) -> None:
         self._options = Options(
@@ -87,6 +88,7 @@ class ParallelConsumer:
             max_in_flight=max_in_flight,
             revoke_timeout_ms=revoke_timeout_ms,
             metadata_bytes_max=metadata_bytes_max,
+            max_records=max_records,
         )
         self._desk = Desk(self._options.ordering, tracking)
         self._client: Any = None
@@ -205,13 +207,21 @@ class ParallelConsumer:
 
     def _turn(self, *, paused: bool = False, timeout_s: float = POLL_S) -> None:
         self._balance(paused=paused)
-        messages = self._client.consume(POLL_BATCH, self._patience_s(timeout_s))
+        messages = self._client.consume(max(1, min(POLL_BATCH, self._left())), self._patience_s(timeout_s))
         if messages:
             self._desk.put(self._records(messages))
+        if not self._left():
+            self.stop()
         self._desk.wake(_now_ms())
         if self._letters is not None:
             self._letters.poll()
         self._commit_when_due()
+
+    def _left(self) -> int:
+        """How many records may still be received: more than `max_records` never leave the client."""
+        counts = self._desk.counts
+        limit = self._options.max_records
+        return POLL_BATCH if limit is None else max(0, limit - (counts.received - counts.skipped))
 
     def _patience_s(self, timeout_s: float) -> float:
         due = self._desk.next_due_ms()

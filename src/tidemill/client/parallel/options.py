@@ -66,6 +66,7 @@ class Options:
     max_in_flight: int = 10_000
     revoke_timeout_ms: int = 10_000
     metadata_bytes_max: int = METADATA_BYTES_MAX
+    max_records: int | None = None
 
     def __post_init__(self) -> None:
         _need(bool(self.config.get("bootstrap.servers")), "the config has no bootstrap.servers")
@@ -83,6 +84,7 @@ class Options:
             _need(getattr(self, name) >= 1, f"{name}={getattr(self, name)} is below 1")
         _need(self.revoke_timeout_ms >= 0, "revoke_timeout_ms is below 0")
         _need(self.metadata_bytes_max >= 0, "metadata_bytes_max is below 0")
+        _need(self.max_records is None or self.max_records >= 1, f"max_records={self.max_records} is below 1")
 
 
 def ordering_of(name: str) -> Ordering:
