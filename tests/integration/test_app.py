@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.addresses import speaks_ipv6
 
 from tidemill.testing import Broker
 
@@ -65,11 +66,13 @@ def create_topic(bootstrap_servers: str, name: str) -> None:
 
 
 def test_the_ready_line_names_the_real_addresses(tmp_path: Path) -> None:
-    with serving("--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "[::1]:0", cwd=tmp_path) as (_, line):
-        found = re.fullmatch(r"tidemill ready kafka=127\.0\.0\.1:(\d+) grpc=none http=\[::1\]:(\d+)\n", line)
+    host, written = ("::1", "[::1]") if speaks_ipv6() else ("127.0.0.1", "127.0.0.1")
+    with serving("--kafka", "127.0.0.1:0", "--grpc", "none", "--http", f"{written}:0", cwd=tmp_path) as (_, line):
+        pattern = rf"tidemill ready kafka=127\.0\.0\.1:(\d+) grpc=none http={re.escape(written)}:(\d+)\n"
+        found = re.fullmatch(pattern, line)
         assert found, line
-        for host, port in (("127.0.0.1", found[1]), ("::1", found[2])):
-            socket.create_connection((host, int(port)), timeout=WAIT_S).close()
+        for listening in (("127.0.0.1", int(found[1])), (host, int(found[2]))):
+            socket.create_connection(listening, timeout=WAIT_S).close()
     assert (tmp_path / "data" / "coordination.journal").exists()
 
 

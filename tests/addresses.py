@@ -1,0 +1,13 @@
+"""What this machine can listen on."""
+
+import socket
+
+
+def speaks_ipv6() -> bool:
+    """Whether ::1 can be listened on; some containers have IPv4 only."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
