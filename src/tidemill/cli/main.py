@@ -7,6 +7,7 @@ quick however many commands there are.
 Exit codes: 0 fine, 1 failed, 2 wrong use. What goes wrong is told on standard error in one line that says what to do.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 FINE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 PROGRAM = "tidemill"
+COMPLETION_ASKED = "_TIDEMILL_COMPLETE"
+COMPLETION_FLAGS = (["--install-completion"], ["--show-completion"])
 
 
 class Command(NamedTuple):
@@ -45,6 +48,10 @@ HINT = "see tidemill --help"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if COMPLETION_ASKED in os.environ or words[:1] in COMPLETION_FLAGS:
+        from tidemill.cli import completion
+
+        return completion.answer({name: command.target for name, command in COMMANDS.items()}, words)
     if not words or words[0] in {"--help", "-h", "help"}:
         sys.stdout.write(_help())
         return FINE if words else WRONG_USE
@@ -87,12 +94,11 @@ def _run(name: str, command: Command, arguments: list[str]) -> int:
 
 
 def _app(command: Command) -> "typer.Typer":
-    from importlib import import_module
-
     import typer
 
-    module, _, attribute = command.target.partition(":")
-    found = getattr(import_module(module), attribute)
+    from tidemill.cli.completion import load
+
+    found = load(command.target)
     if not isinstance(found, typer.Typer):
         app = typer.Typer(add_completion=False)
         app.command()(found)
@@ -134,5 +140,11 @@ Start here:
   tidemill produce orders --message hello
   tidemill consume orders --from-beginning
 
-tidemill COMMAND --help tells more; tidemill --version names the version.
+Later, once:
+  tidemill timeline create reminders
+  tidemill schedule reminders --in 5s 'tea is ready'
+  tidemill timeline work reminders
+
+tidemill COMMAND --help tells more; tidemill --version names the version;
+tidemill --install-completion teaches your shell to complete all this.
 """
