@@ -1,0 +1,349 @@
+"""The coordinator: turns, the journal before the answer, timers, start and end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from uuid import UUID
+
+import pytest
+
+from tidemill.groups.alarms import Alarms
+from tidemill.groups.coordinator import GroupCoordinator
+from tidemill.groups.core.catalog import TopicShape
+from tidemill.groups.core.heartbeats import HeartbeatRequest
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    KafkaStorageError,
+    MemberIdRequired,
+    NotCoordinator,
+    UnknownMemberId,
+)
+from tidemill.model.topics import TopicPartition
+from tidemill.records.record import Record
+from tidemill.testing.clock import VirtualClock
+
+WAIT_S = 30
+LIMITS = GroupLimits(initial_rebalance_delay_ms=0)
+T0 = TopicPartition("t", 0)
+
+
+class FakeJournal:
+    """A journal in memory; appends wait while `gate` is closed and fail with `failure`."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.partitions = partitions
+        self.batches: list[tuple[int, list[tuple[bytes | None, bytes | None]]]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failure: Exception | None = None
+
+    def partition_of(self, key: str) -> int:
+        return len(key) % self.partitions
+
+    async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.batches.append((partition, list(records)))
+
+    async def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
+        for where, records in self.batches:
+            if where == partition:
+                yield [Record(index, 0, key, value) for index, (key, value) in enumerate(records)]
+
+
+class Lab:
+    """A coordinator on a journal."""
+
+    def __init__(self, journal: FakeJournal, limits: GroupLimits = LIMITS) -> None:
+        self.clock = VirtualClock()
+        self.journal = journal
+        self.ids = 0
+        self.groups = GroupCoordinator(
+            journal,
+            topics=lambda: [TopicShape("t", UUID(int=1), 2)],
+            image_version=lambda: 1,
+            clock=self.clock,
+            new_id=self._new_id,
+            limits=limits,
+        )
+
+    def _new_id(self) -> str:
+        self.ids += 1
+        return str(self.ids)
+
+    async def join(self, group: str, name: str, member_id: str = "", **changes: object) -> JoinAnswer:
+        request = JoinRequest(group, member_id, None, name, "/h", 10_000, 10_000, "consumer", (("range", b""),))
+        return await self.groups.join(request._replace(**changes))  # type: ignore[arg-type]  # fields of the request
+
+    async def enter(self, group: str, name: str) -> JoinAnswer:
+        first = await self.join(group, name)
+        assert isinstance(first.error, MemberIdRequired)
+        return await self.join(group, name, first.member_id)
+
+    async def member(self, group: str, name: str) -> JoinAnswer:
+        """The only member of a stable group."""
+        joined = await self.enter(group, name)
+        await self.groups.sync(
+            SyncRequest(group, joined.generation, joined.member_id, assignments=((joined.member_id, b"x"),))
+        )
+        return joined
+
+    def committed(self, group: str) -> int:
+        return self.groups.fetch(group, [T0])[0].offset
+
+
+def play(scene: Callable[[Lab], Awaitable[None]], journal: FakeJournal | None = None, **options: GroupLimits) -> None:
+    async def run() -> None:
+        lab = Lab(journal or FakeJournal(), **options)
+        await lab.groups.start()
+        try:
+            await asyncio.wait_for(scene(lab), WAIT_S)
+        finally:
+            lab.journal.gate.set()
+            await lab.groups.close()
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - any condition, not an event of ours
+        await asyncio.sleep(0.001)
+
+
+def test_before_the_start_nothing_is_answered_and_after_the_end_neither() -> None:
+    async def run() -> None:
+        lab = Lab(FakeJournal())
+        for ask in (lambda: lab.groups.fetch("g", None), lab.groups.list_groups):
+            with pytest.raises(CoordinatorLoadInProgress):
+                ask()
+        await lab.groups.start()
+        lab.groups.fetch("g", None)
+        await lab.groups.close()
+        with pytest.raises(NotCoordinator):
+            lab.groups.fetch("g", None)
+        with pytest.raises(NotCoordinator):
+            await lab.groups.commit("g", [])
+
+    asyncio.run(run())
+
+
+def test_the_answer_comes_after_the_journal() -> None:
+    async def scene(lab: Lab) -> None:
+        joined = await lab.enter("g", "a")
+        lab.journal.gate.clear()
+        sync = asyncio.ensure_future(
+            lab.groups.sync(SyncRequest("g", joined.generation, joined.member_id, assignments=()))
+        )
+        commit = asyncio.ensure_future(lab.groups.commit("other", [OffsetCommit("t", 0, 5)]))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not sync.done()
+        assert not commit.done()
+        assert lab.committed("other") == -1
+        assert lab.groups.describe("g").state == "CompletingRebalance"
+        lab.journal.gate.set()
+        await sync
+        await commit
+        assert lab.committed("other") == 5
+        assert lab.groups.describe("g").state == "Stable"
+
+    play(scene)
+
+
+def test_commits_share_a_batch_and_keep_their_order() -> None:
+    async def scene(lab: Lab) -> None:
+        lab.journal.gate.clear()
+        commits = [
+            asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, offset)])) for offset in range(1, 101)
+        ]
+        await asyncio.sleep(0.01)
+        lab.journal.gate.set()
+        await asyncio.gather(*commits)
+        assert lab.committed("g") == 100
+        assert len(lab.journal.batches) <= 3
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"), [(KafkaStorageError(), KafkaStorageError), (OSError("disk"), CoordinatorNotAvailable)]
+)
+def test_a_journal_that_fails_changes_nothing(failure: Exception, told: type[KafkaError]) -> None:
+    async def scene(lab: Lab) -> None:
+        joined = await lab.member("g", "a")
+        await lab.groups.commit("g", [OffsetCommit("t", 0, 5)], generation=1, member_id=joined.member_id)
+        lab.journal.failure = failure
+        with pytest.raises(told):
+            await lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
+        with pytest.raises(told):
+            await lab.groups.leave("g", [Leaver(joined.member_id)])
+        assert lab.committed("g") == 5
+        lab.journal.failure = None
+        await lab.groups.commit("h", [OffsetCommit("t", 0, 7)])
+        assert lab.committed("h") == 7
+
+    play(scene)
+
+
+def test_a_commit_that_waits_behind_a_fencing_change_is_fenced() -> None:
+    """B17: what is decided on is never older than what is already on its way to the disk."""
+
+    async def scene(lab: Lab) -> None:
+        joined = await lab.member("g", "a")
+        lab.journal.gate.clear()
+        leave = asyncio.ensure_future(lab.groups.leave("g", [Leaver(joined.member_id)]))
+        await asyncio.sleep(0)
+        commit = asyncio.ensure_future(
+            lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
+        )
+        await asyncio.sleep(0.01)
+        lab.journal.gate.set()
+        await leave
+        with pytest.raises(UnknownMemberId):
+            await commit
+        assert lab.committed("g") == -1
+
+    play(scene)
+
+
+def test_a_restart_finds_what_was_answered() -> None:
+    journal_of: list[FakeJournal] = []
+
+    async def before(lab: Lab) -> None:
+        journal_of.append(lab.journal)
+        joined = await lab.member("g", "a")
+        await lab.groups.commit("g", [OffsetCommit("t", 0, 5, 2, "note")], generation=1, member_id=joined.member_id)
+        await lab.groups.commit_transactional("tx", producer_id=9, producer_epoch=0, offsets=[OffsetCommit("t", 0, 8)])
+        lab.journal.batches.append((lab.journal.partition_of("g"), [(b"\0\2\0\5short", b""), (None, b"x")]))
+
+    async def after(lab: Lab) -> None:
+        assert lab.groups.describe("g").state == "Stable"
+        lab.groups.heartbeat("g", 1, "a-1", None)
+        assert lab.groups.fetch("g", None)[0][2:5] == (5, 2, "note")
+        assert lab.committed("tx") == -1
+        for _ in range(2):
+            await lab.groups.end_transaction(
+                partition=lab.groups.partition_of("tx"), producer_id=9, producer_epoch=0, commit=True
+            )
+        assert lab.committed("tx") == 8
+
+    play(before)
+    journal = FakeJournal()
+    journal.batches = journal_of[0].batches
+    play(after, journal)
+
+
+def test_a_lost_member_is_noticed_without_anyone_asking() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.member("g", "a")
+        lab.clock.advance(20_000)
+        await lab.join("h", "b")  # any alarm makes the coordinator look at its clock
+        lab.groups._alarms._timer_ms = 1 << 62
+        lab.groups._alarms._start_timer()
+        await until(lambda: lab.groups.describe("g").state == "Empty")
+
+    play(scene)
+
+
+def test_whoever_waits_is_answered_at_the_end() -> None:
+    async def run() -> None:
+        lab = Lab(FakeJournal(), GroupLimits(initial_rebalance_delay_ms=60_000))
+        await lab.groups.start()
+        waiting = asyncio.ensure_future(lab.enter("g", "a"))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await lab.groups.close()
+        with pytest.raises(NotCoordinator):
+            await waiting
+
+    asyncio.run(run())
+
+
+def test_what_is_refused_at_the_door() -> None:
+    async def scene(lab: Lab) -> None:
+        with pytest.raises(InvalidGroupId):
+            await lab.join("", "a")
+        for session_ms in (5_999, 1_800_001):
+            with pytest.raises(InvalidSessionTimeout):
+                await lab.join("g", "a", session_timeout_ms=session_ms)
+        with pytest.raises(UnknownMemberId):
+            await lab.join("g", "a", "stranger")
+        with pytest.raises(UnknownMemberId):
+            lab.groups.heartbeat("g", 1, "stranger", None)
+        with pytest.raises(UnknownMemberId):
+            await lab.groups.consumer_heartbeat(HeartbeatRequest("g", "stranger", 5))
+        with pytest.raises(IllegalGeneration):
+            await lab.groups.commit("g", [], generation=4, member_id="stranger")
+        with pytest.raises(GroupIdNotFound):
+            lab.groups.describe("g")
+        assert lab.groups.list_groups() == []
+
+    play(scene)
+
+
+def test_lists_are_filtered() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.member("classic", "a")
+        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+        answer = await lab.groups.consumer_heartbeat(
+            HeartbeatRequest("new", "", 0, rebalance_timeout_ms=1_000, topic_names=("t",), owned=frozenset())
+        )
+        assert answer.member_id
+        assert len(answer.assigned or ()) == 2
+
+        def names(*filters: list[str]) -> list[str]:
+            return sorted(group.group_id for group in lab.groups.list_groups(*filters))
+
+        assert names() == ["classic", "new", "simple"]
+        assert names(["stable"]) == ["classic", "new"]
+        assert names(["Empty"]) == ["simple"]
+        assert names([], ["Consumer"]) == ["new"]
+        assert names(["Stable"], ["classic"]) == ["classic"]
+        assert lab.groups.describe_consumers("new").state == "Stable"
+        with pytest.raises(GroupIdNotFound):
+            lab.groups.describe_consumers("classic")
+        left = await lab.groups.leave("new", [Leaver(answer.member_id), Leaver("stranger")])
+        assert [type(each.error) for each in left] == [type(None), UnknownMemberId]
+        await lab.groups.delete("new")
+        await lab.groups.topic_deleted("t")
+        assert names() == ["classic"]
+
+    play(scene)
+
+
+def test_old_offsets_go_by_themselves() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.groups.commit("g", [OffsetCommit("t", 0, 1)])
+        lab.clock.advance(LIMITS.offsets_retention_ms)
+        await until(lambda: lab.groups.list_groups() == [])
+
+    play(scene, limits=GroupLimits(expiry_interval_ms=1))
+
+
+def test_alarms_ring_once_and_the_earliest_wins() -> None:
+    async def run() -> None:
+        clock = VirtualClock(0)
+        rung: list[str] = []
+        alarms = Alarms(clock, rung.append)
+        alarms.set("a", 50_000)
+        alarms.set("a", 10)
+        alarms.set("a", 90_000)
+        alarms.set("b", 20)
+        clock.advance(60_000)
+        await until(lambda: len(rung) == 2)
+        assert rung == ["a", "b"]
+        alarms.set("c", 0)
+        alarms.close()
+        await asyncio.sleep(0.01)
+        assert rung == ["a", "b"]
+
+    asyncio.run(run())
