@@ -174,17 +174,21 @@ def load(
     *,
     config: str | None = None,
     broker: Mapping[str, str] | None = None,
-    folder: Path = Path(),
+    folder: Path | None = None,
 ) -> Settings:
     """Settings from flags (by row name), environment, file and defaults; InvalidConfig says what is wrong and where.
 
-    `config` is the --config flag, `broker` what --set gave; a file that was not asked for is looked for in `folder`.
+    `config` is the --config flag, `broker` what --set gave. Files are looked for in `folder`, and without one none is
+    read.
     """
     environ = environ or {}
     given_flags = {name: text for name, text in (flags or {}).items() if text is not None}
     _refuse_unknown(given_flags, _BY_NAME, "setting")
     named = config or environ.get(CONFIG_VARIABLE)
-    in_file, broker_in_file = _read_file(folder / named if named else folder / CONFIG_FILE, must_exist=bool(named))
+    in_file: dict[str, str] = {}
+    broker_in_file: dict[str, str] = {}
+    if folder is not None:
+        in_file, broker_in_file = _read_file(folder / (named or CONFIG_FILE), must_exist=bool(named))
     values = {}
     for row in ROWS:
         text, where = _choose(row, given_flags, environ, in_file)

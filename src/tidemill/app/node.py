@@ -119,6 +119,7 @@ class Node:
         await self._broker.start()
         await self._open_timelines(self._broker)
         await self._open_doors(self._broker)
+        self._opened.push_async_callback(self._broker.release)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
     async def _open_timelines(self, broker: Broker) -> None:

@@ -100,6 +100,10 @@ class Broker:
             asyncio.create_task(self._repeat(TRANSACTIONS_TICK_MS, self.transactions.tick)),
         ]
 
+    async def release(self) -> None:
+        """Answer members that wait for others: called before the doors close, which wait for what is under way."""
+        await self.groups.close()
+
     async def close(self) -> None:
         """Stop in order; what was acknowledged is on disk when this returns."""
         for timer in self._timers:

@@ -1,6 +1,7 @@
 """`tidemill serve`: run a broker until a signal ends it. Its flags are the rows of settings.py."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,6 @@ def serve(
 
 def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) -> Settings:
     try:
-        return load(flags, os.environ, config=config, broker=dict(map(parse_pair, pairs)))
+        return load(flags, os.environ, config=config, broker=dict(map(parse_pair, pairs)), folder=Path())
     except InvalidConfig as error:
         raise WrongUse(f"{error}; see tidemill serve --help") from None

@@ -39,7 +39,7 @@ class InThread:
 
     def __init__(self, flags: Mapping[str, str], broker_settings: Mapping[str, str]) -> None:
         logs.quiet_unless_configured()
-        self._thread = NodeThread(load(flags, broker=broker_settings, folder=Path(tempfile.gettempdir(), "none")))
+        self._thread = NodeThread(load(flags, broker=broker_settings))
 
     def start(self) -> Mapping[str, Address | None]:
         """Start it; the addresses of its doors."""

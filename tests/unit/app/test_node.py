@@ -7,12 +7,14 @@ import pytest
 from tests.addresses import speaks_ipv6
 
 from tidemill.app.node import DoorUnavailable, Node
+from tidemill.broker.broker import Broker
+from tidemill.doors.kafka.server import KafkaDoor
 from tidemill.settings import Settings, load
 
 
 def settings_of(folder: Path, **flags: str) -> Settings:
     doors = {"kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}
-    return load({"data-dir": str(folder / "data"), **doors, **flags}, folder=folder)
+    return load({"data-dir": str(folder / "data"), **doors, **flags})
 
 
 ADDRESSES = [
@@ -70,3 +72,29 @@ def test_a_node_without_doors(tmp_path: Path) -> None:
         await node.stop()
 
     asyncio.run(scenario())
+
+
+def test_members_that_wait_are_answered_before_the_door_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    release, leave = Broker.release, KafkaDoor.close
+
+    async def noted_release(self: Broker) -> None:
+        order.append("release")
+        await release(self)
+
+    async def noted_close(self: KafkaDoor) -> None:
+        order.append("close")
+        await leave(self)
+
+    monkeypatch.setattr(Broker, "release", noted_release)
+    monkeypatch.setattr(KafkaDoor, "close", noted_close)
+
+    async def scenario() -> None:
+        node = Node(settings_of(tmp_path))
+        await node.start()
+        await node.stop()
+
+    asyncio.run(scenario())
+    assert order == ["release", "close"]

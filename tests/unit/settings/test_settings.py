@@ -10,7 +10,7 @@ from tidemill.settings import ROWS, Address, load, parse_address
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
-    settings = load(folder=Path("/nowhere"))
+    settings = load()
     assert settings.data_dir == Path("data")
     assert settings.kafka == Address("127.0.0.1", 9092)
     assert settings.grpc == Address("127.0.0.1", 6174)
@@ -65,9 +65,9 @@ def test_unknown_keys_are_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"'num.partition'; did you mean num\.partitions"):
         load(folder=tmp_path)
     with pytest.raises(InvalidConfig, match="'TIDEMILL_KAFKAA'; did you mean TIDEMILL_KAFKA"):
-        load(environ={"TIDEMILL_KAFKAA": "x"}, folder=Path("/nowhere"))
+        load(environ={"TIDEMILL_KAFKAA": "x"})
     with pytest.raises(InvalidConfig, match=r"did you mean num\.partitions"):
-        load(broker={"num.partitons": "3"}, folder=Path("/nowhere"))
+        load(broker={"num.partitons": "3"})
 
 
 def test_broker_settings_of_file_environment_and_flags(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_broker_settings_of_file_environment_and_flags(tmp_path: Path) -> None:
 )
 def test_values_that_do_not_fit_are_refused(flags: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
-        load(flags, folder=Path("/nowhere"))
+        load(flags)
 
 
 def test_broken_files_are_refused(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
 def test_addresses() -> None:
     assert parse_address("[::1]:0") == Address("::1", 0)
     assert str(Address("::1", 9092)) == "[::1]:9092"
-    assert load({"grpc": "none", "http": "none"}, folder=Path("/nowhere")).grpc is None
+    assert load({"grpc": "none", "http": "none"}).grpc is None
 
 
 def test_roles_have_one_order() -> None:
-    assert load({"roles": "carrier, overseer"}, folder=Path("/nowhere")).roles == ("overseer", "carrier")
+    assert load({"roles": "carrier, overseer"}).roles == ("overseer", "carrier")
 
 
 def test_every_broker_setting_is_listed_with_its_value() -> None:
