@@ -17,6 +17,7 @@ from tidemill.model import broker_settings, errors, timeline_errors, topic_setti
 from tidemill.model.topic_settings import INT64_MAX, Setting
 
 FOLDER = Path(__file__).parent
+FAMILIES = {errors.TidemillError, errors.KafkaError, timeline_errors.TimelineError}
 MADE = "<!-- Made by `python docs/reference/generate.py`; change the tables in the source, not this page. -->"
 
 
@@ -27,8 +28,8 @@ def settings_page() -> str:
         "Settings",
         "A flag of `tidemill serve` wins over its environment variable, that over `tidemill.toml`, that over the "
         'default. A key of the file is the flag without its dashes: `data-dir = "/var/lib/tidemill"`. `--config` '
-        f"(`{settings.CONFIG_VARIABLE}`) names another file. An unknown name is refused, with the nearest one that there "
-        "is.",
+        f"(`{settings.CONFIG_VARIABLE}`) names another file. An unknown name is refused, with the nearest that "
+        "there is.",
         "## Node",
         _table(("flag", "environment", "default", "meaning"), node),
         "## Broker",
@@ -123,7 +124,7 @@ def _classes(module: Any) -> list[type[errors.TidemillError]]:
     found = [
         each for each in vars(module).values() if isinstance(each, type) and issubclass(each, errors.TidemillError)
     ]
-    own = [each for each in found if each.__module__ == module.__name__ and not each.__subclasses__()]
+    own = [each for each in found if each.__module__ == module.__name__ and each not in FAMILIES]
     return sorted(own, key=lambda each: (each.code, each.__name__))
 
 
