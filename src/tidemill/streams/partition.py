@@ -93,7 +93,7 @@ class Partition:
         self._flusher = Flusher(log, log.end_offset)
         self._high_watermark = log.end_offset
         self._stable_offset = leader.stable_offset(log.end_offset)
-        self._saved_at = log.saved.offset if log.saved is not None else -1
+        self._saved_at = log.saved.offset if log.saved is not None else 0
         self._saved_bytes = 0
         self._unflushed_since_ms = -1
         self._cleaner = Cleaner(log, leader, self._writer)

@@ -56,7 +56,7 @@ class SegmentLog:
         self._reader = SegmentReader(shared, settings.index_interval_bytes)
         self._unflushed: dict[Segment, None] = {}
         self._unindexed: list[Segment] = []
-        self._new_names = False
+        self._new_names = True  # the first segment may be new
         self._swaps = 0  # how often compaction has changed a file under a reader
         self._start_offset = self._end_offset = 0
         self._take(opened)

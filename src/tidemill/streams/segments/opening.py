@@ -20,6 +20,7 @@ from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, re
 
 NAME_DIGITS = 20
 ALL_FLUSHED = 2**63 - 1
+NEXT_BASE = -1  # a segment lost its end to damage: the log goes on where the next segment begins
 COPY_BYTES = 1024 * 1024
 
 
@@ -96,6 +97,8 @@ class Opening:
         believed = {closed.base_offset: closed for closed in found.closed} if found else {}
         end_offset = found.end_offset if found and not segments else start_offset
         for place, segment in enumerate(segments):
+            if end_offset == NEXT_BASE:
+                end_offset = segment.base_offset
             if place and segment.base_offset != end_offset and self._flushed_until(segments[place - 1]) < ALL_FLUSHED:
                 self._drop_from(segments, place)
                 break
@@ -156,7 +159,10 @@ class Opening:
                 self._settle(segment, index, good)
                 return False, offset
             self._quarantine(segment, bad)
-            if position is not None:
+            if position is None:
+                self._truncate(file, bad.position)
+                offset = NEXT_BASE
+            else:
                 good.append(_Range(position, position))
         self._settle(segment, index, good)
         return True, offset
@@ -188,7 +194,10 @@ class Opening:
         if keep:
             self._quarantine(segment, bad)
         self._cut += size - bad.position
-        self._disk.truncate(file, bad.position)
+        self._truncate(file, bad.position)
+
+    def _truncate(self, file: int, size: int) -> None:
+        self._disk.truncate(file, size)
         self._disk.fdatasync(file)
 
     def _quarantine(self, segment: Segment, bad: Bad) -> None:
@@ -248,7 +257,6 @@ class Opening:
             self._remove(segment)
         segments[:] = [Segment(self._folder, offset, Index())]
         self._disk.close(self._disk.open(segments[0].path, create=True))
-        self._disk.fsync_dir(self._folder)
         return offset
 
     def _remove(self, segment: Segment) -> None:

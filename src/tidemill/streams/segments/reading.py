@@ -86,6 +86,8 @@ class SegmentReader:
             if header.size > len(data) - at:
                 data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
             return [self._sound(segment, data[at:], end_offset, max(room, header.size), position + at)], False
+        if position > size:
+            raise CorruptMessage(f"a batch of {segment.path} reaches beyond the end of the file")
         return [], True
 
     def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, position: int) -> memoryview:

@@ -1,0 +1,269 @@
+"""Damage, full disks, failed flushes and slow disks: what the log says, and what it never does. RELIABILITY.md B10-B15,
+F11-F13.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from tidemill.model.errors import CorruptMessage, KafkaStorageError
+from tidemill.model.topic_settings import parse
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.header import iter_headers
+from tidemill.streams import writer
+from tidemill.streams.partition import Partition, opener
+from tidemill.streams.segments import SegmentLog, SegmentStore
+from tidemill.testing.faults import Fault, SimDisk
+
+T = TypeVar("T")
+
+NOW = 1_700_000_000_000
+SMALL = {"segment.bytes": "3000", "index.interval.bytes": "300"}
+BATCHES = 40
+LIMIT_S = 30
+
+
+def batch(number: int, size: int = 200) -> bytearray:
+    value = Random(number).randbytes(size)
+    return build_batch([NewRecord(b"k", value, (), NOW + number)])
+
+
+async def open_log(disk: SimDisk, topic: str = "t", **overrides: str) -> Partition:
+    return await opener(SegmentStore(disk), lambda: NOW)(topic, 0, parse(SMALL | overrides), 0)
+
+
+async def filled(disk: SimDisk) -> dict[int, bytes]:
+    """A log with many segments, flushed and not closed; its batches by offset."""
+    log = await open_log(disk)
+    for number in range(BATCHES):
+        await log.append(batch(number), acks=-1)
+    return {offset: bytes(batch(offset)[16:]) for offset in range(BATCHES)}
+
+
+async def read_all(log: Partition) -> tuple[dict[int, bytes], int]:
+    """Every batch that can be read, and how many offsets were refused as damaged."""
+    found: dict[int, bytes] = {}
+    refused, offset = 0, log.log_start_offset
+    while offset < log.log_end_offset:
+        try:
+            piece = await log.read(offset, 700)
+        except CorruptMessage:
+            refused += 1
+            offset += 1
+            continue
+        if not piece.records:
+            break
+        for buffer in piece.records:
+            for at, header in iter_headers(buffer):
+                found[header.base_offset] = bytes(buffer[at + 16 : at + header.size])
+                offset = header.next_offset
+    return found, refused
+
+
+def report_of(log: Partition) -> tuple[str, ...]:
+    assert isinstance(log._log, SegmentLog)
+    return log._log.report.quarantined
+
+
+def positions_of(disk: SimDisk) -> list[tuple[str, int, int]]:
+    """File, position and size of every stored batch."""
+    paths = [f"t/0/{name}" for name in disk.list("t/0") if name.endswith(".log")]
+    return [(path, at, header.size) for path in paths for at, header in iter_headers(disk.content(path))]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean-stop", "crash"])
+def test_a_flipped_bit_is_never_served(clean: bool) -> None:
+    async def run(seed: int) -> None:
+        random = Random(seed)
+        disk = SimDisk(random)
+        original = await filled(disk)
+        if clean:
+            log = await open_log(disk)
+            await log.close()
+        disk = disk.killed()
+        number = random.randrange(BATCHES)
+        path, at, size = positions_of(disk)[number]
+        disk.flip_bit(path, at + random.choice([8, 9, 10, 11, *range(16, size)]), random.randrange(8))
+        log = await open_log(disk)
+        found, refused = await read_all(log)
+        note = f"seed {seed} batch {number} of {path}"
+        assert all(original[offset] == data for offset, data in found.items()), note
+        assert number not in found, note
+        last_of_log = not clean and number == BATCHES - 1
+        assert refused > 0 or report_of(log) or last_of_log, f"{note}: not noticed"
+        if not clean and not last_of_log:
+            assert set(found) == set(original) - {number}, f"{note}: good batches are gone"
+            assert log.log_end_offset == BATCHES, note
+            assert any(name.endswith(".corrupt") for name in disk.list("t/0")), note
+
+    for seed in range(60):
+        asyncio.run(run(seed))
+
+
+def test_flipped_bits_beside_the_log_change_nothing() -> None:
+    async def run(seed: int) -> None:
+        random = Random(seed)
+        disk = SimDisk(random)
+        original = await filled(disk)
+        log = await open_log(disk)
+        await log.delete_records(3)
+        await log.close()
+        disk = disk.killed()
+        names = [f"t/0/{name}" for name in disk.list("t/0") if not name.endswith(".log")]
+        path = random.choice([name for name in names if disk.content(name)])
+        disk.flip_bit(path, random.randrange(len(disk.content(path))), random.randrange(8))
+        log = await open_log(disk)
+        found, refused = await read_all(log)
+        assert refused == 0
+        assert found == {offset: data for offset, data in original.items() if offset in found}
+        assert set(found) >= set(range(3, BATCHES)), f"seed {seed} {path}"
+        assert (await log.offset_at(NOW + 20)).offset == 20
+        assert log.log_end_offset == BATCHES
+
+    for seed in range(60):
+        asyncio.run(run(seed))
+
+
+def test_a_damaged_last_batch_does_not_give_its_offset_away() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(1))
+        await filled(disk)
+        log = await open_log(disk)
+        await log.close()
+        disk = disk.killed()
+        path, at, _ = positions_of(disk)[-1]
+        disk.flip_bit(path, at + 70, 0)
+        for name in ("index", "timeindex"):
+            disk.flip_bit(path.replace(".log", f".{name}"), 9, 1)  # so that the start looks at the whole segment
+        log = await open_log(disk)
+        assert report_of(log)
+        assert (await log.append(batch(99), acks=-1)).base_offset == BATCHES
+        found, _ = await read_all(log)
+        assert BATCHES - 1 not in found
+        assert BATCHES in found
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(2), quota_bytes=2000)
+        log = await open_log(disk)
+        results = [await asyncio.gather(log.append(batch(n), acks=-1), return_exceptions=True) for n in range(BATCHES)]
+        refused = [isinstance(result[0], KafkaStorageError) for result in results]
+        stored = refused.index(True)
+        assert all(refused[stored:])
+        assert log.failed is None
+        assert log.log_end_offset == stored > 0
+        found, _ = await read_all(log)
+        assert len(found) == stored
+        with pytest.raises(KafkaStorageError):
+            await log.append(batch(stored), acks=1)
+        disk.quota_bytes = -1
+        assert (await log.append(batch(stored), acks=-1)).base_offset == stored
+        again = await open_log(disk.power_cut())
+        assert (await read_all(again))[0] == {offset: bytes(batch(offset)[16:]) for offset in range(stored + 1)}
+
+    asyncio.run(run())
+
+
+def test_a_failed_flush_fences_the_log_for_good() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(3))
+        log = await open_log(disk)
+        await log.append(batch(0), acks=-1)
+        disk.fail_at, disk.fault = disk.operations + 1, Fault.EIO
+        woken: list[bool] = []
+        log.watch(lambda: woken.append(True))
+        with pytest.raises(KafkaStorageError):
+            await log.append(batch(1), acks=-1)
+        assert log.failed is not None
+        operations = disk.operations
+        for call in (log.append(batch(2), acks=1), log.append_own(batch(2)), log.read(0, 1), log.delete_records(-1)):
+            with pytest.raises(KafkaStorageError):
+                await call
+        await log.tend(NOW)
+        await log.close()
+        assert disk.operations == operations, "a failed log touched the disk again"
+        again = await open_log(disk.power_cut())
+        assert (await read_all(again))[0][0] == bytes(batch(0)[16:])
+
+    asyncio.run(run())
+
+
+class SlowDisk(SimDisk):
+    """A disk whose large writes wait for a sign."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(4))
+        self.go_on = asyncio.Event()
+        self.flushes = 0
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        if "write" in repr(call) and "_write" not in repr(call):
+            await self.go_on.wait()
+        return await super().aside(call)
+
+    def fdatasync(self, file: int) -> None:
+        self.flushes += 1
+        super().fdatasync(file)
+
+
+def test_a_slow_partition_holds_its_own_producers_and_no_others() -> None:
+    async def run() -> None:
+        disk = SlowDisk()
+        store = opener(SegmentStore(disk), lambda: NOW)
+        slow = await store("slow", 0, parse({}), 0)
+        quick = await store("quick", 0, parse({}), 0)
+        large = asyncio.create_task(slow.append(batch(0, writer.INLINE_BYTES_MAX), acks=1))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert slow._writer._task is not None
+        assert not slow._writer._queue
+        waiting = [asyncio.create_task(slow.append(batch(n, 10), acks=1)) for n in range(writer.QUEUE_BATCHES_MAX + 50)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in (large, *waiting))
+        assert len(slow._writer._queue) == writer.QUEUE_BATCHES_MAX
+        assert (await asyncio.wait_for(quick.append(batch(1), acks=-1), LIMIT_S)).base_offset == 0
+        closing = asyncio.create_task(slow.close())
+        disk.go_on.set()
+        done = await asyncio.wait_for(asyncio.gather(large, *waiting), LIMIT_S)
+        assert [one.base_offset for one in done] == list(range(len(waiting) + 1))
+        await asyncio.wait_for(closing, LIMIT_S)
+
+    asyncio.run(run())
+
+
+def test_one_flush_serves_all_who_wait() -> None:
+    async def run() -> None:
+        disk = SlowDisk()
+        disk.go_on.set()
+        log = await open_log(disk, **{"segment.bytes": "1000000"})
+        before = disk.flushes
+        done = await asyncio.gather(*(log.append(batch(number), acks=-1) for number in range(200)))
+        assert [one.base_offset for one in done] == list(range(200))
+        assert disk.flushes - before < 20
+        flushes = disk.flushes
+        await log.append(batch(1), acks=1)
+        log.apply_settings(parse({"tidemill.flush": "os"}))
+        await log.append(batch(2), acks=-1)
+        assert disk.flushes == flushes
+        await log.append_own(batch(3))
+        assert disk.flushes == flushes + 1
+        log.apply_settings(parse({"flush.messages": "2"}))
+        await log.append(batch(4), acks=1)
+        assert disk.flushes == flushes + 1
+        await log.append(batch(5), acks=1)
+        assert disk.flushes == flushes + 2
+        log.apply_settings(parse({"flush.ms": "1000"}))
+        await log.append(batch(6), acks=1)
+        await log.tend(NOW)
+        assert disk.flushes == flushes + 2
+        await log.tend(NOW + 1000)
+        assert disk.flushes == flushes + 3
+
+    asyncio.run(run())

@@ -1,0 +1,121 @@
+"""Index, checkpoint, open files and tail: the small parts that segments are made of."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.header import BatchHeader, read_header
+from tidemill.streams.segments import checkpoint
+from tidemill.streams.segments.checkpoint import Checkpoint, ClosedSegment
+from tidemill.streams.segments.files import OpenFiles
+from tidemill.streams.segments.index import Index, IndexFiles, decode, encode
+from tidemill.streams.segments.tail import Tail, TailBudget
+from tidemill.testing.faults import SimDisk
+
+
+def header(offset: int, size: int = 100, count: int = 1, time: int = 0) -> BatchHeader:
+    records = [NewRecord(None, b"", (), time)] * count
+    return read_header(build_batch(records, base_offset=offset))._replace(length=size - 12)
+
+
+def index_of(headers: list[BatchHeader], interval: int) -> tuple[Index, list[int]]:
+    index, positions = Index(), []
+    for one in headers:
+        positions.append(index.size)
+        index.add(one, headers[0].base_offset, interval)
+    return index, positions
+
+
+@given(
+    st.lists(st.tuples(st.integers(61, 900), st.integers(1, 9), st.integers(0, 99)), min_size=1, max_size=40),
+    st.sampled_from([0, 100, 1000, 4096]),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_index_never_points_behind_what_is_sought(batches: list[tuple[int, int, int]], interval: int) -> None:
+    headers, offset = [], 1000
+    for size, count, time in batches:
+        headers.append(header(offset, size, count, time))
+        offset += count
+    index, positions = index_of(headers, interval)
+    for one, position in zip(headers, positions, strict=True):
+        found = index.position(one.last_offset - 1000)
+        assert found in positions
+        assert found <= position < found + max(interval, 1) + 900
+    for time in range(100):
+        start = index.relative_offset_before_time(time) + 1000
+        first = next((one.base_offset for one in headers if one.max_timestamp >= time), None)
+        assert first is None or start <= first
+
+
+def test_an_index_comes_back_from_its_files_or_not_at_all() -> None:
+    index, _ = index_of([header(offset, time=offset % 7) for offset in range(50)], 200)
+    files = encode(index)
+    again = decode(files, index.size)
+    assert again is not None
+    assert (again.entries, again.times, again.largest_timestamp) == (index.entries, index.times, 6)
+    assert decode(files, index.size + 1) is None
+    random = Random(3)
+    for _ in range(200):
+        which, damaged = random.randrange(2), [bytearray(files.offsets), bytearray(files.times)]
+        damaged[which][random.randrange(len(damaged[which]))] ^= 1 << random.randrange(8)
+        assert decode(IndexFiles(bytes(damaged[0]), bytes(damaged[1])), index.size) is None
+    assert decode(IndexFiles(files.offsets[:-3], files.times), index.size) is None
+    assert decode(IndexFiles(b"", b""), index.size) is None
+
+
+def test_a_checkpoint_comes_back_or_not_at_all() -> None:
+    one = Checkpoint(3, 40, 30, 512, (ClosedSegment(0, 900, 7, 1),), {"producers": [[1, 2]]}, cut_to=35)
+    data = checkpoint.encode(one)
+    assert checkpoint.decode(data) == one
+    random = Random(4)
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[random.randrange(len(damaged) - 1)] ^= 1 << random.randrange(8)
+        assert checkpoint.decode(bytes(damaged)) is None
+    for cut in range(len(data) - 1):
+        assert checkpoint.decode(data[:cut]) is None
+
+
+def test_files_beyond_the_limit_are_closed_unless_they_are_needed() -> None:
+    disk = SimDisk(Random(1))
+    disk.make_dir("d")
+    files = OpenFiles(disk, limit=2)
+    used = files.get("d/used", create=True)
+    used.uses += 1
+    files.get("d/dirty", create=True).dirty = True
+    files.get("d/idle", create=True)
+    files.get("d/next", create=True)
+    assert len(files) == 3
+    assert used.file in disk._open
+    files.forget("d/used")
+    assert disk.pread(used.file, 1, 0) == b"", "still open for who uses it"
+    files.release(used)
+    with pytest.raises(KeyError):
+        disk.pread(used.file, 1, 0)
+    files.close()
+    assert disk._open == {}
+
+
+def test_tails_share_a_budget_and_the_oldest_goes_first() -> None:
+    budget = TailBudget(limit=1000)
+    one, two = Tail(budget), Tail(budget)
+    for offset in range(5):
+        one.add(header(offset), bytes(100))
+        two.add(header(offset), bytes(100))
+    assert one.read(0, 5, 10_000, at_least_one=True) == [bytes(100)] * 5
+    for offset in range(5, 8):
+        two.add(header(offset), bytes(100))
+    assert one.read(0, 5, 10_000, at_least_one=True) is None
+    assert one.read(2, 5, 10_000, at_least_one=True) == [bytes(100)] * 3
+    assert two.read(1, 8, 250, at_least_one=True) == [bytes(100)] * 2
+    assert two.read(1, 3, 10_000, at_least_one=True) == [bytes(100)] * 2
+    assert two.read(1, 8, 50, at_least_one=True) == [bytes(100)]
+    assert two.read(1, 8, 50, at_least_one=False) == []
+    one.clear()
+    assert one.read(3, 5, 10_000, at_least_one=True) is None
+    for offset in range(8, 30):
+        two.add(header(offset), bytes(100))
+    assert budget.size <= 1000
