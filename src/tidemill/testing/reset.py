@@ -1,18 +1,21 @@
 """Makes a broker look new, through its Kafka door: the way works for a broker in any process."""
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 TIMEOUT_S = 30.0
+POLL_S = 0.01
+DELETING = "deleting"
 
 
 def reset(bootstrap_servers: str) -> None:
     """Delete every topic that is not the broker's own, and every group that has no members."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 -- only tests that reset need a client
 
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     _delete_groups(admin)
     names = [name for name in admin.list_topics(timeout=TIMEOUT_S).topics if not name.startswith("__")]
     if names:
@@ -21,14 +24,18 @@ def reset(bootstrap_servers: str) -> None:
 
 
 def reset_timelines(grpc: str) -> None:
-    """Delete every timeline with its messages."""
+    """Delete every timeline with its messages, and wait until they are gone: deletion goes on in the background."""
     from tidemill.client.timeline import Timeline  # noqa: PLC0415 -- as above
 
+    deadline = time.monotonic() + TIMEOUT_S
     with Timeline(grpc, "any") as client:
-        names = [timeline.name for timeline in client.timelines()]
-    for name in names:
-        with Timeline(grpc, name) as client:
-            client.delete()
+        for name in [found.name for found in client.timelines() if found.state != DELETING]:
+            with Timeline(grpc, name) as timeline:
+                timeline.delete()
+        while client.timelines():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"timelines were not deleted within {TIMEOUT_S:g} s")
+            time.sleep(POLL_S)
 
 
 def _delete_groups(admin: "AdminClient") -> None:
