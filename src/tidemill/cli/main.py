@@ -82,6 +82,8 @@ def _run(name: str, command: Command, arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return FAILED
+    except OSError as error:
+        return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", FAILED)
     except Exception as error:
         format_message = getattr(error, "format_message", None)
         if format_message is None:

@@ -1,10 +1,11 @@
 """Coordination for one broker: keys in memory, every change in a journal in the data directory.
 
 The journal is a text file, one line a change: the CRC-32 of the rest in hexadecimal, a space, a JSON list. A write is
-answered after its line is on disk. At start the lines are replayed; a last line that is cut or damaged was never
-answered and is cut off with a warning, a damaged line before good ones is refused: nobody may guess what was agreed.
-When most lines are history the journal is written anew beside the old one, flushed, and renamed over it at the next
-start. After a failed flush nothing is known about the file any more, so every later write is refused until a restart.
+answered after its line is on disk, and the next is written after that. At start the lines are replayed; a last line
+that is cut or damaged was never answered and is cut off with a warning, damage before it is refused: nobody may guess
+what was agreed. When most lines are history the journal is written anew beside the old one, flushed, and renamed over
+it at the next start. After a failed flush nothing is known about the file any more, so every later write is refused
+until a restart.
 
 Keys of a session live in memory only: a process that ended has no sessions.
 """
@@ -16,6 +17,7 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 
 import structlog
@@ -200,20 +202,16 @@ def _parse(line: bytes) -> Changed | None:
 
 
 def _read(text: bytes, path: Path) -> Iterator[tuple[int, Changed]]:
-    """Each change with the position after it, up to a damaged tail."""
+    """Each change with the position after it, up to a damaged last line."""
     position = 0
-    damaged_at: int | None = None
-    for line in text.splitlines(keepends=True):
+    for line in BytesIO(text):
         change = _parse(line)
         if change is None:
-            damaged_at = position if damaged_at is None else damaged_at
-        elif damaged_at is not None:
-            raise KafkaStorageError(
-                f"{path} is damaged at byte {damaged_at}, before good lines; restore it from a copy"
-            )
+            if position + len(line) < len(text):
+                raise KafkaStorageError(f"{path} is damaged at byte {position}, before its end; restore it from a copy")
+            return
         position += len(line)
-        if change is not None:
-            yield position, change
+        yield position, change
 
 
 def _append(file: int, text: bytes) -> None:

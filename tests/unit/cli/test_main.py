@@ -25,6 +25,7 @@ def fails(kind: str) -> None:
         "abort": typer.Abort(),
         "bug": ZeroDivisionError(),
         "exit": typer.Exit(3),
+        "missing": FileNotFoundError(2, "No such file or directory", "here.txt"),
     }
     raise errors[kind]
 
@@ -88,6 +89,7 @@ def test_an_unknown_command_gets_the_nearest(capsys: pytest.CaptureFixture[str])
         (["fails", "interrupted"], INTERRUPTED, ""),
         (["fails", "abort"], FAILED, "error: stopped"),
         (["fails", "exit"], 3, ""),
+        (["fails", "missing"], FAILED, "error: No such file or directory: here.txt\n"),
         ([], WRONG_USE, ""),
     ],
 )

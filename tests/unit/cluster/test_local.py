@@ -110,8 +110,11 @@ def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
         journal = bytearray((tmp_path / JOURNAL).read_bytes())
         journal[12] ^= 1
         (tmp_path / JOURNAL).write_bytes(journal)
-        with pytest.raises(KafkaStorageError, match="damaged at byte 0"):
-            await LocalCoordination.open(tmp_path)
+        for damaged in (bytes(journal), b"garbage\nof several lines\n", b"\0" * 100 + b"\n" + bytes(journal)):
+            (tmp_path / JOURNAL).write_bytes(damaged)
+            with pytest.raises(KafkaStorageError, match="damaged at byte 0"):
+                await LocalCoordination.open(tmp_path)
+            assert (tmp_path / JOURNAL).read_bytes() == damaged
 
     asyncio.run(scenario())
 
