@@ -1,11 +1,14 @@
 """The broker that users test with."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tidemill.model.errors import InvalidConfig
 from tidemill.testing import Broker
+from tidemill.testing.child import Child, ChildFailed
 
 WAIT_S = 60
 
@@ -88,6 +91,21 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     with pytest.raises(InvalidConfig), broken:
         pass
     assert not broken.data_dir.exists()
+
+
+def test_a_process_that_ends_by_itself_is_told() -> None:
+    child = Child({"data-dir": "/proc/none", "kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}, {})
+    with pytest.raises(ChildFailed, match="cannot be used"):
+        child.start()
+    child.stop()
+
+
+def test_a_process_that_was_killed_by_others_is_told(tmp_path: Path) -> None:
+    child = Child({"data-dir": str(tmp_path), "kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}, {})
+    child.start()
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ChildFailed, match="code -9"):
+        child.stop()
 
 
 def test_only_a_process_can_be_killed() -> None:

@@ -33,6 +33,7 @@ class Child:
         for name, value in broker_settings.items():
             self._command += ["--set", f"{name}={value}"]
         self._process: subprocess.Popen[str] | None = None
+        self._killed = False
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
 
     @property
@@ -67,12 +68,23 @@ class Child:
         return {name: None if at == "none" else parse_address(at) for name, at in parts.items()}
 
     def stop(self) -> None:
-        """Stop in order, if it still runs."""
-        process = self._process
-        if process is None or process.returncode is not None:
+        """Stop in order, unless it was killed; a broker that ended by itself is an error."""
+        try:
+            if self._process is not None and not self._killed:
+                self._stop(self._process)
+        finally:
             self._log.close()
-            return
-        process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._killed = True
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _stop(self, process: "subprocess.Popen[str]") -> None:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
         try:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -80,13 +92,6 @@ class Child:
             raise ChildFailed(f"the broker did not stop within {STOP_TIMEOUT_S:g} s: {self._log_tail()}") from None
         if code != 0:
             raise ChildFailed(f"the broker ended with code {code}: {self._log_tail()}")
-        self._log.close()
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
     def _log_tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
