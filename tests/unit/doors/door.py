@@ -104,11 +104,11 @@ class RawClient:
     async def connect(cls, door: KafkaDoor) -> "RawClient":
         return cls(*await asyncio.open_connection(*door.address))
 
-    async def ask(self, key: int, version: int, **fields: Any) -> Any:
+    async def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         correlation = self.send(key, version, **fields)
         return await self.answer(key, version, correlation)
 
-    def send(self, key: int, version: int, **fields: Any) -> int:
+    def send(self, key: int, version: int, /, **fields: Any) -> int:
         self._correlation += 1
         self.writer.write(frame(key, version, self._correlation, body_of(key, version, fields)))
         return self._correlation

@@ -86,7 +86,7 @@ class Fetch:
         try:
             woken.update(reading for reading in self.readings if reading.stale())
             while not self._complete():
-                if self._size + sum(reading.growth_bytes() for reading in woken) < self._min_bytes or not woken:
+                if not self._worthwhile(woken):
                     await turn[0]
                     if loop.time() >= deadline:
                         await self._read_again(woken)
@@ -101,6 +101,13 @@ class Fetch:
 
     def _complete(self) -> bool:
         return self._failed or not self.readings or self._size >= self._min_bytes
+
+    def _worthwhile(self, woken: set[_Reading]) -> bool:
+        """Whether reading again may complete the answer; a partition that woke without having grown has other news."""
+        growth = [reading.growth_bytes() for reading in woken]
+        if self._request.committed or not all(growth):
+            return bool(woken)
+        return self._size + sum(growth) >= self._min_bytes
 
     def _watch(self, reading: _Reading, woken: set[_Reading], turn: list[asyncio.Future[None]]) -> Callable[[], None]:
         def wake() -> None:
