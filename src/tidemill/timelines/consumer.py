@@ -1,8 +1,9 @@
 """A consumer as the dispatcher sees it: how much it may still get, what it holds, and its outbox.
 
 A consumer gets nothing while it says that it is busy, while it holds `max_in_flight` leases, or while it has been
-silent for `SILENCE_MS_MAX` (it was stopped, or its network is gone): what it was sent would only wait for the end of
-its lease. The outbox needs no bound of its own: it can hold no more than what is in flight."""
+silent for `SILENCE_MS_MAX`, or since it let a lease run out (it was stopped, or its network is gone): what it was
+sent would only wait for the end of its lease. The outbox needs no bound of its own: it can hold no more than what is
+in flight."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class Consumer:
         self.moved_ms = now_ms
         """When it last had room or gave something back."""
         self.heard_ms = now_ms
+        self.suspect_ms = 0
+        """When it last let a lease run out; until it is heard after that it gets nothing."""
         self._push = push
         self._end = end
 
@@ -75,7 +78,7 @@ class Consumer:
 
     def silent(self, now_ms: int) -> bool:
         """Whether it has not answered for too long."""
-        return now_ms - self.heard_ms > SILENCE_MS_MAX
+        return now_ms - self.heard_ms > SILENCE_MS_MAX or self.heard_ms <= self.suspect_ms
 
     def push(self, granted: list[Granted]) -> None:
         """Put leases into the outbox."""

@@ -174,7 +174,7 @@ class Delivery:
         """One round; whether there may be more to do at once."""
         now_ms = self._clock.now_ms()
         for held in self._ledger.expire(now_ms):
-            held.consumer.moved_ms = now_ms
+            held.consumer.moved_ms = held.consumer.suspect_ms = now_ms
             self._feed.note(held.id, now_ms)
         for consumer in self.roster.consumers.values():
             if consumer.room():

@@ -218,9 +218,17 @@ class Dispatcher:
 
     def heard(self, name: str, consumer: Consumer, *, latency_us: int, drift_us: int) -> None:
         """A consumer answered a ping."""
-        consumer.heard_ms = self.clock.now_ms()
         consumer.latency_us = latency_us
         self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000)
+
+    def alive(self, name: str, consumer: Consumer) -> None:
+        """A consumer was heard; one that had been silent can work again."""
+        now_ms = self.clock.now_ms()
+        was_silent = consumer.silent(now_ms)
+        consumer.heard_ms = now_ms
+        delivery = self._deliveries.get(name)
+        if was_silent and delivery is not None:
+            delivery.wake()
 
     def ready(self, name: str, consumer: Consumer, *, busy: bool) -> None:
         """A consumer says whether it can take more."""

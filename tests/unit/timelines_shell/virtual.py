@@ -126,7 +126,7 @@ class Fleet:
             for timeline in self.dispatcher.timelines():
                 for consumer in self.dispatcher.consumers(timeline.name):
                     if consumer.id not in self.muted:
-                        consumer.heard_ms = self.world.clock.now_ms()
+                        self.dispatcher.alive(timeline.name, consumer)
             await asyncio.sleep(1)
 
     async def schedule(self, *dues_ms: int, name: str = "line", **more: Any) -> list[str]:

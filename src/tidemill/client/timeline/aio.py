@@ -3,7 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
@@ -11,7 +12,7 @@ from typing import Self
 from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
 from tidemill.client.timeline.lease import AsyncLease
 from tidemill.client.timeline.message import Due, Message, due_ms, from_ms
-from tidemill.client.timeline.worker import Worker
+from tidemill.client.timeline.worker import Arrival, Worker
 from tidemill.model.timeline_errors import TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
@@ -189,15 +190,17 @@ class AsyncTimeline:
         max_in_flight: int = 100,
         lease_ms: int = 0,
         idle_ms: int | None = None,
-    ) -> AsyncIterator[AsyncLease]:
+    ) -> AsyncGenerator[AsyncLease, None]:
         """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
         worker = self.worker(consumer_id, rack, max_in_flight, lease_ms)
+        arrived: deque[Arrival] = deque()
         try:
-            while leases := await worker.leases(idle_ms):
-                for lease in leases:
-                    yield AsyncLease(worker, lease)
+            while arrived := await worker.arrivals(idle_ms):
+                while arrived:
+                    if (one := arrived.popleft()).live:
+                        yield AsyncLease(worker, one.lease)
         finally:
-            await self.dismiss(worker)
+            await self.dismiss(worker, arrived)
 
     def worker(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
         """A consumer's stream, for both faces."""
@@ -213,10 +216,10 @@ class AsyncTimeline:
         self._workers.add(worker)
         return worker
 
-    async def dismiss(self, worker: Worker) -> None:
-        """End a consumer's stream."""
+    async def dismiss(self, worker: Worker, unused: Iterable[Arrival] = ()) -> None:
+        """End a consumer's stream; what it got and did not use is given back."""
         self._workers.discard(worker)
-        await worker.close()
+        await worker.close(unused)
 
 
 def _now_us() -> int:

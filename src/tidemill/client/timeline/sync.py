@@ -6,14 +6,15 @@ used by several threads.
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Coroutine, Generator, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
 from tidemill.client.timeline.message import Due, Message
-from tidemill.client.timeline.worker import Worker
+from tidemill.client.timeline.worker import Arrival, Worker
 
 T = TypeVar("T")
 
@@ -115,16 +116,18 @@ class Timeline:
         max_in_flight: int = 100,
         lease_ms: int = 0,
         idle_ms: int | None = None,
-    ) -> Iterator[Lease]:
+    ) -> Generator[Lease, None, None]:
         """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
         worker = self._run(self._start(consumer_id, rack, max_in_flight, lease_ms))
+        arrived: deque[Arrival] = deque()
         try:
-            while leases := self._run(worker.leases(idle_ms)):
-                for lease in leases:
-                    yield Lease(worker, lease, self._run)
+            while arrived := self._run(worker.arrivals(idle_ms)):
+                while arrived:
+                    if (one := arrived.popleft()).live:
+                        yield Lease(worker, one.lease, self._run)
         finally:
             if not self._loop.is_closed():
-                self._run(self._async.dismiss(worker))
+                self._run(self._async.dismiss(worker, arrived))
 
     async def _start(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
         return self._async.worker(consumer_id, rack, max_in_flight, lease_ms)

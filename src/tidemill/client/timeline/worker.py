@@ -12,6 +12,7 @@ counted from its arrival: the consumer's time of day may be wrong."""
 import asyncio
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,11 @@ class Arrival:
     lease: wire.Lease
     ends_s: float
 
+    @property
+    def live(self) -> bool:
+        """Whether the lease has not ended while it waited."""
+        return time.monotonic() < self.ends_s
+
 
 class Worker:
     """Receives leases for one consumer and reports what became of them."""
@@ -55,7 +61,7 @@ class Worker:
         self._greeting = greeting
         self._arrivals: deque[Arrival] = deque()
         self._waiting: deque[Pending] = deque()
-        self._pongs: deque[wire.WorkUp] = deque()
+        self._notices: deque[wire.WorkUp] = deque()
         self._sent: dict[int, list[Pending]] = {}
         self._number = 0
         self._arrived = asyncio.Event()
@@ -64,21 +70,22 @@ class Worker:
         self._failure: TidemillError | None = None
         self._task = asyncio.create_task(self._keep_connected())
 
-    async def leases(self, idle_ms: int | None = None) -> list[wire.Lease]:
-        """All leases that are here, waiting for the first; an empty list when none came within `idle_ms`."""
+    async def arrivals(self, idle_ms: int | None = None) -> deque[Arrival]:
+        """All leases that are here, waiting for the first; none when nothing came within `idle_ms`.
+
+        Whoever takes them hands them out one by one while they are `live`, and gives the rest back with `close`.
+        """
         timeout = None if idle_ms is None else idle_ms / 1_000
         while True:
-            now = time.monotonic()
-            fresh = [one.lease for one in self._arrivals if one.ends_s > now]
-            self._arrivals.clear()
+            arrived, self._arrivals = self._arrivals, deque()
             self._arrived.clear()
-            if fresh:
-                return fresh
+            if arrived:
+                return arrived
             self._refuse_if_failed()
             try:
                 await asyncio.wait_for(self._arrived.wait(), timeout)
             except TimeoutError:
-                return []
+                return deque()
 
     async def operate(self, operation: wire.Operation) -> int:
         """Send one operation and wait for its outcome: the new end of the lease, or the error that refused it."""
@@ -92,21 +99,30 @@ class Worker:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))
 
-    async def close(self) -> None:
-        """Give back what was not handed out, and end the stream."""
-        unused = list(self._arrivals)
-        self._arrivals.clear()
-        if self._failure is None and self._call is not None:
-            returned = [self.operate(release_of(one.lease, 0)) for one in unused]
-            held = [one.outcome for batch in self._sent.values() for one in batch]
-            try:
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await asyncio.gather(*returned, *held, return_exceptions=True)
-            except TimeoutError:
-                pass
+    async def close(self, taken: Iterable[Arrival] = ()) -> None:
+        """Ask for no more, give back what was not handed out, and end the stream."""
+        self._arrivals.extend(taken)
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._give_back()
+        except (TimeoutError, TidemillError):
+            self._arrivals.clear()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._fail(TimelineError("the worker was closed"))
+
+    async def _give_back(self) -> None:
+        """Release until nothing more arrives: a busy consumer gets no new leases, only those already on their way."""
+        if self._failure is not None or self._call is None:
+            return
+        self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=True)))
+        self._to_send.set()
+        under_way = [one.outcome for batch in self._sent.values() for one in batch]
+        while self._arrivals or under_way:
+            unused, self._arrivals = self._arrivals, deque()
+            returned = [self.operate(release_of(one.lease, 0)) for one in unused]
+            await asyncio.gather(*returned, *under_way, return_exceptions=True)
+            under_way = []
 
     async def _keep_connected(self) -> None:
         attempt = 0
@@ -153,7 +169,7 @@ class Worker:
             case "ping":
                 stamp = time.time_ns() // 1_000
                 pong = wire.Pong(sent_us=down.ping.sent_us, received_us=stamp, answered_us=time.time_ns() // 1_000)
-                self._pongs.append(wire.WorkUp(pong=pong))
+                self._notices.append(wire.WorkUp(pong=pong))
                 self._to_send.set()
 
     def _arrive(self, leases: wire.Leases) -> None:
@@ -167,7 +183,7 @@ class Worker:
             self._to_send.clear()
             room = OPERATIONS_MAX if len(self._sent) < BATCHES_IN_FLIGHT_MAX else 0
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
-            ups = [self._pongs.popleft() for _ in range(len(self._pongs))]
+            ups = [self._notices.popleft() for _ in range(len(self._notices))]
             if batch:
                 self._number += 1
                 self._sent[self._number] = batch
@@ -180,7 +196,7 @@ class Worker:
                     return
 
     def _send_again(self) -> None:
-        self._pongs.clear()
+        self._notices.clear()
         for number in sorted(self._sent, reverse=True):
             for pending in reversed(self._sent.pop(number)):
                 pending.repeated = True

@@ -1,1 +1,6 @@
 """BrokerService and TimelineService."""
+
+import os
+
+# See `client/timeline`: a broker inside a test process must not get in the way of programs that the test starts.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

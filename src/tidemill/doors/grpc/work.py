@@ -79,7 +79,7 @@ class WorkStream:
             self.end(error)
 
     async def _take(self, up: wire.WorkUp, consumer: Consumer) -> None:
-        consumer.heard_ms = self._dispatcher.clock.now_ms()
+        self._dispatcher.alive(self._timeline, consumer)
         match up.WhichOneof("what"):
             case "operations":
                 await self._accept(up.operations)

@@ -1,0 +1,138 @@
+"""`tidemill timeline` and `tidemill schedule` against a real broker."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from tidemill.cli.main import main
+from tidemill.cli.timeline_messages import bar_lines
+from tidemill.client.timeline import Bar
+from tidemill.testing import Broker
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(flags={"timelines": "memory:"}) as running:
+        yield running
+
+
+@pytest.fixture
+def run(broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; exit code, standard output, standard error."""
+    monkeypatch.setenv("TIDEMILL_GRPC", broker.grpc)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return command
+
+
+@pytest.fixture
+def name(run: Run) -> str:
+    """A new timeline."""
+    created = f"t-{uuid4().hex[:8]}"
+    assert run("timeline", "create", created, "--lease-ms", "30000") == (0, f"created {created}\n", "")
+    return created
+
+
+def test_schedule_and_work(run: Run, name: str) -> None:
+    code, out, _ = run("timeline", "schedule", name, "--in", "300ms", "--key", "user-7", "tea is ready")
+    assert code == 0
+    assert re.fullmatch(r"[0-9a-f]{32}\n", out)
+    assert run("schedule", name, "--in", "1ms", "--id", "first", "hello")[1] == "first\n"
+    code, out, err = run("timeline", "work", name, "--count", "2")
+    assert (code, err) == (0, "completed 2 messages\n")
+    first, second = out.splitlines()
+    assert "hello" in first
+    assert re.search(r"\d+\.\d ms late  user-7  tea is ready", second)
+    assert run("timeline", "count", name)[1] == "0\n"
+
+
+def test_work_in_json_ends_when_idle(run: Run, name: str) -> None:
+    run("schedule", name, "--in", "1ms", "--id", "m", "x")
+    code, out, _ = run("timeline", "work", name, "--idle", "500ms", "--json")
+    assert code == 0
+    row = json.loads(out)
+    assert (row["id"], row["body"], row["attempts"]) == ("m", "x", 1)
+    assert row["late_ms"] >= 0
+
+
+def test_list_count_describe_cancel_move(run: Run, name: str) -> None:
+    run("timeline", "schedule", name, "--at", "2099-12-24T18:00:00Z", "--id", "xmas", "cook")
+    rows = json.loads(run("timeline", "list", name, "--json")[1])
+    assert [(row["id"], row["due"], row["status"]) for row in rows] == [("xmas", "2099-12-24T18:00:00.000Z", "waiting")]
+    assert "cook" in run("timeline", "list", name)[1]
+    assert name in run("timeline", "list")[1]
+    assert run("timeline", "count", name, "--from", "2099-12-24", "--to", "2099-12-25")[1] == "1\n"
+    assert (
+        run("timeline", "count", name, "--status", "leased", "--json")[1] == f'{{"timeline": "{name}", "count": 0}}\n'
+    )
+    assert "waiting" in run("timeline", "describe", name)[1]
+    assert run("timeline", "move", name, "xmas", "--at", "2099-12-25T09:00:00Z")[0] == 0
+    assert json.loads(run("timeline", "list", name, "--json")[1])[0]["due"] == "2099-12-25T09:00:00.000Z"
+    assert run("timeline", "cancel", name, "xmas")[0] == 0
+    assert run("timeline", "cancel", name, "xmas")[0] == 1
+    assert run("timeline", "list", name) == (0, "", f"{name} has no such messages\n")
+
+
+def test_histogram(run: Run, name: str) -> None:
+    for hour in (10, 10, 12):
+        run("schedule", name, "--at", f"2099-01-01T{hour}:30:00Z", "x")
+    words = ("timeline", "histogram", name, "--from", "2099-01-01T10:00:00Z", "--to", "2099-01-01T13:00:00Z", "-n", "3")
+    code, out, err = run(*words)
+    assert (code, err) == (0, "3 messages\n")
+    lines = out.splitlines()
+    assert [line.split()[-1] for line in lines] == ["2", "0", "1"]
+    assert lines[0].count("█") == 2 * lines[2].count("█") > 0
+    assert [row["count"] for row in json.loads(run(*words, "--json")[1])] == [2, 0, 1]
+
+
+def test_alter_and_delete(run: Run, name: str) -> None:
+    assert run("timeline", "alter", name, "--lease-ms", "1000")[0] == 0
+    assert json.loads(run("timeline", "describe", name, "--json")[1])["settings"]["lease_ms"] == "1000"
+    assert run("timeline", "alter", name)[0] == 2
+    assert run("timeline", "delete", name)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("timeline", "count", "never"), 1, "there is no timeline 'never'"),
+        (("timeline", "work", "never"), 1, "there is no timeline 'never'"),
+        (("schedule", "x", "body"), 2, "either --in 5s or --at"),
+        (("schedule", "x", "--in", "soon", "body"), 2, "is not a duration"),
+        (("schedule", "x", "--at", "someday", "body"), 2, "is not a time"),
+        (("timeline", "create", "bad name"), 1, "timeline name"),
+        (("timeline", "create", "t", "--dealer", "cards"), 1, "is not a value of dealer"),
+        (("timeline", "histogram", "t", "--to", "2001-01-01"), 2, "--to must be after --from"),
+        (("timeline", "nonsense"), 2, "nonsense"),
+    ],
+)
+def test_errors_are_one_line(run: Run, words: tuple[str, ...], code: int, line: str) -> None:
+    got, out, err = run(*words)
+    assert (got, out) == (code, "")
+    assert line in err
+    assert err.count("\n") == 1
+
+
+def test_no_broker(run: Run) -> None:
+    code, _, err = run("timeline", "count", "x", "--address", "127.0.0.1:1")
+    assert code == 1
+    assert err == "error: no broker answers at 127.0.0.1:1; start one with: tidemill serve\n"
+
+
+def test_bars_fit_the_terminal_and_nothing_is_hidden() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    bars = [Bar(start + timedelta(hours=at), count) for at, count in enumerate((0, 1, 1_000_000))]
+    lines = bar_lines(bars, 100)
+    assert all(len(line) <= 100 for line in lines)
+    assert lines[1].split()[1] == "▏"
+    assert lines[2].endswith(" 1,000,000")

@@ -1,0 +1,292 @@
+"""The timeline client against a real broker: both faces, every call, every typed error."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import grpc
+import pytest
+
+from tidemill import Message, Timeline
+from tidemill.client.timeline import AsyncTimeline
+from tidemill.model import timeline_errors as errors
+from tidemill.testing import Broker
+from tidemill.wire.grpc import timeline_pb2 as wire
+from tidemill.wire.grpc import timeline_pb2_grpc as service
+
+SOON_S = 0.05
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(flags={"timelines": "memory:"}) as running:
+        yield running
+
+
+@pytest.fixture
+def timeline(broker: Broker) -> Iterator[Timeline]:
+    with Timeline(broker.grpc, topic=f"t-{uuid4().hex[:8]}", group="g1") as opened:
+        opened.create(lease_ms=30_000)
+        yield opened
+
+
+def test_schedule_work_complete(timeline: Timeline) -> None:
+    due = datetime.now(UTC) + timedelta(seconds=0.3)
+    ids = timeline.schedule(
+        [Message(b"one", due, id="natural", key=b"k"), Message(b"two", due.timestamp()), Message(b"", time.time() - 9)]
+    )
+    assert ids[0] == "natural"
+    assert len(set(ids)) == 3
+    got = {}
+    for lease in timeline.work(consumer_id="w1", rack="a", max_in_flight=100):
+        if lease.body:
+            assert time.time() >= lease.due.timestamp()
+        got[lease.id] = lease.body
+        if lease.id == "natural":
+            assert (lease.key, lease.attempts) == (b"k", 1)
+            assert abs((lease.due - due).total_seconds()) <= 0.001
+            assert lease.expires > datetime.now(UTC) + timedelta(seconds=20)
+        lease.complete()
+        if len(got) == 3:
+            break
+    assert sorted(got.values()) == [b"", b"one", b"two"]
+    assert timeline.count() == 0
+
+
+def test_create_is_idempotent_and_settings_are_checked(timeline: Timeline) -> None:
+    assert timeline.create(lease_ms=30_000).settings["lease_ms"] == "30000"
+    with pytest.raises(errors.TimelineExists):
+        timeline.create(lease_ms=1_000)
+    assert timeline.alter(lease_ms=1_000).settings["lease_ms"] == "1000"
+    assert timeline.describe().state == "ready"
+    assert timeline.topic in {one.name for one in timeline.timelines()}
+    for settings in ({"lease_ms": 0}, {"nonsense": 1}, {"lease_ms": "soon"}, {"dealer": "cards"}, {"max_attempts": 3}):
+        with pytest.raises(errors.BadSetting):
+            timeline.alter(**settings)
+
+
+def test_a_lease_that_ended_is_refused(timeline: Timeline) -> None:
+    timeline.schedule([Message(b"x", time.time(), id="m")])
+    slow = timeline.work(consumer_id="slow", lease_ms=300, max_in_flight=1)
+    late = next(slow)
+    again = next(slow)
+    assert (again.id, again.attempts) == ("m", 2)
+    for stale in (late.complete, late.release, lambda: late.extend(ms=1_000)):
+        with pytest.raises(errors.StaleLease):
+            stale()
+    assert timeline.count() == 1
+
+
+def test_extend_release_and_stale_token(timeline: Timeline) -> None:
+    async def scenario() -> None:
+        async with AsyncTimeline(timeline._async._connection.address, timeline.topic, group="g1") as opened:
+            await opened.schedule([Message(b"x", time.time(), id="m")])
+            attempts = []
+            async for lease in opened.work(consumer_id="w", lease_ms=400):
+                attempts.append(lease.attempts)
+                if lease.attempts == 1:
+                    before = lease.expires
+                    await lease.extend(ms=60_000)
+                    assert lease.expires > before
+                    await lease.release(delay_ms=100)
+                    with pytest.raises(errors.StaleLease):
+                        await lease.complete()
+                elif lease.attempts == 2:
+                    held = lease
+                elif lease.attempts == 3:
+                    with pytest.raises(errors.StaleLease):
+                        await held.complete()
+                    with pytest.raises(errors.BadLease):
+                        await lease.extend(ms=-5)
+                    await lease.complete()
+                    break
+            assert attempts == [1, 2, 3]
+
+    asyncio.run(scenario())
+
+
+def test_cancel_move_and_owners(broker: Broker, timeline: Timeline) -> None:
+    far = time.time() + 3_600
+    timeline.schedule([Message(b"x", far, id=name) for name in ("a", "b", "c")])
+    timeline.cancel("a")
+    with pytest.raises(errors.UnknownMessage):
+        timeline.cancel(["a", "b"])
+    with Timeline(broker.grpc, topic=timeline.topic, group="g2") as other:
+        with pytest.raises(errors.NotOwner):
+            other.cancel("c")
+        with pytest.raises(errors.NotOwner):
+            other.move("c", far)
+    timeline.move("c", time.time())
+    lease = next(iter(timeline.work(lease_ms=60_000)))
+    assert lease.id == "c"
+    timeline.schedule([Message(b"held", time.time(), id="held")])
+    work = timeline.work(consumer_id="holder")
+    held = next(iter(work))
+    with pytest.raises(errors.LeaseIsLive):
+        timeline.cancel(held.id)
+
+
+def test_counts_lists_and_histogram(timeline: Timeline) -> None:
+    start = time.time() + 1_000
+    timeline.schedule([Message(f"m{number}".encode(), start + number, id=f"m{number}") for number in range(10)])
+    timeline.schedule([Message(b"again", start, id="m3")])
+    assert timeline.count() == timeline.count("waiting") == 10
+    assert timeline.count("available") == timeline.count("leased") == 0
+    assert timeline.count(start=start + 5, end=start + 7) == 2
+    listed = timeline.messages(limit=3)
+    assert [(one.id, one.status, one.body) for one in listed] == [(f"m{n}", "waiting", b"m%d" % n) for n in range(3)]
+    bars = timeline.histogram(start, start + 10, 5)
+    assert [bar.count for bar in bars] == [2] * 5
+    assert abs(bars[1].start.timestamp() - start - 2) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (Message(b"x", -1), errors.BadDueTime),
+        (Message(b"x", 253_402_300_800), errors.BadDueTime),
+        (Message(b"x", float("nan")), errors.BadDueTime),
+        (Message(b"x", float("inf")), errors.BadDueTime),
+        (Message(b"x" * (1024 * 1024 + 1), 0), errors.BodyTooLarge),
+        (Message(b"x", 0, key=b"k" * 70_000), errors.BodyTooLarge),
+        (Message(b"x", 0, id="i" * 201), errors.BadMessageId),
+        (Message(b"x", 0, id="a\nb"), errors.BadMessageId),
+    ],
+)
+def test_wrong_messages_change_nothing(timeline: Timeline, message: Message, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        timeline.schedule([Message(b"fine", time.time() + 60), message])
+    assert timeline.count() == 0
+
+
+def test_unknown_names(broker: Broker) -> None:
+    with Timeline(broker.grpc, topic="never") as opened:
+        for call in (opened.count, opened.describe, opened.delete, lambda: opened.schedule([Message(b"x", 0)])):
+            with pytest.raises(errors.UnknownTimeline):
+                call()
+        with pytest.raises(errors.UnknownTimeline):
+            next(iter(opened.work()))
+        with pytest.raises(errors.TimelineError):
+            opened.count("nonsense")
+    with Timeline(broker.grpc, topic="bad name") as opened, pytest.raises(errors.BadTimelineName):
+        opened.create()
+
+
+def test_nobody_there() -> None:
+    with Timeline("127.0.0.1:1", topic="x", timeout_ms=300) as opened, pytest.raises(errors.Unreachable):
+        opened.count()
+
+
+def test_a_consumer_of_the_same_id_replaces_the_first(timeline: Timeline) -> None:
+    first = timeline.work(consumer_id="same", idle_ms=30_000)
+    timeline.schedule([Message(b"1", time.time())])
+    next(first).complete()
+    second = timeline.work(consumer_id="same")
+    timeline.schedule([Message(b"2", time.time() + SOON_S)])
+    assert next(second).body == b"2"
+    with pytest.raises(errors.ConsumerReplaced):
+        next(first)
+
+
+def test_leases_that_were_not_handed_out_are_given_back(timeline: Timeline) -> None:
+    timeline.schedule([Message(b"x", time.time(), id=str(number)) for number in range(20)])
+    work = timeline.work(consumer_id="w1", lease_ms=600_000)
+    next(work).complete()
+    work.close()
+    got = set()
+    for lease in timeline.work(consumer_id="w2"):
+        lease.complete()
+        got.add(lease.id)
+        if len(got) == 19:
+            break
+    assert timeline.count() == 0
+
+
+def test_a_deleted_timeline_can_be_made_again(timeline: Timeline) -> None:
+    timeline.schedule([Message(b"x", time.time() + 60)])
+    timeline.delete()
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            timeline.create()
+            break
+        except errors.TimelineDeleting:
+            assert time.monotonic() < ends
+    assert timeline.count() == 0
+
+
+def test_ping_measures(timeline: Timeline) -> None:
+    for _ in range(3):
+        latency = timeline.ping()
+    assert latency.state == "healthy"
+    assert abs(latency.drift_ms) < 1_000
+    assert latency.round_trip_ms > 0
+
+
+def test_many_messages_and_large_bodies(timeline: Timeline) -> None:
+    bodies = {str(number): bytes([number % 256]) * 200_000 for number in range(60)}
+    timeline.schedule([Message(body, time.time() + SOON_S, id=name) for name, body in bodies.items()])
+    for lease in timeline.work(max_in_flight=60):
+        assert bodies.pop(lease.id) == lease.body
+        lease.complete()
+        if not bodies:
+            break
+
+
+def test_wrong_sessions_and_handshakes(broker: Broker, timeline: Timeline) -> None:
+    with grpc.insecure_channel(broker.grpc) as channel:
+        stub = service.TimelineServiceStub(channel)
+
+        def refused(call: str, request: object) -> tuple[grpc.StatusCode, str]:
+            with pytest.raises(grpc.RpcError) as caught:
+                getattr(stub, call)(request, timeout=10)
+            names = dict(caught.value.trailing_metadata())
+            return caught.value.code(), names["tidemill-error"]
+
+        assert refused("Schedule", wire.ScheduleRequest(session="none")) == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "UnknownSession",
+        )
+        for wrong in (
+            {"id": ""},
+            {"id": "w", "max_in_flight": 1_000_000},
+            {"id": "w", "lease_ms": -1},
+            {"id": "w", "rack": "r" * 300},
+        ):
+            request = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, **wrong)
+            assert refused("Handshake", request) == (grpc.StatusCode.INVALID_ARGUMENT, "BadHandshake")
+        session = stub.Handshake(wire.HandshakeRequest(timeline=timeline.topic, id="g")).session
+        ups = iter([wire.WorkUp(start=wire.WorkStart(session=session))])
+        with pytest.raises(grpc.RpcError) as caught:
+            next(stub.Work(ups, timeout=10))
+        assert "consumer" in caught.value.details()
+        with pytest.raises(grpc.RpcError):
+            next(stub.Work(iter([wire.WorkUp(readiness=wire.Readiness(busy=True))]), timeout=10))
+
+
+def test_a_busy_consumer_is_left_alone_until_it_is_ready(broker: Broker, timeline: Timeline) -> None:
+    with grpc.insecure_channel(broker.grpc) as channel:
+        stub = service.TimelineServiceStub(channel)
+        greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, id="w")
+        session = stub.Handshake(greeting, timeout=10).session
+        ready = asyncio.run(_busy_then_ready(broker.grpc, session, timeline))
+    assert ready == 1
+
+
+async def _busy_then_ready(address: str, session: str, timeline: Timeline) -> int:
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = service.TimelineServiceStub(channel).Work()
+        await call.write(wire.WorkUp(start=wire.WorkStart(session=session)))
+        await call.write(wire.WorkUp(readiness=wire.Readiness(busy=True)))
+        await call.read()
+        timeline_async = AsyncTimeline(address, timeline.topic, group="g1")
+        await timeline_async.schedule([Message(b"x", time.time())])
+        down = await call.read()
+        assert down.WhichOneof("what") == "ping"
+        await call.write(wire.WorkUp(readiness=wire.Readiness(busy=False)))
+        while (down := await call.read()).WhichOneof("what") != "leases":
+            pass
+        await timeline_async.close()
+        return len(down.leases.leases)
