@@ -16,9 +16,10 @@ import structlog
 
 from tidemill.app import logs
 from tidemill.app.node import Node
-from tidemill.settings import Settings
+from tidemill.settings import ROWS, Address, Settings
 
 FORCED_EXIT_CODE = 1
+DEFAULT_KAFKA = next(row.default for row in ROWS if row.name == "kafka")
 
 log = structlog.get_logger("tidemill.app")
 
@@ -51,10 +52,25 @@ async def _serve(settings: Settings) -> None:
     _settle_memory()
     sys.stdout.write(node.ready_line + "\n")
     sys.stdout.flush()
+    if sys.stderr.isatty():
+        sys.stderr.write(what_to_try(node.kafka, node.http))
     await stopping.wait()
     log.info("stopping")
     await node.stop()
     log.info("stopped")
+
+
+def what_to_try(kafka: Address | None, http: Address | None) -> str:
+    """For a person at a terminal: the next commands to type, with the addresses they need."""
+    lines = [f"  console   http://{http}/"] if http else []
+    if kafka:
+        where = "" if str(kafka) == DEFAULT_KAFKA else f" --bootstrap {kafka}"
+        lines += [
+            f"  try       tidemill topic create orders --partitions 3{where}",
+            f"            tidemill produce orders --key user-123 --message hello{where}",
+            f"            tidemill consume orders --from-beginning{where}",
+        ]
+    return "\n".join(["", *lines, "  stop      Ctrl-C", "", ""])
 
 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:

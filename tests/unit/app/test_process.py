@@ -9,6 +9,7 @@ import pytest
 
 from tidemill.app import process
 from tidemill.app.lock import DataDirInUse, DataDirLock
+from tidemill.settings import Address
 
 
 def test_the_first_signal_stops_and_the_second_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +29,11 @@ def test_a_lock_names_its_owner_and_can_be_taken_again(tmp_path: Path) -> None:
         DataDirLock(tmp_path / "new" / "folder")
     first.release()
     DataDirLock(tmp_path / "new" / "folder").release()
+
+
+def test_a_person_is_told_what_to_type() -> None:
+    told = process.what_to_try(Address("127.0.0.1", 9092), Address("::1", 8080))
+    assert "http://[::1]:8080/" in told
+    assert "tidemill topic create orders --partitions 3\n" in told
+    assert "--bootstrap 127.0.0.1:19092\n" in process.what_to_try(Address("127.0.0.1", 19092), None)
+    assert "tidemill" not in process.what_to_try(None, None)
