@@ -58,6 +58,9 @@ class Door(Protocol):
     def closed(self, connection: "Connection") -> None:
         """The connection is gone."""
 
+    def adopt(self, task: asyncio.Task[None]) -> None:
+        """Keep the work of a client that is gone until it is done."""
+
     def hold(self, count: int) -> bool:
         """Count bytes of requests in or out; False when all connections together hold too many."""
 
@@ -118,6 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             if slot.task is not None and slot.api.abandoned:
                 slot.task.cancel()
+            elif slot.task is not None:
+                self._door.adopt(slot.task)
         self._slots.clear()
         self._door.hold(-self._held_bytes)
         self._door.closed(self)

@@ -56,6 +56,7 @@ class KafkaDoor:
         self.address: tuple[str, int] = ("", 0)
         self._connections: set[Connection] = set()
         self._connections_max = 0
+        self._orphans: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._refused = 0
@@ -81,6 +82,7 @@ class KafkaDoor:
         if self._sweeper is not None:
             self._sweeper.cancel()
         under_way = [task for connection in self._connections for task in connection.under_way()]
+        under_way += self._orphans
         if under_way:
             await asyncio.wait(under_way, timeout=DRAIN_S)
         for connection in list(self._connections):
@@ -108,6 +110,11 @@ class KafkaDoor:
             if not self._connections:
                 self._empty.set()
             self.broker.telemetry.connection_closed(DOOR)
+
+    def adopt(self, task: asyncio.Task[None]) -> None:
+        """Keep the work of a client that is gone until it is done."""
+        self._orphans.add(task)
+        task.add_done_callback(self._orphans.discard)
 
     def hold(self, count: int) -> bool:
         """Count bytes of requests in or out; False when all connections together hold too many."""
