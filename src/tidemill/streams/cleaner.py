@@ -1,19 +1,34 @@
 """The shell of compaction: reads the log, lets the core decide, rewrites segment by segment.
 
-A pass works beside readers and producers. Each closed segment is written anew under another name; only the renaming
-holds back writers. One pass at a time runs in a broker, so that its memory for keys is bounded. A pass that is
-stopped half-way has rewritten some segments and not others: both are right, and the next pass begins anew.
+A pass works beside readers and producers. It goes in pieces: one is read, decided about and written aside (on
+a thread), then the pass rests, so that it never has more than `WORK_SHARE` of the time. The rewritten segments get
+their name while writers are held back for a moment. Neighbours that have become small are written as one, so that the
+number of files does not grow with the life of the log.
+
+One pass at a time runs in a broker, so that the memory for keys is bounded. A pass that is stopped half-way has
+rewritten some segments and not others: both are right, since it goes from old to new, and the next pass begins anew.
+It is stopped between two pieces and never cancelled: a thread may be writing to the file.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
 
-from tidemill.records.header import Buffer
-from tidemill.streams.core.compaction import AbortedRecords, Compactor, KeyMap, Plan
+from tidemill.model.errors import TidemillError
+from tidemill.records.header import Buffer, read_header
+from tidemill.streams.core.compaction import AbortedRecords, Compactor, KeyMap, Plan, groups
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import StreamLog
 from tidemill.streams.writer import Writer
+
+PIECE_BYTES = 256 * 1024
+WORK_SHARE = 0.5
+
+
+class CleaningStopped(TidemillError):
+    """The partition is closing: the pass ends where it is."""
 
 
 class Cleaner:
@@ -23,7 +38,12 @@ class Cleaner:
         self._log = log
         self._leader = leader
         self._writer = writer
+        self._stopping = False
         self._changed = False
+
+    def stop(self) -> None:
+        """Let the pass end before its next piece."""
+        self._stopping = True
 
     async def run(self, plan: Plan, now_ms: int) -> None:
         """One pass. The log must have been saved, so that a start knows its closed segments as flushed."""
@@ -38,38 +58,75 @@ class Cleaner:
             now_ms=now_ms,
             delete_retention_ms=self._log.settings.delete_retention_ms,
         )
-        for facts in self._log.segments()[:-1]:
-            if facts.base_offset < end_offset:
-                await self._rewrite(facts, compactor)
+        covered = [facts for facts in self._log.segments()[:-1] if facts.base_offset < end_offset]
+        for group in groups(covered, self._log.settings.segment_bytes):
+            await self._rewrite(group, compactor)
         self._leader.aborted.forget(compactor.emptied)
         self._leader.clean_until = end_offset
 
     async def _learn(self, keys: KeyMap, plan: Plan) -> int:
         """Take in the keys of the dirty part; the offset up to which they fit."""
-        async for header, batch in self._log.scan(plan.dirty_offset):
-            if header.base_offset >= plan.end_offset:
-                break
-            if not keys.cover(batch):
-                return header.base_offset
-            await asyncio.sleep(0)
+        async with aclosing(self._pieces(plan.dirty_offset, plan.end_offset)) as pieces:
+            async for piece in pieces:
+                full_at = await self._log.aside(partial(_cover, keys, piece))
+                if full_at is not None:
+                    return full_at
         return plan.end_offset
 
-    async def _rewrite(self, facts: SegmentFacts, compactor: Compactor) -> None:
-        self._changed = False
-        rewritten = await self._log.rewrite(facts.base_offset, self._kept(facts, compactor))
-        if self._changed:
-            async with self._writer.exclusive():
-                await self._log.swap(rewritten)
-
-    async def _kept(self, facts: SegmentFacts, compactor: Compactor) -> AsyncIterator[Buffer]:
-        """What stays of a segment."""
-        if facts.size_bytes == 0:
+    async def _rewrite(self, group: Sequence[SegmentFacts], compactor: Compactor) -> None:
+        self._changed = len(group) > 1
+        start, end = group[0].base_offset, group[-1].next_offset
+        async with aclosing(self._kept(start, end, compactor)) as kept:
+            rewritten = await self._log.rewrite(start, end, kept)
+        if not self._changed:
+            await self._log.discard(rewritten)
             return
-        async for header, batch in self._log.scan(facts.base_offset):
-            if header.base_offset >= facts.next_offset:
-                break
-            kept = compactor.replace(batch)
-            self._changed = self._changed or kept is not batch
-            if kept is not None:
-                yield kept
-            await asyncio.sleep(0)
+        async with self._writer.exclusive():
+            await self._log.swap(rewritten)
+
+    async def _kept(self, start: int, end: int, compactor: Compactor) -> AsyncGenerator[Sequence[Buffer], None]:
+        """What stays of the batches between two offsets."""
+        async with aclosing(self._pieces(start, end)) as pieces:
+            async for piece in pieces:
+                kept, changed = await self._log.aside(partial(_replace, compactor, piece))
+                self._changed = self._changed or changed
+                if kept:
+                    yield kept
+
+    async def _pieces(self, start: int, end: int) -> AsyncGenerator[Sequence[Buffer], None]:
+        """The batches between two offsets, some at a time; rests while the next is asked for."""
+        clock = asyncio.get_running_loop().time
+        began, piece, size = clock(), list[Buffer](), 0
+        async with aclosing(self._log.scan(start)) as scan:
+            async for header, batch in scan:
+                if header.base_offset >= end:
+                    break
+                piece.append(batch)
+                size += len(batch)
+                if size >= PIECE_BYTES:
+                    yield piece
+                    await asyncio.sleep((clock() - began) * (1 / WORK_SHARE - 1))
+                    self._check_stop()
+                    began, piece, size = clock(), [], 0
+        self._check_stop()
+        if piece:
+            yield piece
+
+    def _check_stop(self) -> None:
+        if self._stopping:
+            raise CleaningStopped
+
+
+def _cover(keys: KeyMap, piece: Sequence[Buffer]) -> int | None:
+    """Take in the keys of the batches; the first offset that did not fit, if any."""
+    for batch in piece:
+        if not keys.cover(batch):
+            return read_header(batch).base_offset
+    return None
+
+
+def _replace(compactor: Compactor, piece: Sequence[Buffer]) -> tuple[list[Buffer], bool]:
+    """What stays of the batches, and whether that is less than there was."""
+    replaced = [compactor.replace(batch) for batch in piece]
+    changed = any(kept is None or kept != batch for kept, batch in zip(replaced, piece, strict=True))
+    return [kept for kept in replaced if kept is not None], changed

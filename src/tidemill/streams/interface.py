@@ -14,7 +14,7 @@ A `Disk` is the handful of file operations that segments use, so that a test can
 `aside` runs a call where it may block: on a thread for the real disk, in place for a simulated one.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tidemill.model.topic_settings import TopicSettings
@@ -39,7 +39,7 @@ class StoredBatch(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """New batches for a closed piece of the log; `content` is the log's own affair."""
+    """New batches for closed pieces of the log; `content` is the log's own affair."""
 
     base_offset: int
     content: Any
@@ -91,7 +91,7 @@ class StreamLog(Protocol):
         """Batches from the one with `offset` on that begin below `end_offset`, together at most `max_bytes`."""
         ...
 
-    def scan(self, offset: int) -> AsyncIterator[StoredBatch]:
+    def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
         """Every batch from the one with `offset` on."""
         ...
 
@@ -115,12 +115,23 @@ class StreamLog(Protocol):
         """Drop every batch that reaches to `end_offset` or beyond; it stays dropped after a power cut (B9)."""
         ...
 
-    async def rewrite(self, base_offset: int, batches: AsyncIterator[Buffer]) -> Rewritten:
-        """Write what is to stand in the place of a closed piece, beside it; `swap` puts it there: compaction."""
+    async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
+        """Write, as one piece, what is to stand in the place of the closed pieces between two offsets: compaction.
+
+        It stands beside them until `swap` or `discard`.
+        """
         ...
 
     async def swap(self, rewritten: Rewritten) -> None:
         """Put the new batches in the place of the old ones, unless those are gone; durable when this returns."""
+        ...
+
+    async def discard(self, rewritten: Rewritten) -> None:
+        """Forget what was rewritten."""
+        ...
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """Run a call that takes long, beside the loop if the log has threads."""
         ...
 
     async def save(self, state: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@ what is saved lives as long as the store.
 """
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
@@ -15,6 +15,7 @@ from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 
 NO_TIMESTAMP = -1
+T = TypeVar("T")
 
 
 class _Piece:
@@ -112,7 +113,7 @@ class MemoryLog:
             room -= header.size
         return found
 
-    async def scan(self, offset: int) -> AsyncIterator[StoredBatch]:
+    async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
         """Every batch from `offset` on."""
         self._check()
         for stored in self._from(offset):
@@ -160,17 +161,28 @@ class MemoryLog:
         self._pieces = [piece for piece in self._pieces if piece.batches] or [_Piece(self._end_offset, 0)]
         self._saved = None
 
-    async def rewrite(self, base_offset: int, batches: AsyncIterator[Buffer]) -> Rewritten:
+    async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
         """Gather the new batches."""
         self._check()
-        piece = next(piece for piece in self._pieces[:-1] if piece.base_offset == base_offset)
-        return Rewritten(base_offset, (piece, [StoredBatch(read_header(batch), batch) async for batch in batches]))
+        old = [piece for piece in self._pieces[:-1] if base_offset <= piece.base_offset < end_offset]
+        kept = [StoredBatch(read_header(batch), batch) async for piece in batches for batch in piece]
+        return Rewritten(base_offset, (old, kept))
 
     async def swap(self, rewritten: Rewritten) -> None:
         """Put them in place."""
-        piece, batches = rewritten.content
-        if piece in self._pieces:
-            piece.reset(batches)
+        old, batches = rewritten.content
+        if not all(piece in self._pieces[:-1] for piece in old):
+            return
+        place = self._pieces.index(old[0])
+        old[0].reset(batches)
+        self._pieces[place : place + len(old)] = old[:1] if batches else []
+
+    async def discard(self, rewritten: Rewritten) -> None:
+        """Nothing is kept of it."""
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """There are no threads."""
+        return call()
 
     async def save(self, state: dict[str, Any]) -> None:
         """Keep the state."""

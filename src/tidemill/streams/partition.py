@@ -10,19 +10,17 @@ idle. Once the disk has failed a flush, every call raises KafkaStorageError unti
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from struct import Struct
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
 
 import structlog
 
 from tidemill.model.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
 from tidemill.model.topic_settings import TopicSettings
-from tidemill.records.build import MarkerType, end_marker, marker_of
-from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
-from tidemill.records.read import read_records
+from tidemill.records.build import end_marker
+from tidemill.records.header import Buffer, iter_headers, read_header
 from tidemill.records.validate import check_produced
-from tidemill.streams.cleaner import Cleaner
+from tidemill.streams.cleaner import Cleaner, CleaningStopped
 from tidemill.streams.core.aborted import AbortedTransaction
 from tidemill.streams.core.admission import admit
 from tidemill.streams.core.compaction import Plan, plan
@@ -31,16 +29,18 @@ from tidemill.streams.core.producers import ProducerSnapshot
 from tidemill.streams.core.retention import retained_start, roll_due
 from tidemill.streams.core.waiters import Waiters
 from tidemill.streams.flusher import Flusher
-from tidemill.streams.interface import LogStore, StoredBatch, StreamLog
+from tidemill.streams.interface import LogStore, StreamLog
+from tidemill.streams.replay import replay
+from tidemill.streams.search import NOT_FOUND, FoundOffset, first_at, first_with_largest
 from tidemill.streams.writer import Placed, Writer
 
 ACKS_ALL = -1
 HIGH_WATERMARK = -1
 VERSION_NEWEST = 99
 CHECKPOINT_BYTES = 64 * 1024 * 1024  # a start after a crash scans about this much of a partition
-_MARKER_VALUE = Struct(">hi")
 
 LOGGER = structlog.get_logger(__name__)
+__all__ = ["NOT_FOUND", "Appended", "FoundOffset", "OpenPartition", "Partition", "Slice", "open_partition", "opener"]
 
 Clock = Callable[[], int]
 
@@ -62,17 +62,6 @@ class Slice(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: list[AbortedTransaction]
-
-
-class FoundOffset(NamedTuple):
-    """A record found by time; all -1 when there is none."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
-NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
 class Partition:
@@ -99,6 +88,8 @@ class Partition:
         self._cleaner = Cleaner(log, leader, self._writer)
         self._cleaning: asyncio.Task[None] | None = None
         self._one_cleaning = one_cleaning
+        self._waits_for_cleaning = False
+        self._work: set[asyncio.Task[None]] = set()
 
     @property
     def leader_epoch(self) -> int:
@@ -192,23 +183,12 @@ class Partition:
     async def offset_at(self, timestamp: int) -> FoundOffset:
         """The first record whose time is `timestamp` or later."""
         self._check_open()
-        async for stored in self._log.scan(await self._log.before_time(timestamp)):
-            if stored.header.base_offset >= self._high_watermark:
-                break
-            if stored.header.max_timestamp >= timestamp:
-                found = self._first_at(stored, timestamp)
-                if found is not None:
-                    return found
-        return NOT_FOUND
+        return await first_at(self._log, self._high_watermark, timestamp)
 
     async def offset_of_max_timestamp(self) -> FoundOffset:
         """The first record with the largest time of all."""
         self._check_open()
-        largest = max(facts.largest_timestamp for facts in self._log.segments())
-        found = await self.offset_at(largest) if largest >= 0 else NOT_FOUND
-        if found == NOT_FOUND and largest >= 0:
-            found = await self._largest_by_scan()
-        return found
+        return await first_with_largest(self._log, self._high_watermark)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch not above `epoch` and its end offset, or (-1, -1)."""
@@ -230,6 +210,9 @@ class Partition:
     async def truncate(self, end_offset: int) -> None:
         """Drop everything from the batch with `end_offset` on, as a follower does whose leader has other records."""
         self._check_open()
+        await self._to_the_end(self._truncate(end_offset))
+
+    async def _truncate(self, end_offset: int) -> None:
         async with self._writer.exclusive():
             if end_offset >= self._log.end_offset:
                 return
@@ -295,9 +278,12 @@ class Partition:
         """Take nothing more, finish what was begun."""
         self._closed = True
         self._waiters.wake()
-        if self._cleaning is not None:
+        self._cleaner.stop()
+        if self._waits_for_cleaning and self._cleaning is not None:
             self._cleaning.cancel()
-            await asyncio.wait([self._cleaning])
+        await self.cleaned()
+        if self._work:
+            await asyncio.wait(self._work)
         await self._writer.settled()
         await self._flusher.settled()
 
@@ -326,26 +312,6 @@ class Partition:
             last = header.next_offset
         return self._leader.aborted.overlapping(offset, last)
 
-    def _first_at(self, stored: StoredBatch, timestamp: int) -> FoundOffset | None:
-        header = stored.header
-        start_offset = self._log.start_offset
-        if header.log_append_time:
-            return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch)
-        for record in read_records(stored.batch):
-            if record.timestamp >= timestamp and record.offset >= start_offset:
-                return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
-        return None
-
-    async def _largest_by_scan(self) -> FoundOffset:
-        """Where the largest time is, when the one that segments know of lies before the log's start."""
-        best = NOT_FOUND
-        async for stored in self._log.scan(self._log.start_offset):
-            if stored.header.max_timestamp > best.timestamp:
-                for record in read_records(stored.batch):
-                    if record.timestamp > best.timestamp and record.offset >= self._log.start_offset:
-                        best = FoundOffset(record.offset, record.timestamp, stored.header.leader_epoch)
-        return best
-
     async def _retain(self, now_ms: int) -> None:
         facts = self._log.segments()
         start_offset = retained_start(facts, self.settings, self._log.start_offset, now_ms)
@@ -359,26 +325,43 @@ class Partition:
         facts = self._log.segments() if self.settings.compacted else []
         due = plan(facts, self.settings, self._leader.clean_until, self._stable_offset, now_ms) if facts else None
         if due is not None:
+            self._waits_for_cleaning = True
             self._cleaning = asyncio.get_running_loop().create_task(self._clean(due, now_ms))
 
     async def _clean(self, due: Plan, now_ms: int) -> None:
         try:
             async with self._one_cleaning:
+                self._waits_for_cleaning = False
                 await self._save()
                 await self._cleaner.run(due, now_ms)
                 await self._save()
+        except CleaningStopped:
+            LOGGER.debug("compaction ended by close", topic=self.topic, partition=self.index)
         except KafkaError as error:
             LOGGER.error("compaction stopped", topic=self.topic, partition=self.index, error=str(error))
         finally:
             self._cleaning = None
 
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work on files to its end even when the caller is cancelled: the next one must not meet it half done."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        await asyncio.shield(task)
+
     async def _move_start(self, start_offset: int) -> None:
+        await self._to_the_end(self._trim(start_offset))
+
+    async def _trim(self, start_offset: int) -> None:
         async with self._writer.exclusive():
             self._leader.trim(start_offset)
             await self._log.trim(start_offset, self._leader.save())
             self._note_saved()
 
     async def _save(self) -> None:
+        await self._to_the_end(self._checkpoint())
+
+    async def _checkpoint(self) -> None:
         async with self._writer.exclusive():
             await self._log.save(self._leader.save())
             self._note_saved()
@@ -405,28 +388,6 @@ async def open_partition(
     await replay(log, leader, clock())
     leader.epoch = max(leader_epoch, leader.epochs.last)
     return Partition(log, topic, index, leader, clock, one_cleaning)
-
-
-async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
-    """Bring a new leader to the state of the log: what was saved, then the batches that came after."""
-    offset = log.start_offset
-    saved = log.saved
-    if saved is not None and offset <= saved.offset <= log.end_offset:
-        leader.load(saved.state)
-        offset = saved.offset
-    if offset < log.end_offset:
-        async for header, batch in log.scan(offset):
-            leader.replay(header, now_ms, marker_in(header, batch))
-    leader.end_offset = log.end_offset
-
-
-def marker_in(header: BatchHeader, batch: Buffer) -> Marker | None:
-    """The end of a transaction that the batch says, if it is a control batch."""
-    if not header.control:
-        return None
-    value = next(record.value for record in read_records(batch))
-    coordinator_epoch = _MARKER_VALUE.unpack_from(value)[1] if value else 0
-    return Marker(marker_of(batch) is MarkerType.COMMIT, coordinator_epoch)
 
 
 OpenPartition = Callable[[str, int, TopicSettings, int], Awaitable[Partition]]

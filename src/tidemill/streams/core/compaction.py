@@ -38,6 +38,7 @@ from tidemill.streams.core.retention import SegmentFacts
 KEY_MAP_BYTES = 64 * 1024 * 1024
 KEY_BYTES = 16  # of a key's hash: two keys with the same one are not to be expected in the life of the universe
 ENTRY_BYTES = 200  # hash, offset and their share of the table, measured with room to spare
+GROUP_OFFSETS_MAX = 2**31  # offsets are kept in 32 bits, relative to the segment's first
 _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
@@ -79,6 +80,21 @@ def _cleanable(
         if young or segment.next_offset > stable_offset:
             break
         found.append(segment)
+    return found
+
+
+def groups(segments: Sequence[SegmentFacts], segment_bytes: int) -> list[list[SegmentFacts]]:
+    """Which neighbours are to become one segment: as many as fit into the size of one."""
+    found: list[list[SegmentFacts]] = []
+    size = 0
+    for segment in segments:
+        fits = found and size + segment.size_bytes <= segment_bytes
+        if fits and segment.next_offset - found[-1][0].base_offset <= GROUP_OFFSETS_MAX:
+            found[-1].append(segment)
+            size += segment.size_bytes
+        else:
+            found.append([segment])
+            size = segment.size_bytes
     return found
 
 

@@ -31,7 +31,9 @@ def retained_start(segments: Sequence[SegmentFacts], settings: TopicSettings, st
 
 def roll_due(active: SegmentFacts, settings: TopicSettings, now_ms: int) -> bool:
     """Whether the segment being written is old enough to be closed."""
-    return active.size_bytes > 0 and now_ms - active.first_append_ms >= settings.segment_ms
+    # What is being written is not compacted, so a limit to the wait for compaction also limits how long it is written.
+    limit_ms = min(settings.segment_ms, settings.max_compaction_lag_ms) if settings.compacted else settings.segment_ms
+    return active.size_bytes > 0 and now_ms - active.first_append_ms >= limit_ms
 
 
 def _expired(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -> int:

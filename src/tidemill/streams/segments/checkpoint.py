@@ -10,7 +10,6 @@ checked.
 """
 
 import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import crc32c
@@ -22,8 +21,8 @@ NAME = "checkpoint"
 TEMPORARY = ".tmp"
 
 
-class ClosedSegment(NamedTuple):
-    """What is known of a segment that is not written any more."""
+class SegmentNote(NamedTuple):
+    """What is known of a segment at the checkpoint."""
 
     base_offset: int
     size_bytes: int
@@ -36,9 +35,8 @@ class Checkpoint(NamedTuple):
 
     start_offset: int
     end_offset: int
-    active_base: int
-    position: int
-    closed: tuple[ClosedSegment, ...]
+    active: SegmentNote
+    closed: tuple[SegmentNote, ...]
     state: dict[str, Any] | None
     cut_to: int = -1
 
@@ -58,8 +56,8 @@ def decode(data: bytes) -> Checkpoint | None:
         fields = json.loads(body)
         if fields.pop("version") != VERSION:
             return None
-        closed = _closed(fields.pop("closed"))
-        return Checkpoint(**fields, closed=closed)
+        closed = tuple(SegmentNote(*row) for row in fields.pop("closed"))
+        return Checkpoint(**fields | {"active": SegmentNote(*fields["active"]), "closed": closed})
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -90,7 +88,3 @@ def write(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
         disk.close(file)
     disk.rename(fresh, f"{folder}/{NAME}")
     disk.fsync_dir(folder)
-
-
-def _closed(rows: Iterable[Iterable[int]]) -> tuple[ClosedSegment, ...]:
-    return tuple(ClosedSegment(*row) for row in rows)

@@ -1,5 +1,7 @@
 """Removing the folder of a log, so that a crash on the way leaves nothing that looks like a log."""
 
+from contextlib import suppress
+
 from tidemill.streams.interface import Disk
 
 DELETED = ".deleted"
@@ -14,7 +16,8 @@ def delete_folder(disk: Disk, folder: str) -> None:
     disk.fsync_dir(parent)
     empty_folder(disk, doomed)
     if not disk.list(parent):
-        disk.remove_dir(parent)
+        with suppress(OSError):  # another partition of the topic may be on its way in
+            disk.remove_dir(parent)
 
 
 def empty_folder(disk: Disk, folder: str) -> None:

@@ -11,7 +11,7 @@ are walked and their CRCs checked, so that a damaged batch is never served.
 
 import errno
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -23,14 +23,15 @@ from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 from tidemill.streams.segments import checkpoint as checkpoints
-from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint
+from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.files import OpenFile
 from tidemill.streams.segments.folders import delete_folder
-from tidemill.streams.segments.index import Index
+from tidemill.streams.segments.index import NO_TIMESTAMP, Index
 from tidemill.streams.segments.opening import Opened, Opening, remove_files
 from tidemill.streams.segments.reading import SegmentReader, Shared
 from tidemill.streams.segments.rewriting import Rewriting
 from tidemill.streams.segments.segment import Segment, write_index, write_indexes
+from tidemill.streams.segments.swapping import put_in_place
 from tidemill.streams.segments.tail import Tail
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class SegmentLog:
         self._unflushed: dict[Segment, None] = {}
         self._unindexed: list[Segment] = []
         self._new_names = True  # the first segment may be new
-        self._swaps = 0  # how often compaction has changed a file under a reader
+        self._changes = 0  # how often compaction or retention has taken files from under a reader
         self._start_offset = self._end_offset = 0
         self._take(opened)
 
@@ -135,13 +136,17 @@ class SegmentLog:
         kept = self._tail.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
         if kept is not None:
             return kept
-        swaps = self._swaps
-        try:
-            return await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
-        except CorruptMessage:
-            if swaps == self._swaps:
-                raise
-            return await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
+        while True:
+            changes = self._changes
+            try:
+                found = await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
+            except (CorruptMessage, KafkaStorageError):
+                if changes == self._changes:
+                    raise
+            else:
+                # An old index leads to a wrong place in a new file, and what is found there may even look sound.
+                if changes == self._changes:
+                    return found
 
     async def _read_files(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
         place = max(bisect_right(self._bases, offset) - 1, 0)
@@ -153,7 +158,7 @@ class SegmentLog:
                 return found
         return []
 
-    async def scan(self, offset: int) -> AsyncIterator[StoredBatch]:
+    async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
         """Every batch from the one with `offset` on, up to the present end."""
         end_offset = self._end_offset
         while offset < end_offset:
@@ -215,45 +220,54 @@ class SegmentLog:
             self._files.forget(segment.path)
         try:
             opened = await self._disk.aside(partial(self._cut, end_offset))
-            self._drop(self._segments)
+            self._drop(list(self._segments))
             self._take(opened)
             await self._save(self._checkpoint(self._start_offset, None))
         except (OSError, KafkaStorageError) as error:
             self._fail(error)
 
-    async def rewrite(self, base_offset: int, batches: AsyncIterator[Buffer]) -> Rewritten:
-        """Write the new batches to a file beside the old one and flush it; a start removes it if it is still there."""
+    async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
+        """Write the new batches to a file beside the old ones and flush it; a start removes it if it is still there."""
         self._check()
-        old = self._segments[self._bases.index(base_offset)]
-        rewriting = Rewriting(self._disk, old.path + TEMPORARY, base_offset, self.settings.index_interval_bytes)
+        old = [segment for segment in self._segments[:-1] if base_offset <= segment.base_offset < end_offset]
+        path = Segment(self._folder, base_offset).path + TEMPORARY
+        rewriting = Rewriting(self._disk, path, base_offset, self.settings.index_interval_bytes)
         await self._aside(rewriting.open)
         try:
-            async for batch in batches:
-                if rewriting.add(batch):
-                    await self._aside(rewriting.write)
+            async for some in batches:
+                await self._aside(partial(rewriting.write, some))
             await self._aside(rewriting.finish)
         finally:
             rewriting.close()
         return Rewritten(base_offset, (old, rewriting.index))
 
     async def swap(self, rewritten: Rewritten) -> None:
-        """Rename the new file over the old one: after a crash there is one of them, whole."""
+        """Let the new file take the place of the old ones, unless one of those is gone by now."""
         self._check()
         old, index = rewritten.content
-        if old not in self._segments[:-1]:
-            await self._aside(partial(self._disk.remove, old.path + TEMPORARY))
+        place = self._segments.index(old[0]) if old and old[0] in self._segments else 0
+        if not old or self._segments[:-1][place : place + len(old)] != old:
+            await self.discard(rewritten)
             return
-        fresh = Segment(self._folder, old.base_offset, index)
-        fresh.first_append_ms = old.first_append_ms
-        await self._aside(partial(self._put_in_place, fresh))
-        self._files.forget(old.path)
-        self._shared.indexes.forget(old)
-        self._shared.indexes.note(fresh)
-        self._unindexed.append(fresh)
-        self._segments[self._segments.index(old)] = fresh
-        self._closed_bytes += fresh.size_bytes - old.size_bytes
+        fresh = Segment(self._folder, rewritten.base_offset, index)
+        fresh.first_append_ms = old[0].first_append_ms
+        async with self._reader.loading:
+            await self._put_in_place(fresh, old[-1].base_offset)
+            self._segments[place : place + len(old)] = [fresh] if index.size else []
+            self._forget(old)
         self._tail.clear()
-        self._swaps += 1
+        if index.size:
+            self._shared.indexes.note(fresh)
+            self._unindexed.append(fresh)
+
+    async def discard(self, rewritten: Rewritten) -> None:
+        """Remove the new file."""
+        path = Segment(self._folder, rewritten.base_offset).path + TEMPORARY
+        await self._aside(partial(self._disk.remove, path))
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """On a thread of the disk."""
+        return await self._disk.aside(call)
 
     async def save(self, state: dict[str, Any]) -> None:
         """Flush, then write the index of the newest segment and the checkpoint."""
@@ -269,7 +283,10 @@ class SegmentLog:
     async def delete(self) -> None:
         """Rename the folder first: a crash leaves nothing that looks like a log."""
         await self.close()
-        await self._disk.aside(partial(delete_folder, self._disk, self._folder))
+        try:
+            await self._disk.aside(partial(delete_folder, self._disk, self._folder))
+        except OSError as error:
+            raise KafkaStorageError(f"{self._folder}: {error}") from error
 
     def _take(self, opened: Opened) -> None:
         self._segments = opened.segments
@@ -361,8 +378,8 @@ class SegmentLog:
 
     def _checkpoint(self, start_offset: int, state: dict[str, Any] | None) -> Checkpoint:
         active = self._segments[-1]
-        closed = tuple(segment.closed() for segment in self._segments[:-1])
-        return Checkpoint(start_offset, self._end_offset, active.base_offset, active.size_bytes, closed, state)
+        closed = tuple(segment.note() for segment in self._segments[:-1])
+        return Checkpoint(start_offset, self._end_offset, active.note(), closed, state)
 
     async def _save(self, checkpoint: Checkpoint) -> None:
         active = self._segments[-1]
@@ -374,24 +391,37 @@ class SegmentLog:
         write_index(self._disk, active, index)
         checkpoints.write(self._disk, self._folder, checkpoint)
 
-    def _put_in_place(self, fresh: Segment) -> None:
-        self._disk.rename(fresh.path + TEMPORARY, fresh.path)
-        self._disk.fsync_dir(self._folder)
+    async def _put_in_place(self, fresh: Segment, last_base: int) -> None:
+        """An error half-way ends the log: only a start can find out how far it came."""
+        try:
+            await self._disk.aside(
+                partial(put_in_place, self._disk, self._folder, fresh.path + TEMPORARY, fresh.base_offset, last_base)
+            )
+            if not fresh.size_bytes:
+                await self._disk.aside(partial(self._remove, [fresh]))
+        except OSError as error:
+            self._fail(error)
 
     def _cut(self, end_offset: int) -> Opened:
-        announced = Checkpoint(self._start_offset, 0, 0, 0, (), None, cut_to=end_offset)
+        announced = Checkpoint(self._start_offset, 0, SegmentNote(0, 0, NO_TIMESTAMP, 0), (), None, cut_to=end_offset)
         checkpoints.write(self._disk, self._folder, announced)
         return Opening(self._disk, self._folder, self.settings).run()
 
     def _drop(self, gone: list[Segment]) -> None:
-        """Forget segments; their bytes are removed by the caller."""
-        for segment in list(gone):
+        """Take segments out of the log; their files are removed by the caller."""
+        self._segments[:] = [segment for segment in self._segments if segment not in gone]
+        self._forget(gone)
+
+    def _forget(self, gone: list[Segment]) -> None:
+        """Let go of everything that is kept of segments which are no longer part of the log."""
+        for segment in gone:
             self._files.forget(segment.path)
             self._shared.indexes.forget(segment)
             self._unflushed.pop(segment, None)
-        self._segments[:] = [segment for segment in self._segments if segment not in gone]
+        self._unindexed = [segment for segment in self._unindexed if segment not in gone]
         self._bases[:] = [segment.base_offset for segment in self._segments]
         self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+        self._changes += 1
 
     def _remove(self, gone: list[Segment]) -> None:
         for segment in gone:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import Disk, Saved
 from tidemill.streams.segments import checkpoint as checkpoints
-from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, ClosedSegment
+from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.index import Index
 from tidemill.streams.segments.recovery import CORRUPT, Bad, Window, index_of, next_good, walk
 from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, read_index
+from tidemill.streams.segments.swapping import NAME_DIGITS, finish_swaps
 
-NAME_DIGITS = 20
 ALL_FLUSHED = 2**63 - 1
 NEXT_BASE = -1  # a segment lost its end to damage: the log goes on where the next segment begins
 COPY_BYTES = 1024 * 1024
@@ -63,6 +63,7 @@ class Opening:
     def run(self) -> Opened:
         """Bring the folder in order and say what is in it."""
         self._disk.make_dir(self._folder)
+        finish_swaps(self._disk, self._folder)
         self._checkpoint = checkpoints.read(self._disk, self._folder)
         names = self._disk.list(self._folder)
         self._unsure = self._checkpoint is None and checkpoints.NAME in names
@@ -124,9 +125,9 @@ class Opening:
         if self._unsure:
             return ALL_FLUSHED
         found = self._checkpoint
-        if found is None or segment.base_offset > found.active_base:
+        if found is None or segment.base_offset > found.active.base_offset:
             return 0
-        return ALL_FLUSHED if segment.base_offset < found.active_base else found.position
+        return ALL_FLUSHED if segment.base_offset < found.active.base_offset else found.active.size_bytes
 
     def _check(self, segment: Segment, size: int, *, later: bool) -> tuple[bool, int]:
         """Check a segment and mend it; whether what follows it may stay, and the offset it ends at."""
@@ -170,8 +171,9 @@ class Opening:
     def _known_index(self, segment: Segment, size: int) -> tuple[Index, int]:
         """The index up to the checkpoint and the offset there, when all of it can be believed."""
         found = self._checkpoint
-        if found is not None and segment.base_offset == found.active_base and size >= found.position:
-            index = read_index(self._disk, segment, found.position)
+        if found is not None and segment.base_offset == found.active.base_offset and size >= found.active.size_bytes:
+            segment.first_append_ms = found.active.first_append_ms
+            index = read_index(self._disk, segment, found.active.size_bytes)
             if index is not None:
                 return index, max(found.end_offset, segment.base_offset)
         return Index(), segment.base_offset
@@ -189,6 +191,8 @@ class Opening:
         segment.index = index
         segment.size_bytes = index.size
         segment.largest_timestamp = index.largest_timestamp
+        if segment.first_append_ms == 0:
+            segment.first_append_ms = max(index.largest_timestamp, 0)  # the nearest to it that the file knows
 
     def _cut_tail(self, segment: Segment, file: int, bad: Bad, size: int, *, keep: bool) -> None:
         if keep:
@@ -292,7 +296,7 @@ def cut_segment(disk: Disk, segment: Segment, end_offset: int) -> None:
         disk.close(file)
 
 
-def _believe(segment: Segment, closed: ClosedSegment) -> None:
+def _believe(segment: Segment, closed: SegmentNote) -> None:
     segment.size_bytes = closed.size_bytes
     segment.largest_timestamp = closed.largest_timestamp
     segment.first_append_ms = closed.first_append_ms

@@ -4,6 +4,7 @@ The index finds the neighbourhood of an offset, a piece of the file is read from
 CRCs checked, so that a damaged batch is never served. What the page cache has is read on the loop; the rest aside.
 """
 
+import asyncio
 from functools import partial
 
 import structlog
@@ -39,13 +40,17 @@ class SegmentReader:
         self._disk = shared.disk
         self._files = shared.files
         self._interval = interval_bytes
+        self.loading = asyncio.Lock()  # held while index files are read or written anew: nobody may swap the log then
 
     async def index(self, segment: Segment) -> Index:
         """The index of a segment, from memory, from its files, or made anew."""
         index = segment.index
         if index is None:
             try:
-                index = await self._disk.aside(partial(self._load_index, segment))
+                async with self.loading:
+                    index = segment.index
+                    if index is None:
+                        index = await self._disk.aside(partial(self._load_index, segment))
             except OSError as error:
                 raise KafkaStorageError(f"{segment.path}: {error}") from error
             segment.index = index

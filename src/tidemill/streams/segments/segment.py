@@ -12,7 +12,7 @@ from typing import Any
 from tidemill.records.header import BatchHeader, Buffer
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Disk
-from tidemill.streams.segments.checkpoint import ClosedSegment
+from tidemill.streams.segments.checkpoint import SegmentNote
 from tidemill.streams.segments.index import NO_TIMESTAMP, Index, IndexFiles, decode, encode
 
 LOG, INDEX, TIMEINDEX = ".log", ".index", ".timeindex"
@@ -56,9 +56,9 @@ class Segment:
             self.base_offset, next_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms
         )
 
-    def closed(self) -> ClosedSegment:
+    def note(self) -> SegmentNote:
         """What the checkpoint keeps."""
-        return ClosedSegment(self.base_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms)
+        return SegmentNote(self.base_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms)
 
     def names(self) -> list[str]:
         """The paths of its files."""
