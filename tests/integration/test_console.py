@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.doors.console.page import size_text
+from tidemill.doors.console import page
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.testing import Broker
 
@@ -120,6 +120,25 @@ def test_closing_right_after_start(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_timelines_are_told(tidemill_broker: Broker) -> None:
+    from tidemill import Timeline
+
+    with Timeline(tidemill_broker.grpc, "reminders") as timeline:
+        timeline.create()
+    found = httpx.get(f"{tidemill_broker.http}/api/timelines", timeout=WAIT_S).json()["timelines"]
+    assert [(each["name"], each["consumers"]) for each in found] == [("reminders", 0)]
+    assert "reminders" in httpx.get(tidemill_broker.http, timeout=WAIT_S).text
+
+
+def test_long_lists_are_cut() -> None:
+    topics = [
+        {"name": f"t{number}", "partitions": 1, "records": 0, "bytes": 0, "overrides": {}} for number in range(502)
+    ]
+    shown = page._topics(topics)
+    assert shown.count("<code>") == page.ROWS_SHOWN_MAX
+    assert "and 2 more" in shown
+
+
 def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None:
     status = httpx.get(f"{tidemill_broker.http}/api/status", timeout=WAIT_S)
     runs = json.loads(status.text)["runs"]
@@ -130,7 +149,7 @@ def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None
 
 
 def test_sizes_are_written_for_people() -> None:
-    assert [size_text(size) for size in (0, 1023, 1024, 3_500_000, 5 << 40)] == [
+    assert [page.size_text(size) for size in (0, 1023, 1024, 3_500_000, 5 << 40)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

@@ -16,7 +16,7 @@ def configure(level: str, style: str) -> None:
     shared: list[Any] = [
         structlog.processors.add_log_level,
         _add_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
         structlog.processors.format_exc_info if not human else _unchanged,
     ]
     renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if human else _json

@@ -1,10 +1,10 @@
-"""The front page: what runs where, and the topics. One file, no scripts, readable in light and dark."""
+"""The front page: what runs where, the topics and the timelines. One file, no scripts, readable in light and dark."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-TOPICS_SHOWN_MAX = 500
+ROWS_SHOWN_MAX = 500
 KILO = 1024
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -45,6 +45,7 @@ def front_page(
     health: Mapping[str, Any],
     status: Mapping[str, Any],
     topics: Sequence[Mapping[str, Any]],
+    timelines: Sequence[Mapping[str, Any]],
 ) -> str:
     """The whole document."""
     state = "; ".join(_troubles(health)) or "Everything is in order."
@@ -55,10 +56,11 @@ def front_page(
 <div class="tiles">{_tiles(status)}</div>
 <h2>What runs where</h2><div class="sheet"><table>{_facts(facts)}</table></div>
 <h2>Topics</h2><div class="sheet">{_topics(topics)}</div>
+<h2>Timelines</h2><div class="sheet">{_timelines(timelines)}</div>
 <h2>For programs</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health">/health</a> &middot;
 <a href="/health/live">/health/live</a> &middot;
 <a href="/health/ready">/health/ready</a> &middot; <a href="/api/status">/api/status</a> &middot;
-<a href="/api/topics">/api/topics</a></p>
+<a href="/api/topics">/api/topics</a> &middot; <a href="/api/timelines">/api/timelines</a></p>
 </main></body></html>
 """
 
@@ -94,21 +96,45 @@ def _facts(facts: Mapping[str, str]) -> str:
 
 
 def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
-    if not topics:
-        hint = "<code>tidemill topic create orders --partitions 3</code>"
-        return f"<table><tr><td>No topics yet. Try {hint}.</td></tr></table>"
-    numbers = "".join(f'<th class="n">{name}</th>' for name in ("partitions", "records", "size"))
-    head = f"<tr><th>name</th>{numbers}<th>settings</th></tr>"
-    rows = "".join(_topic(topic) for topic in topics[:TOPICS_SHOWN_MAX])
-    left = len(topics) - TOPICS_SHOWN_MAX
-    more = f'<tr><td colspan="5">and {left:,} more, see /api/topics</td></tr>' if left > 0 else ""
-    return f"<table>{head}{rows}{more}</table>"
+    rows = [
+        (
+            f"<code>{escape(topic['name'])}</code>",
+            f"{topic['partitions']:,}",
+            f"{topic['records']:,}",
+            size_text(topic["bytes"]),
+            escape(", ".join(f"{name}={value}" for name, value in sorted(topic["overrides"].items()))),
+        )
+        for topic in topics
+    ]
+    hint = "No topics yet. Try <code>tidemill topic create orders --partitions 3</code>."
+    return _table(("name", "partitions", "records", "size", "settings"), rows, hint)
 
 
-def _topic(topic: Mapping[str, Any]) -> str:
-    settings = ", ".join(f"{name}={value}" for name, value in sorted(topic["overrides"].items()))
-    return (
-        f'<tr><td><code>{escape(topic["name"])}</code></td><td class="n">{topic["partitions"]:,}</td>'
-        f'<td class="n">{topic["records"]:,}</td><td class="n">{size_text(topic["bytes"])}</td>'
-        f'<td class="w">{escape(settings)}</td></tr>'
+def _timelines(timelines: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            f"<code>{escape(timeline['name'])}</code>",
+            f"{timeline['consumers']:,}",
+            f"{timeline['messages'].get('scheduled', 0):,}",
+            f"{timeline['messages'].get('completed', 0):,}",
+            escape(timeline["state"]),
+        )
+        for timeline in timelines
+    ]
+    hint = "No timelines yet. Try <code>tidemill timeline create reminders</code>."
+    return _table(("name", "consumers", "scheduled", "completed", "state"), rows, hint)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], hint: str) -> str:
+    """The first column is a name, the last is words, those between are numbers; cells are HTML already."""
+    if not rows:
+        return f"<table><tr><td>{hint}</td></tr></table>"
+    kinds = ["", *['class="n"'] * (len(names) - 2), 'class="w"']
+    head = "".join(f"<th {kind}>{name}</th>" for kind, name in zip(kinds, names, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td {kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
+        for row in rows[:ROWS_SHOWN_MAX]
     )
+    left = len(rows) - ROWS_SHOWN_MAX
+    more = f'<tr><td colspan="{len(names)}">and {left:,} more</td></tr>' if left > 0 else ""
+    return f"<table><tr>{head}</tr>{body}{more}</table>"

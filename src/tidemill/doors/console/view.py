@@ -63,3 +63,19 @@ def topics_of(broker: Broker) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def timelines_of(broker: Broker) -> list[dict[str, Any]]:
+    """Every timeline with what happened on it since the start, by name."""
+    dispatcher = broker.timelines
+    if dispatcher is None:
+        return []
+    return [
+        {
+            "name": timeline.name,
+            "state": str(timeline.state),
+            "consumers": len(dispatcher.consumers(timeline.name)),
+            "messages": dict(stats.messages) if (stats := dispatcher.stats.get(timeline.name)) else {},
+        }
+        for timeline in dispatcher.timelines()
+    ]

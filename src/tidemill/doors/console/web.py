@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
 from tidemill.doors.console.page import front_page
-from tidemill.doors.console.view import health_of, status_of, topics_of
+from tidemill.doors.console.view import health_of, status_of, timelines_of, topics_of
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SAFETY_HEADERS = {
@@ -33,7 +33,9 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
     registry = registry_of(broker.telemetry, broker.partitions)
 
     async def front(_: Request) -> Response:
-        return HTMLResponse(front_page(facts(), health_of(broker), status_of(broker), topics_of(broker)))
+        return HTMLResponse(
+            front_page(facts(), health_of(broker), status_of(broker), topics_of(broker), timelines_of(broker))
+        )
 
     async def metrics(_: Request) -> Response:
         return Response(render(registry), media_type=METRICS_TYPE)
@@ -57,6 +59,9 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
     async def topics(_: Request) -> Response:
         return JSONResponse({"topics": topics_of(broker)})
 
+    async def timelines(_: Request) -> Response:
+        return JSONResponse({"timelines": timelines_of(broker)})
+
     routes = [
         Route("/", front),
         Route("/metrics", metrics),
@@ -65,6 +70,7 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
         Route("/health/ready", ready),
         Route("/api/status", status),
         Route("/api/topics", topics),
+        Route("/api/timelines", timelines),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)])
 
