@@ -124,17 +124,24 @@ class TaskWorkers:
             self._loop.close()
 
     def _announce(self) -> None:
-        # Called under the desk's lock, from any thread: one pump at a time is on its way.
+        # From any thread; one round of taking at a time is on its way. Waking the loop from outside costs a system call,
+        # so a result that comes from the loop itself does without.
         if not self._pumping:
             self._pumping = True
-            self._loop.call_soon_threadsafe(self._take_all)
+            inside = threading.get_ident() == self._thread.ident
+            (self._loop.call_soon if inside else self._loop.call_soon_threadsafe)(self._take_all)
 
     def _take_all(self) -> None:
         self._pumping = False
         while len(self._tasks) < self._count and (record := self._desk.take()) is not None:
             task = self._loop.create_task(self._handle(record))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._left)
+
+    def _left(self, task: "asyncio.Task[None]") -> None:
+        # Only now is there room for another: whoever asked while this task still counted was turned away.
+        self._tasks.discard(task)
+        self._announce()
 
     async def _handle(self, record: Record) -> None:
         began = time.perf_counter()
@@ -146,10 +153,9 @@ class TaskWorkers:
             self._outcomes.failed(record, error)
         else:
             self._outcomes.succeeded(record, time.perf_counter() - began)
-        self._loop.call_soon(self._take_all)
 
     def _end(self) -> None:
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         gathered = asyncio.gather(*self._tasks, return_exceptions=True)
         gathered.add_done_callback(lambda _: self._loop.stop())
