@@ -5,8 +5,8 @@ broker busy: Python's `re` needs exponential time for some (`(a+)+$`). This is a
 pattern becomes a set of states, a name is read once, and all states advance together.
 
 Understood: literals, `.`, `[...]` and `[^...]` with ranges, `\\d \\w \\s` and their opposites, groups `(...)` and
-`(?:...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` at the ends. A name must match as a
-whole. Anything else (look-around, back references) is refused, as RE2 refuses it.
+`(?:...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` for the ends of the name. A name must
+match as a whole. Anything else (look-around, back references) is refused, as RE2 refuses it.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,21 +48,22 @@ class TopicPattern:
     def matches(self, name: str) -> bool:
         """Whether the whole name fits."""
         machine = self._machine
-        states = machine.reach([self._start])
-        for char in name:
+        states = machine.reach([self._start], begins=True, ends=not name)
+        for position, char in enumerate(name, 1):
             following = [
                 machine.exits[state][0] for state in states if (test := machine.tests[state]) is not None and test(char)
             ]
             if not following:
                 return False
-            states = machine.reach(following)
+            states = machine.reach(following, begins=False, ends=position == len(name))
         return machine.accept in states
 
 
 class _Compiler:
     """A recursive descent over the pattern that leaves a machine behind.
 
-    State i either tests one character (`tests[i]`, then goes to `exits[i][0]`) or goes on to all its exits for free.
+    State i either tests one character (`tests[i]`, then goes to `exits[i][0]`) or goes on to all its exits for free; an
+    anchor only at its end of the name.
     """
 
     def __init__(self, source: str) -> None:
@@ -71,6 +72,7 @@ class _Compiler:
         self.depth = 0
         self.tests: list[Test | None] = []
         self.exits: list[list[int]] = []
+        self.anchors: dict[int, str] = {}
         self.accept = -1
 
     def compile(self) -> int:
@@ -81,13 +83,14 @@ class _Compiler:
         self._tie(piece, self.accept)
         return piece.start
 
-    def reach(self, states: list[int]) -> set[int]:
+    def reach(self, states: list[int], *, begins: bool, ends: bool) -> set[int]:
         """These states and all that can be reached from them without a character."""
+        holds = {"^": begins, "$": ends, "": True}
         seen = set(states)
         waiting = list(seen)
         while waiting:
             state = waiting.pop()
-            if self.tests[state] is None:
+            if self.tests[state] is None and holds[self.anchors.get(state, "")]:
                 fresh = [each for each in self.exits[state] if each not in seen]
                 seen.update(fresh)
                 waiting.extend(fresh)
@@ -223,13 +226,13 @@ class _Compiler:
             return self._single(self._char_class())
         if char == ".":
             return self._single(lambda _char: True)
-        if char == "^" and self.position == 1:
-            return self._nothing()
-        if char == "$" and self._peek() == "":
-            return self._nothing()
+        if char in "^$":
+            anchor = self._nothing()
+            self.anchors[anchor.start] = char
+            return anchor
         if char == "\\":
             return self._single(self._escape())
-        if char in "^$*+?{":
+        if char in "*+?{":
             raise self._wrong(f"{char} has no meaning here")
         return self._single(_equals(char))
 
