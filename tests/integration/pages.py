@@ -1,0 +1,106 @@
+"""Pages of the documentation as programs: their blocks in order, what they run and what they say it prints.
+
+In a `console` block a line that begins with `$` is a command and the lines after it are what it prints, to standard
+output and standard error. A line of three dots stands for any lines, three dots inside of a line for any text. Times,
+ids and numbers with a decimal point are whatever they are, and so is the width of columns.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+ANYTHING = "..."
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+_VARIABLE_PARTS = (
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)"), "TIME"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+    (re.compile(r"\b\d+\.\d+\b"), "NUMBER"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    kind: str
+    text: str
+
+
+class Command(NamedTuple):
+    """A command of a console block and the lines that it prints."""
+
+    line: str
+    printed: list[str]
+
+
+def pages() -> list[Path]:
+    """Every page that a reader follows."""
+    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    return sorted(page for page in found if "decisions" not in page.parts)
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return [Block(match[1], match[2]) for match in _FENCE.finditer(page.read_text(encoding="utf-8"))]
+
+
+def links(page: Path) -> list[str]:
+    """What a page links to inside of the project."""
+    return [target for target in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands of a console block."""
+    line: str | None = None
+    printed: list[str] = []
+    for text in block.text.splitlines():
+        if line is not None and line.endswith("\\") and not printed:
+            line = f"{line}\n{text}"
+        elif text.startswith("$ "):
+            if line is not None:
+                yield Command(line, printed)
+            line, printed = text[2:], []
+        else:
+            printed.append(text)
+    if line is not None:
+        yield Command(line, printed)
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether a printed line is what the page shows."""
+    pattern = ".*".join(re.escape(_plain(part)) for part in shown.split(ANYTHING))
+    return re.fullmatch(pattern, _plain(printed)) is not None
+
+
+def _plain(text: str) -> str:
+    for pattern, word in _VARIABLE_PARTS:
+        text = pattern.sub(word, text)
+    return text
+
+
+def difference(shown: Sequence[str], out: Sequence[str], err: Sequence[str]) -> str | None:
+    """What is wrong with the page, or None: its lines are those of both streams, each stream in its own order."""
+    streams = [list(out), list(err)]
+    skipping = False
+    for line in shown:
+        if line.strip() == ANYTHING:
+            skipping = True
+            continue
+        if skipping:
+            streams = [_from(stream, line) for stream in streams]
+            skipping = False
+        stream = next((stream for stream in streams if stream and same(line, stream[0])), None)
+        if stream is None:
+            return f"the page shows {line!r}; next come {streams[0][:1]} and {streams[1][:1]}"
+        stream.pop(0)
+    left = [line for stream in streams for line in stream]
+    return f"the page does not show {left}" if left and not skipping else None
+
+
+def _from(stream: list[str], line: str) -> list[str]:
+    """The stream from the line that is looked for; as it is when it has none such."""
+    index = next((index for index, each in enumerate(stream) if same(line, each)), None)
+    return stream if index is None else stream[index:]
