@@ -1,8 +1,8 @@
 """What can go wrong with a timeline: the same classes in the broker and in the client.
 
-A door sends the name of the class and the client raises that class again, so that `except StaleLease` works on both ends
-of the wire. `code` is the nearest Kafka error, for records that come through the Kafka door; `retriable` says whether
-the same call may succeed later. An error means that nothing was changed.
+A door sends the name of the class and the client raises that class again, so that `except StaleLease` works on both
+ends of the wire. `code` is the nearest Kafka error, for records that come through the Kafka door; `retriable` says
+whether the same call may succeed later. An error means that nothing was changed.
 """
 
 from tidemill.model.errors import TidemillError

@@ -1,7 +1,7 @@
 """The settings of a topic, in Kafka's spelling: one table says name, kind, default, limits and meaning.
 
 `TopicSettings` is what the rest of the broker reads: typed, immutable, made by `parse` from the overrides that a
-topic was created or altered with. Everything that lists settings (DescribeConfigs, the reference page, `topic describe`)
+topic was created or altered with. Everything that lists settings (DescribeConfigs, the reference, `topic describe`)
 reads the same table, so a setting exists in one place.
 """
 

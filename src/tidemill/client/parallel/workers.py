@@ -124,8 +124,8 @@ class TaskWorkers:
             self._loop.close()
 
     def _announce(self) -> None:
-        # From any thread; one round of taking at a time is on its way. Waking the loop from outside costs a system call,
-        # so a result that comes from the loop itself does without.
+        # From any thread; one round of taking at a time is on its way. Waking the loop from outside costs a system
+        # call, so a result that comes from the loop itself does without.
         if not self._pumping:
             self._pumping = True
             inside = threading.get_ident() == self._thread.ident
