@@ -2,8 +2,9 @@
 
 WAL with synchronous=FULL is the only setting that loses nothing at a power cut and still commits quickly: NORMAL loses
 the commits since the last checkpoint. Bodies stand in a table of their own, so that the rows and indexes that are
-walked and rewritten with every lease stay small. `message_order` has all that planning filters by, so that a prefetch
-reads one short range of it; `message_leases` holds only leased messages, so that states are counted from indexes.
+walked and rewritten with every lease stay small. `message_order` is the timeline itself (SQLite ends each entry with
+the row's number, so it is in order of due time and number); a prefetch reads one short range of it. `message_leases`
+holds only leased messages, so that states are counted from indexes.
 """
 
 import sqlite3
@@ -46,8 +47,8 @@ CREATE TABLE bodies (
     body BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX message_ids ON messages (timeline, id);
-CREATE INDEX message_order ON messages (timeline, due_ms, seq, bucket);
-CREATE INDEX message_leases ON messages (timeline, due_ms, seq, bucket) WHERE holder IS NOT NULL;
+CREATE INDEX message_order ON messages (timeline, due_ms);
+CREATE INDEX message_leases ON messages (timeline, due_ms) WHERE holder IS NOT NULL;
 """
 
 

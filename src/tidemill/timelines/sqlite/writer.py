@@ -24,8 +24,8 @@ from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
 from tidemill.timelines.sqlite.schema import connect, prepare, translate
 
 GROUP_OPERATIONS_MAX = 256
-CHECKPOINT_CHANGES = 4_000
-WAL_PAGES_MAX = 16_384
+CHECKPOINT_CHANGES = 20_000  # rare enough that pages written again and again are copied once
+WAL_PAGES_MAX = 32_768
 
 Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
