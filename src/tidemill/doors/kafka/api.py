@@ -8,14 +8,11 @@ an answer without such a field cannot carry it, so such handlers put `error_code
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tidemill.broker.broker import Broker
 from tidemill.model.errors import TidemillError, UnknownServerError
 from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
-
-if TYPE_CHECKING:
-    from tidemill.doors.kafka.router import Router
 
 Buffers: TypeAlias = list[bytes | bytearray | memoryview]
 Handler: TypeAlias = "Callable[[Call, Any], Awaitable[Any]]"
@@ -26,7 +23,8 @@ Read: TypeAlias = Callable[[bytearray, int, int], Any]
 class Api:
     """One API key: the versions that clients are told, and the function that serves it.
 
-    `served_from` is above `versions[0]` where old versions are listed but refused (Produce, PROTOCOL.md rule 3).
+    `served_from` is above `versions[0]` where old versions are listed but refused: old librdkafka
+    stops compressing when Produce 0 is not listed.
     `pipelined`: the next request of the connection may start before this one is answered.
     `abandoned`: the handler is cancelled when its client goes (long polls); all others run to their end.
     `read` takes the place of the general reader for requests that carry data: (frame, position of the body, version).
@@ -59,13 +57,22 @@ class Feature(NamedTuple):
     in_force: int
 
 
+class Listing(Protocol):
+    """What ApiVersions is made from."""
+
+    features: tuple[Feature, ...]
+
+    def listed(self) -> list[Api]:
+        """The APIs by key."""
+
+
 class Call:
     """One request on its way: who asks, in which version, and the broker that is asked."""
 
     __slots__ = ("api_key", "broker", "client_host", "client_id", "router", "version")
 
     def __init__(
-        self, broker: Broker, api_key: int, version: int, client_id: str, client_host: str, router: "Router"
+        self, broker: Broker, api_key: int, version: int, client_id: str, client_host: str, router: Listing
     ) -> None:
         self.broker = broker
         self.api_key = api_key
