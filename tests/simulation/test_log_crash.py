@@ -2,8 +2,7 @@
 promised.
 
 One history of appends, rolls, deletions, truncations and retention is drawn from a seed and run once per operation of
-the disk: that operation fails in some way, and at the end the power is cut or the process killed. RELIABILITY.md F5,
-I9, B9-B12.
+the disk: that operation fails in some way, and at the end the power is cut or the process killed.
 """
 
 import asyncio

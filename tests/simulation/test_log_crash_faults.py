@@ -1,6 +1,4 @@
-"""Damage, full disks, failed flushes and slow disks: what the log says, and what it never does. RELIABILITY.md B10-B15,
-F11-F13.
-"""
+"""Damage, full disks, failed flushes and slow disks: what the log says, and what it never does."""
 
 import asyncio
 from collections.abc import Callable

@@ -5,7 +5,7 @@ know producers, transactions or readers. Its rules:
 
 - `append` takes all of its batches or none; a `KafkaStorageError` leaves the log as it was before.
 - `flush` covers everything that was appended when it was called. Once a flush has failed the log is `failed` and
-  every call raises: what the disk holds is not known any more, so nothing may be acknowledged (RELIABILITY.md B10).
+  every call raises: what the disk holds is not known any more, so nothing may be acknowledged.
 - `read` gives whole batches, from the one that contains the offset on; where compaction left a hole, from the next
   one on.
 - `save` keeps the partition's state beside the log, together with the end offset that the state is true for.

@@ -1,6 +1,6 @@
 """A disk in memory that fails on demand: full, broken, killed at the nth operation, cut off from its power.
 
-What it models (RELIABILITY.md 5.2): each file has the bytes that a reader sees and the image that is safe.
+What it models: each file has the bytes that a reader sees and the image that is safe.
 `fdatasync` makes them equal. A power cut keeps of the unsafe blocks (4 KiB) a random choice: a lost block has its old
 content, or zeros where the file was shorter; the size is somewhere between the old and the new. Names (create,
 rename, remove) are safe after `fsync_dir`; of the later ones a power cut keeps those up to a random one, in their

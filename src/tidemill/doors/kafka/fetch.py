@@ -1,6 +1,6 @@
 """Fetch: whole batches as they lie in the log, now or as soon as there are enough.
 
-The rules (PROTOCOL.md 3.6): partitions are served in the order asked; the first that has records gives at least one
+The rules: partitions are served in the order asked; the first that has records gives at least one
 batch whatever the limits say, then the limits count down. The answer leaves at once when it has min_bytes, an error,
 nothing to wait for or no time to wait; otherwise the fetch sleeps until one of its partitions grows or the time is up.
 A woken fetch reads again only the partitions that grew, and only when what they grew by may be enough.

@@ -1,6 +1,6 @@
 """The group APIs: classic membership here, offsets and consumer groups in the modules beside it.
 
-An answer's fields have values of their own when it is an error (PROTOCOL.md 3.3): a refused join has generation -1, an
+An answer's fields have values of their own when it is an error: a refused join has generation -1, an
 empty protocol and the member's own id.
 """
 

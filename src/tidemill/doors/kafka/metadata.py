@@ -186,7 +186,7 @@ def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, 
         call.part(
             "DescribeTopicPartitionsResponsePartition",
             **partition_fields(call, topic, info),
-            # Java clients fail on null here (PROTOCOL.md 3.3).
+            # Java clients fail on null here.
             eligible_leader_replicas=(),
             last_known_elr=(),
         )

@@ -1,7 +1,7 @@
 """The transaction APIs: identities, partitions, ends, and what admin tools ask about them.
 
 Version-mapped fencing: PRODUCER_FENCED is younger than these APIs. A client that asks in an older version knows only
-INVALID_PRODUCER_EPOCH for it (PROTOCOL.md rule 8; librdkafka and aiokafka ask in version 0 or 1), so each handler has
+INVALID_PRODUCER_EPOCH for it (librdkafka and aiokafka ask in version 0 or 1), so each handler has
 a version from which the newer error may be told. The same goes for TRANSACTION_ABORTABLE, where offsets are staged.
 """
 

@@ -1,7 +1,7 @@
 """What a partition remembers of its producers, so that a retry is not stored twice.
 
 For every producer id the last five batches are kept (a producer has at most five requests in flight), with its epoch,
-its open transaction and the epoch of the coordinator that ended the last one. The rules are those of PROTOCOL.md 3.5:
+its open transaction and the epoch of the coordinator that ended the last one. The rules are Kafka's:
 the same epoch and the same sequences as a kept batch is a duplicate; a lower epoch is fenced; a new epoch starts at
 sequence 0; the same epoch goes on at last + 1, wrapping from 2^31 - 1 to 0; a producer that is not known may start
 anywhere. The broker's own transactional batches (offsets of a group) carry a producer but no sequence: only their
