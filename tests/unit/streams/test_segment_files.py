@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import BatchHeader, read_header
 from tidemill.streams.segments import checkpoint
-from tidemill.streams.segments.checkpoint import Checkpoint, ClosedSegment
+from tidemill.streams.segments.checkpoint import Checkpoint, SegmentNote
 from tidemill.streams.segments.files import OpenFiles
 from tidemill.streams.segments.index import Index, IndexFiles, decode, encode
 from tidemill.streams.segments.tail import Tail, TailBudget
@@ -67,14 +67,16 @@ def test_an_index_comes_back_from_its_files_or_not_at_all() -> None:
 
 
 def test_a_checkpoint_comes_back_or_not_at_all() -> None:
-    one = Checkpoint(3, 40, 30, 512, (ClosedSegment(0, 900, 7, 1),), {"producers": [[1, 2]]}, cut_to=35)
+    one = Checkpoint(
+        3, 40, SegmentNote(30, 512, 6, 5), (SegmentNote(0, 900, 7, 1),), {"producers": [[1, 2]]}, cut_to=35
+    )
     data = checkpoint.encode(one)
     assert checkpoint.decode(data) == one
     random = Random(4)
     for _ in range(200):
         damaged = bytearray(data)
         damaged[random.randrange(len(damaged) - 1)] ^= 1 << random.randrange(8)
-        assert checkpoint.decode(bytes(damaged)) is None
+        assert checkpoint.decode(bytes(damaged)) in (None, one), "the CRC may have lost only the case of a letter"
     for cut in range(len(data) - 1):
         assert checkpoint.decode(data[:cut]) is None
 
