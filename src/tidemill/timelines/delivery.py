@@ -134,20 +134,21 @@ class Delivery:
         """Carry out what consumers report about their leases."""
         now_ms = self._clock.now_ms()
         outcomes = await self._guard.ask_store(lambda: self._store.settle(self.name, commands, now_ms=now_ms))
+        now_ms = self._clock.now_ms()
         for command, outcome in zip(commands, outcomes, strict=True):
-            self._settled(command, outcome)
+            self._settled(command, outcome, now_ms)
         self._alarm.ring()
         return outcomes
 
-    def _settled(self, command: Command, outcome: Outcome) -> None:
+    def _settled(self, command: Command, outcome: Outcome, now_ms: int) -> None:
         if not isinstance(command, Complete | Release | Extend):
             return
         if outcome is Outcome.DONE and isinstance(command, Extend):
             self._ledger.extend(command.seq, command.token, command.until_ms)
-        elif outcome in {Outcome.DONE, Outcome.MISSING}:
+        elif outcome is Outcome.DONE or outcome is Outcome.MISSING:
             held = self._ledger.drop(command.seq, command.token)
             if held is not None:
-                held.consumer.moved_ms = self._clock.now_ms()
+                held.consumer.moved_ms = now_ms
                 if isinstance(command, Release):
                     self._feed.note(held.id, command.due_ms)
 

@@ -22,7 +22,7 @@ from tidemill.model.timeline_errors import (
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
 from tidemill.timelines.core.buckets import BUCKETS
-from tidemill.timelines.core.lease import Cancel, Command, Move, Outcome, check_commands
+from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, Outcome, Release, check_commands
 from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, Message, NewMessage, Scheduled, Selection, check_new
 from tidemill.timelines.core.timeline import Timeline, TimelineSettings
 from tidemill.timelines.delivery import Delivery
@@ -35,6 +35,7 @@ from tidemill.timelines.stats import TimelineStats
 CHECK_S = 1.0
 REFRESH_S = 5.0
 ID_BITS = 128
+COUNTED_AS: dict[type[Command], str] = {Complete: "completed", Release: "released", Extend: "extended"}
 
 log = structlog.get_logger(__name__)
 
@@ -168,8 +169,11 @@ class Dispatcher:
         refused = {at: error for at, one in enumerate(commands) if (error := _refusal(one, now_ms)) is not None}
         good = [one for at, one in enumerate(commands) if at not in refused]
         outcomes = await delivery.settle(good) if good else []
-        for command, outcome in zip(good, outcomes, strict=True):
-            self._count(name, type(command).__name__.lower() + "d", [outcome])
+        for kind in {type(one) for one in good}:
+            of_kind = [outcome for one, outcome in zip(good, outcomes, strict=True) if type(one) is kind]
+            self._count(name, COUNTED_AS[kind], of_kind)
+        if not refused:
+            return list(outcomes)
         answers = iter(outcomes)
         return [refused[at] if at in refused else next(answers) for at in range(len(commands))]
 
@@ -270,14 +274,16 @@ class Dispatcher:
             delivery.rescan()
 
     def _stats(self, name: str) -> TimelineStats:
-        return self.stats.setdefault(name, TimelineStats())
+        stats = self.stats.get(name)
+        if stats is None:
+            stats = self.stats[name] = TimelineStats()
+        return stats
 
     def _count(self, name: str, counted_as: str, outcomes: Sequence[Outcome]) -> None:
         stats = self._stats(name)
+        stats.messages[counted_as] += outcomes.count(Outcome.DONE)
         for outcome in outcomes:
-            if outcome is Outcome.DONE:
-                stats.messages[counted_as] += 1
-            else:
+            if outcome is not Outcome.DONE:
                 stats.errors[outcome.value] += 1
 
     def _new_id(self) -> str:
@@ -307,6 +313,8 @@ class Dispatcher:
 
 
 def _refusal(command: Command, now_ms: int) -> TimelineError | None:
+    if isinstance(command, Complete):
+        return None
     try:
         check_commands([command], now_ms)
     except TimelineError as error:

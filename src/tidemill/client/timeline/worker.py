@@ -20,7 +20,7 @@ import grpc.aio
 
 from tidemill.client.timeline.connection import Connection, backoff_s, typed
 from tidemill.model.errors import TidemillError
-from tidemill.model.timeline_errors import TimelineError, UnknownMessage, by_name
+from tidemill.model.timeline_errors import TimelineError, UnknownMessage, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 OPERATIONS_MAX = 1_000
@@ -37,6 +37,7 @@ class Pending:
 
     operation: wire.Operation
     outcome: "asyncio.Future[int]"
+    asked_s: float
     repeated: bool = False
 
 
@@ -90,10 +91,10 @@ class Worker:
     async def operate(self, operation: wire.Operation) -> int:
         """Send one operation and wait for its outcome: the new end of the lease, or the error that refused it."""
         self._refuse_if_failed()
-        pending = Pending(operation, asyncio.get_running_loop().create_future())
+        pending = Pending(operation, asyncio.get_running_loop().create_future(), time.monotonic())
         self._waiting.append(pending)
         self._to_send.set()
-        return await asyncio.wait_for(pending.outcome, ANSWER_TIMEOUT_S)
+        return await pending.outcome
 
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
@@ -117,7 +118,9 @@ class Worker:
             return
         self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=True)))
         self._to_send.set()
-        under_way = [one.outcome for batch in self._sent.values() for one in batch]
+        under_way = [
+            one.outcome for one in (*self._waiting, *(each for batch in self._sent.values() for each in batch))
+        ]
         while self._arrivals or under_way:
             unused, self._arrivals = self._arrivals, deque()
             returned = [self.operate(release_of(one.lease, 0)) for one in unused]
@@ -137,8 +140,17 @@ class Worker:
             except TidemillError as error:
                 if not error.retriable:
                     return self._fail(error)
+            self._give_up_on_old()
             await asyncio.sleep(backoff_s(attempt))
             attempt += 1
+
+    def _give_up_on_old(self) -> None:
+        """While the broker is away, operations wait for it, but not for ever: their outcome stays unknown."""
+        oldest_s = time.monotonic() - ANSWER_TIMEOUT_S
+        for pending in (*self._waiting, *(one for batch in self._sent.values() for one in batch)):
+            if pending.asked_s < oldest_s and not pending.outcome.done():
+                pending.outcome.set_exception(Unreachable(f"no answer from {self._connection.address}"))
+        self._waiting = deque(one for one in self._waiting if not one.outcome.done())
 
     async def _one_stream(self) -> None:
         stub = self._connection.stub

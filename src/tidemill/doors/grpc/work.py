@@ -25,6 +25,7 @@ BATCHES_WAITING_MAX = 100
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
+DONE = wire.Outcome(changed=True)
 
 
 class WorkStream:
@@ -197,7 +198,7 @@ def _command(operation: wire.Operation, now_ms: int) -> Command:
 
 
 def _outcome(command: Command, result: Outcome | TimelineError) -> wire.Outcome:
+    if result is Outcome.DONE:
+        return wire.Outcome(changed=True, until_ms=command.until_ms) if isinstance(command, Extend) else DONE
     error: Any = result if isinstance(result, TimelineError) else error_of(result)
-    if error is not None:
-        return wire.Outcome(error=type(error).__name__, reason=str(error))
-    return wire.Outcome(changed=True, until_ms=command.until_ms if isinstance(command, Extend) else 0)
+    return wire.Outcome(error=type(error).__name__, reason=str(error))

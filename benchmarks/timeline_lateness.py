@@ -1,0 +1,117 @@
+"""How late messages are: first deliveries at a steady rate, with many more pending behind them.
+
+    python -m benchmarks.timeline_lateness [--rate 5000] [--seconds 10] [--pending 100000] [--full]
+
+A broker process with the default store (SQLite) holds `--pending` messages of the coming year. Messages are then due at
+`--rate` per second; a worker in this process leases and completes them. Lateness is the time from the due time to
+the worker's hands, by the one clock of this machine. Prints p50, p99, max, how many came early (must be 0), and the
+broker's memory before and after.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.machine import head
+from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.testing import Broker
+from tidemill.timelines.core.message import NewMessage
+from tidemill.timelines.core.timeline import Create, MakeReady
+from tidemill.timelines.sqlite import open_store
+
+FILL_BATCH = 10_000
+LEAD_S = 2.0
+YEAR_MS = 365 * 24 * 3_600_000
+BODY = bytes(100)
+PENDING_FULL = 1_000_000
+
+
+async def fill(path: Path, pending: int) -> None:
+    """Write messages of the coming year straight into the store's file, before a broker opens it."""
+    draw = random.Random(1)
+    store = await open_store(path)
+    await store.govern(Create("late"))
+    await store.govern(MakeReady("late"))
+    start_ms = time.time_ns() // 1_000_000 + 3_600_000
+    for first in range(0, pending, FILL_BATCH):
+        numbers = range(first, min(pending, first + FILL_BATCH))
+        await store.schedule(
+            "late",
+            [NewMessage(f"far-{n}", start_ms + draw.randrange(YEAR_MS), BODY, draw.randrange(65_536)) for n in numbers],
+        )
+    await store.close()
+
+
+async def measure(address: str, rate: int, seconds: float) -> list[float]:
+    """Lateness of every message, in milliseconds."""
+    late_ms: list[float] = []
+    total = round(rate * seconds)
+    tasks: set[asyncio.Task[None]] = set()
+    async with AsyncTimeline(address, "late") as timeline:
+        scheduled = asyncio.create_task(schedule(timeline, rate, total))
+        async for lease in timeline.work(consumer_id="bench", max_in_flight=5_000, idle_ms=10_000):
+            late_ms.append(time.time_ns() / 1e6 - lease.due.timestamp() * 1e3)
+            task = asyncio.create_task(complete(lease))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            if len(late_ms) == total:
+                break
+        await asyncio.gather(*tasks)
+        await scheduled
+    return late_ms
+
+
+async def schedule(timeline: AsyncTimeline, rate: int, total: int) -> None:
+    """Schedule everything shortly before it is due: half a second's worth at a time, `LEAD_S` ahead."""
+    step = max(1, rate // 2)
+    start = time.time() + LEAD_S
+    for first in range(0, total, step):
+        await asyncio.sleep(max(0.0, start + first / rate - LEAD_S - time.time()))
+        await timeline.schedule([Message(BODY, start + n / rate) for n in range(first, min(total, first + step))])
+
+
+async def complete(lease: AsyncLease) -> None:
+    await lease.complete()
+
+
+def resident_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rate", type=int, default=5_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--pending", type=int, default=0)
+    parser.add_argument("--full", action="store_true")
+    options = parser.parse_args()
+    pending = options.pending or (PENDING_FULL if options.full else 100_000)
+    head("timeline_lateness")
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        asyncio.run(fill(Path(folder, "timelines.db"), pending))
+        print(f"pending: {pending:,} messages, written in {time.perf_counter() - started:.1f} s", flush=True)
+        with Broker(process=True, data_dir=folder) as broker:
+            pid = broker._runner.pid  # type: ignore[union-attr] # a child process
+            before = resident_mib(pid)
+            late_ms = uvloop.run(measure(broker.grpc, options.rate, options.seconds))
+            after = resident_mib(pid)
+    late_ms.sort()
+    early = sum(one < 0 for one in late_ms)
+    p99 = late_ms[int(len(late_ms) * 0.99)]
+    print(f"delivered: {len(late_ms):,} at {options.rate:,}/s for {options.seconds:g} s")
+    print(
+        f"lateness: p50 {statistics.median(late_ms):.2f} ms, p99 {p99:.2f} ms, max {late_ms[-1]:.2f} ms, early {early}"
+    )
+    print(f"broker memory: {before:.0f} MiB before, {after:.0f} MiB after")
+
+
+if __name__ == "__main__":
+    main()
