@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
 from tests.unit.wire.samples import sample
 from tests.unit.wire.test_messages import kio_bytes
@@ -95,7 +96,9 @@ def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
             for _ in range(12):
                 await survive(door, attempt())
 
-    run(test)
+    with capture_logs() as logs:
+        run(test)
+    assert [each for each in logs if each["log_level"] == "error"] == []
 
 
 async def survive(door: KafkaDoor, data: bytes) -> None:

@@ -27,6 +27,7 @@ class Api:
     stops compressing when Produce 0 is not listed.
     `pipelined`: the next request of the connection may start before this one is answered.
     `abandoned`: the handler is cancelled when its client goes (long polls); all others run to their end.
+    `parked`: the handler may wait for other clients (JoinGroup); a closing door does not wait for it.
     `read` takes the place of the general reader for requests that carry data: (frame, position of the body, version).
     """
 
@@ -36,6 +37,7 @@ class Api:
     served_from: int = 0
     pipelined: bool = False
     abandoned: bool = False
+    parked: bool = False
     read: Read | None = None
 
     @property

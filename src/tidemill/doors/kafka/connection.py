@@ -58,8 +58,8 @@ class Door(Protocol):
     def closed(self, connection: "Connection") -> None:
         """The connection is gone."""
 
-    def adopt(self, task: asyncio.Task[None]) -> None:
-        """Keep the work of a client that is gone until it is done."""
+    def adopt(self, task: asyncio.Task[None], *, waits: bool) -> None:
+        """Keep the work of a client that is gone until it is done; `waits` when a closing door need not wait for it."""
 
     def hold(self, count: int) -> bool:
         """Count bytes of requests in or out; False when all connections together hold too many."""
@@ -76,6 +76,11 @@ class Slot:
         self.buffers: Buffers | None = None
         self.done = False
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the request may wait for something that only other clients do."""
+        return self.api.abandoned or self.api.parked
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -99,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def under_way(self) -> list[asyncio.Task[None]]:
         """The requests that a closing door should wait for."""
-        return [slot.task for slot in self._slots if slot.task is not None and not slot.api.abandoned]
+        return [slot.task for slot in self._slots if slot.task is not None and not slot.waits]
 
     # --- what the transport calls ---
 
@@ -122,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
             if slot.task is not None and slot.api.abandoned:
                 slot.task.cancel()
             elif slot.task is not None:
-                self._door.adopt(slot.task)
+                self._door.adopt(slot.task, waits=slot.waits)
         self._slots.clear()
         self._door.hold(-self._held_bytes)
         self._door.closed(self)

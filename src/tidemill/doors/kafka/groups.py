@@ -187,10 +187,10 @@ async def delete_groups(call: Call, request: Any) -> Any:
 
 
 APIS = [
-    Api(key=11, versions=(0, 9), handle=join_group),
+    Api(key=11, versions=(0, 9), handle=join_group, parked=True),
     Api(key=12, versions=(0, 4), handle=heartbeat),
     Api(key=13, versions=(0, 5), handle=leave_group),
-    Api(key=14, versions=(0, 5), handle=sync_group),
+    Api(key=14, versions=(0, 5), handle=sync_group, parked=True),
     Api(key=15, versions=(0, 6), handle=describe_groups),
     Api(key=16, versions=(0, 5), handle=list_groups),
     Api(key=42, versions=(0, 2), handle=delete_groups),

@@ -57,6 +57,7 @@ class KafkaDoor:
         self._connections: set[Connection] = set()
         self._connections_max = 0
         self._orphans: set[asyncio.Task[None]] = set()
+        self._parked: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._refused = 0
@@ -111,10 +112,11 @@ class KafkaDoor:
                 self._empty.set()
             self.broker.telemetry.connection_closed(DOOR)
 
-    def adopt(self, task: asyncio.Task[None]) -> None:
-        """Keep the work of a client that is gone until it is done."""
-        self._orphans.add(task)
-        task.add_done_callback(self._orphans.discard)
+    def adopt(self, task: asyncio.Task[None], *, waits: bool) -> None:
+        """Keep the work of a client that is gone until it is done; `waits` when a closing door need not wait for it."""
+        home = self._parked if waits else self._orphans
+        home.add(task)
+        task.add_done_callback(home.discard)
 
     def hold(self, count: int) -> bool:
         """Count bytes of requests in or out; False when all connections together hold too many."""
