@@ -166,9 +166,9 @@ class Writer:
 
     async def _write_group(self, taken: list[_Pending]) -> None:
         group = _Group()
-        for pending in taken:
-            self._judge(group, pending.batch, pending.header, pending.marker)
         try:
+            for pending in taken:
+                self._judge(group, pending.batch, pending.header, pending.marker)
             if group.batches:
                 await self._append(group)
         except KafkaError as error:

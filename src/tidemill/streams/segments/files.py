@@ -2,8 +2,8 @@
 
 A thousand partitions with many segments each have more files than a process may open. A file is opened when it is
 used; beyond the limit the one that was not used for longest is closed. A file stays open while a thread may still use
-it (`uses`), and while it has bytes that were not flushed: the system reports a failed write-back only to those who
-had the file open.
+it (`uses`). One with bytes that were not flushed is closed only when there is no other: the system reports a failed
+write-back first of all to those who had the file open, and to who opens it next only while it remembers.
 """
 
 from collections import OrderedDict
@@ -67,7 +67,7 @@ class OpenFiles:
             self.forget(path)
 
     def _close_idle(self) -> None:
-        for path, opened in self._files.items():
-            if opened.uses == 0 and not opened.dirty:
-                self.forget(path)
-                return
+        idle = [opened for opened in self._files.values() if opened.uses == 0]
+        chosen = next((opened for opened in idle if not opened.dirty), idle[0] if idle else None)
+        if chosen is not None:
+            self.forget(chosen.path)

@@ -1,7 +1,7 @@
 """The newest batches of all logs, still in memory: a consumer that keeps up is served without touching a file.
 
 All logs share one budget of bytes; what was appended first goes first. The buffers are those that came in with the
-request, so keeping them costs no copy.
+request; as a rule keeping them costs no copy.
 """
 
 from bisect import bisect_right
@@ -12,6 +12,7 @@ from tidemill.records.header import BatchHeader, Buffer
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 1024 * 1024
 BATCHES_PER_READ_MAX = 256
+FRAME_SHARE_MIN = 2  # a view that is less than half of the frame it came in is copied, or it would keep all of it
 
 
 class _Kept:
@@ -59,6 +60,8 @@ class Tail:
         if len(batch) > BATCH_BYTES_MAX:
             self.clear()
             return
+        if isinstance(batch, memoryview) and batch.nbytes * FRAME_SHARE_MIN < memoryview(batch.obj).nbytes:
+            batch = bytes(batch)
         kept = _Kept(self, header.base_offset, header.next_offset, batch)
         self._batches.append(kept)
         self._budget.take(kept)
