@@ -42,6 +42,11 @@ def pages() -> list[Path]:
     return sorted(page for page in found if "decisions" not in page.parts)
 
 
+def names(paths: Sequence[Path]) -> list[str]:
+    """Where they are in the project."""
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     return [Block(match[1], match[2]) for match in _FENCE.finditer(page.read_text(encoding="utf-8"))]

@@ -1,0 +1,82 @@
+"""Someone who follows a page of the documentation from top to bottom, with a broker of their own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.pages import Block, blocks, commands, difference
+
+from tidemill.testing import Broker
+
+# What a page tells the reader to do before, or what would not end by itself.
+NOT_RUN = ("make", "pip", "git", ". .venv", "tidemill serve", "tidemill --install-completion", "docker", "curl")
+RUN_S = 150
+
+
+def follow_page(page: Path, folder: Path) -> None:
+    """Run every block of the page that can be run."""
+    found = [block for block in blocks(page) if block.kind in {"console", "python"}]
+    if not found:
+        return
+    with Broker() as broker:
+        reader = Reader(broker, folder)
+        for block in found:
+            reader.follow(block)
+
+
+class Reader:
+    """Runs what it reads, and compares what is printed with what the page shows."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self._folder = folder
+        self._addresses = {
+            "127.0.0.1:9092": broker.bootstrap_servers,
+            "127.0.0.1:6174": broker.grpc,
+            "127.0.0.1:8080": broker.http.removeprefix("http://"),
+        }
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "PYTEST_"))}
+        self._environ = clean | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "TIDEMILL_KAFKA": broker.bootstrap_servers,
+            "TIDEMILL_GRPC": broker.grpc,
+            "COLUMNS": "120",
+        }
+
+    def follow(self, block: Block) -> None:
+        if block.kind == "console":
+            for command in commands(block):
+                if not command.line.startswith(NOT_RUN):
+                    self._run_command(command.line, command.printed)
+        elif block.kind == "python":
+            self._run_python(self._here(block.text))
+
+    def _here(self, text: str) -> str:
+        for written, meant in self._addresses.items():
+            text = text.replace(written, meant)
+        return text
+
+    def _run(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            words, cwd=self._folder, env=self._environ, capture_output=True, text=True, timeout=RUN_S, check=False
+        )
+
+    def _run_command(self, line: str, shown: list[str]) -> None:
+        ran = self._run(["bash", "-c", self._here(line)])
+        whole = f"$ {line}\n{ran.stdout}{ran.stderr}"
+        assert (ran.returncode != 0) == any(each.startswith("error: ") for each in shown), whole
+        wrong = difference([each for each in shown if each], _lines(ran.stdout), _lines(ran.stderr))
+        assert wrong is None, f"{wrong}\n{whole}"
+
+    def _run_python(self, text: str) -> None:
+        is_test = re.search(r"^(async )?def test_", text, re.MULTILINE) is not None
+        path = self._folder / ("test_page.py" if is_test else "page.py")
+        path.write_text(text, encoding="utf-8")
+        how = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []
+        ran = self._run([sys.executable, *how, str(path)])
+        assert ran.returncode == 0, f"{text}\n{ran.stdout}{ran.stderr}"
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
