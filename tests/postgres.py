@@ -6,15 +6,18 @@ package. Durability is left as it is where a test stops the server hard, and swi
 
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_SECONDS = 60
+PORTS = (15_000, 32_000)
 
 
 def binaries() -> Path:
@@ -98,7 +101,13 @@ def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A free port below those that the system gives to outgoing connections, so that it stays free over a restart."""
+    draw = random.Random(os.getpid() ^ time.monotonic_ns())
+    while True:
+        port = draw.randrange(*PORTS)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
