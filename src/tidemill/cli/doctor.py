@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -19,8 +18,6 @@ from tidemill.cli.problem import CommandFailed
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30
 FILES_MIN = 4_096
-JAVA_MIN = 17
-PROBE_S = 10
 DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
 EXTRAS = {"postgres": "asyncpg"}
 
@@ -40,13 +37,15 @@ def doctor(
     ] = Path("data"),
     as_json: Json = False,
 ) -> None:
-    """Check Python, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong."""
+    """Check Python, ports, disk, limits and the optional engines; exit code 1 when something is wrong.
+
+    Example: tidemill doctor --data-dir /var/lib/tidemill
+    """
     findings = [
         _python(),
         *(_port(name, port) for name, port in DOORS.items()),
         _disk(data_dir),
         _files(),
-        _java(),
         *_extras(),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
@@ -93,14 +92,6 @@ def _files() -> Finding:
     if soft < FILES_MIN:
         return Finding("open files", "note", f"limit {soft}", f"raise it for many partitions: ulimit -n {FILES_MIN}")
     return Finding("open files", "fine", f"limit {soft:,}")
-
-
-def _java() -> Finding:
-    try:
-        ran = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=PROBE_S, check=True)  # noqa: S607 -- whichever Java the user has
-    except (OSError, subprocess.SubprocessError):
-        return Finding("java", "note", "not found", f"Spark pipelines need Java {JAVA_MIN} or newer")
-    return Finding("java", "fine", (ran.stderr or ran.stdout).splitlines()[0])
 
 
 def _extras() -> list[Finding]:

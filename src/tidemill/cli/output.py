@@ -82,15 +82,24 @@ def _show_rich(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Advance]:
+def progress(label: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Advance]:
     """A progress bar on standard error while long work runs; silent when nobody looks."""
     if not sys.stderr.isatty():
         yield _no_progress
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    done = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *done, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
 

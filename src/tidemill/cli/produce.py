@@ -65,7 +65,7 @@ def produce(
     run = _Run(topic, partition, headers, _producer(bootstrap, compression, acks))
     with ExitStack() as stack:
         lines, total = _lines(stack, message, file, key, key_separator)
-        advance = stack.enter_context(progress(f"producing to {topic}", total))
+        advance = stack.enter_context(progress(f"producing to {topic}", total, in_bytes=True))
         run.send(lines, advance)
     run.report(as_json=as_json)
 
