@@ -149,7 +149,7 @@ def test_an_empty_batch_is_fine(opening: Opening) -> None:
 
 def test_messages_due_at_once_keep_the_order_of_their_batch(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
-        names = ["b", "c", "a", "Z", "ä"]
+        names = ["b", "c", "a", "Z", "ä", "😀", '"quoted\\"', "a b", "[1]", "null"]
         await store.schedule("line", [new(name) for name in names])
         assert [one.id for one in await everything(store)] == names
 

@@ -17,7 +17,8 @@ from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnava
 VERSION = 1
 APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
 BUSY_MS = 5_000
-CACHE_KIB = 64 * 1024
+WRITER_CACHE_KIB = 64 * 1024
+READER_CACHE_KIB = 8 * 1024
 STATEMENTS_CACHED = 64
 
 _TABLES = """
@@ -52,13 +53,13 @@ CREATE INDEX message_leases ON messages (timeline, due_ms) WHERE holder IS NOT N
 """
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, cache_kib: int = READER_CACHE_KIB) -> sqlite3.Connection:
     """A connection for the thread that calls, with the settings that the promises rest on."""
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 

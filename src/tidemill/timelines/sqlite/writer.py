@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
-from tidemill.timelines.sqlite.schema import connect, prepare, translate
+from tidemill.timelines.sqlite.schema import WRITER_CACHE_KIB, connect, prepare, translate
 
 GROUP_OPERATIONS_MAX = 256
 CHECKPOINT_CHANGES = 20_000  # rare enough that pages written again and again are copied once
@@ -70,7 +70,7 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            connection = connect(self._path)
+            connection = connect(self._path, WRITER_CACHE_KIB)
             prepare(connection, self._path)
         except (sqlite3.Error, TimelineError) as error:
             failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
@@ -121,7 +121,7 @@ class Writer:
         self._call(lambda: _resolve(future, error or value))
 
     def _call(self, callback: Callable[[], None]) -> None:
-        if not self._loop.is_closed():  # a loop that is gone has nobody left to tell
+        with suppress(RuntimeError):  # a loop that is closed has nobody left to tell
             self._loop.call_soon_threadsafe(callback)
 
 
