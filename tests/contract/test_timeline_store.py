@@ -351,6 +351,19 @@ def test_a_bad_message_refuses_the_whole_batch(opening: Opening, message: NewMes
     play(opening, scenario)
 
 
+def test_a_batch_has_limits(opening: Opening) -> None:
+    async def scenario(store: TimelineStore) -> None:
+        body = bytes(1024 * 1024)
+        for batch in ([new(f"m{index}") for index in range(10_001)], [new(f"m{i}", body=body) for i in range(129)]):
+            with pytest.raises(errors.BatchTooLarge):
+                await store.schedule("line", batch)
+        with pytest.raises(errors.BatchTooLarge):
+            await store.settle("line", [Cancel("a")] * 10_001, now_ms=NOW)
+        assert await everything(store) == []
+
+    play(opening, scenario)
+
+
 def test_bad_commands_and_claims_change_nothing(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
         await store.schedule("line", [new("a")])

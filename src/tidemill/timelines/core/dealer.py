@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from tidemill.timelines.core.buckets import NOBODY, Cover, Piece, join, overlay, quotas, rebalance, shares, split
 
-PIECES_PER_MEMBER_MAX = 32
+PIECES_PER_MEMBER_MAX = 16
 
 
 class Member(NamedTuple):

@@ -22,6 +22,7 @@ ID_CHARS_MAX = 200
 GROUP_CHARS_MAX = 200
 KEY_BYTES_MAX = 64 * 1024
 BATCH_MESSAGES_MAX = 10_000
+BATCH_BYTES_MAX = 128 * 1024 * 1024
 FIND_LIMIT_MAX = 10_000
 FIND_BYTES_MAX = 32 * 1024 * 1024  # of bodies in one answer; a first larger one comes alone
 HISTOGRAM_BARS_MAX = 10_000
@@ -158,6 +159,8 @@ def check_new(messages: Sequence[NewMessage], body_bytes_max: int) -> None:
     """Refuse the whole batch when one of its messages cannot be kept, before anything is written."""
     if len(messages) > BATCH_MESSAGES_MAX:
         raise BatchTooLarge(f"{len(messages)} messages in one batch; at most {BATCH_MESSAGES_MAX}")
+    if sum(len(message.body) for message in messages) > BATCH_BYTES_MAX:
+        raise BatchTooLarge(f"the bodies of one batch have more than {BATCH_BYTES_MAX} bytes")
     for message in messages:
         check_id(message.id)
         check_group(message.group)
