@@ -125,8 +125,9 @@ def consume(address: str, topic: str, partitions: int, count: int) -> float:
 
 
 @contextmanager
-def brokers() -> Iterator[list[peers.Peer]]:
-    with peers.tidemill() as ours, peers.kafka() as theirs:
+def brokers(*flags: str) -> Iterator[list[peers.Peer]]:
+    """Tidemill with these flags, and Apache Kafka when it can be had."""
+    with peers.tidemill(*flags) as ours, peers.kafka() as theirs:
         yield [ours] + ([theirs] if theirs else [])
 
 
