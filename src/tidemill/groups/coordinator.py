@@ -46,6 +46,7 @@ from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     InvalidGroupId,
+    InvalidRequest,
     InvalidSessionTimeout,
     KafkaError,
     NotCoordinator,
@@ -138,6 +139,7 @@ class GroupCoordinator:
             raise InvalidSessionTimeout(f"a session lasts {allowed}, not {request.session_timeout_ms}")
         if request.member_id and request.group_id not in shard.groups:
             raise UnknownMemberId
+        self._check_names(request.instance_id, request.protocol_type, *(name for name, _ in request.protocols))
         new_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
         ticket = self._ticket()
 
@@ -198,6 +200,8 @@ class GroupCoordinator:
             request = request._replace(member_id=self._new_id())
         shard = self._shard(request.group_id)
         heartbeats.check_request(request)
+        names = (*(request.topic_names or ()), request.topic_regex)
+        self._check_names(request.member_id, request.instance_id, request.rack_id, *names)
         answers: list[HeartbeatAnswer] = []
 
         def decide(now_ms: int) -> Step:
@@ -299,12 +303,12 @@ class GroupCoordinator:
 
     async def topic_deleted(self, name: str) -> None:
         """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning."""
-        waiting = [
-            self._writers[partition].submit(entries)
-            for partition, shard in self._shards.items()
-            for _, entries in shard.offsets.forget_topic(name)
-        ]
-        await asyncio.gather(*waiting)
+        await asyncio.gather(
+            *(
+                self._writers[partition].submit(shard.offsets.forget_topic(name))
+                for partition, shard in self._shards.items()
+            )
+        )
 
     # -- whole groups -------------------------------------------------------------------------------------------------
 
@@ -341,12 +345,17 @@ class GroupCoordinator:
     def _shard(self, group_id: str) -> Shard:
         if self._closed:
             raise NotCoordinator
-        if not group_id:
-            raise InvalidGroupId("the group id is empty")
+        if not group_id or len(group_id) > self.limits.name_length_max:
+            raise InvalidGroupId(f"a group id has 1 to {self.limits.name_length_max} characters")
         shard = self._shards.get(self._journal.partition_of(group_id))
         if shard is None:
             raise CoordinatorLoadInProgress
         return shard
+
+    def _check_names(self, *names: str | None) -> None:
+        """What a client calls things is written to the journal, whose strings have a limit."""
+        if any(name is not None and len(name) > self.limits.name_length_max for name in names):
+            raise InvalidRequest(f"a name has at most {self.limits.name_length_max} characters")
 
     def _turn(self, group_id: str) -> asyncio.Lock:
         turn = self._turns.get(group_id)

@@ -20,6 +20,7 @@ BATCH_ENTRIES_MAX = 2_000
 
 class _Waiting(NamedTuple):
     entries: tuple[Entry, ...]
+    records: list[tuple[bytes, bytes | None]]
     done: asyncio.Future[None]
 
 
@@ -43,7 +44,7 @@ class ShardWriter:
         if not entries:
             done.set_result(None)
             return done
-        self._queue.append(_Waiting(entries, done))
+        self._queue.append(_Waiting(entries, [encode(entry) for entry in entries], done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return done
@@ -70,9 +71,9 @@ class ShardWriter:
         return batch
 
     async def _write(self, batch: list[_Waiting]) -> None:
-        entries = [entry for waiting in batch for entry in waiting.entries]
+        records = [record for waiting in batch for record in waiting.records]
         try:
-            await self._journal.append(self._partition, [encode(entry) for entry in entries])
+            await self._journal.append(self._partition, records)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
             refusal = error if isinstance(error, KafkaError) else CoordinatorNotAvailable(str(error))
             for waiting in batch:

@@ -19,6 +19,7 @@ from tidemill.model.errors import (
     GroupIdNotFound,
     IllegalGeneration,
     InvalidGroupId,
+    InvalidRequest,
     InvalidSessionTimeout,
     KafkaError,
     KafkaStorageError,
@@ -270,8 +271,14 @@ def test_whoever_waits_is_answered_at_the_end() -> None:
 
 def test_what_is_refused_at_the_door() -> None:
     async def scene(lab: Lab) -> None:
-        with pytest.raises(InvalidGroupId):
-            await lab.join("", "a")
+        for group_id in ("", "x" * 5_000):
+            with pytest.raises(InvalidGroupId):
+                await lab.join(group_id, "a")
+            with pytest.raises(InvalidGroupId):
+                await lab.groups.delete(group_id)
+        for changes in ({"instance_id": "x" * 5_000}, {"protocol_type": "x" * 5_000}):
+            with pytest.raises(InvalidRequest):
+                await lab.join("g", "a", **changes)
         for session_ms in (5_999, 1_800_001):
             with pytest.raises(InvalidSessionTimeout):
                 await lab.join("g", "a", session_timeout_ms=session_ms)

@@ -321,6 +321,15 @@ def test_after_a_crash_members_go_on_where_they_were() -> None:
     assert stage.group("g").state is State.EMPTY
 
 
+def test_a_crash_brings_back_the_last_subscription_and_not_the_first() -> None:
+    stage = stable("a", topics="t")
+    stage.join("g", "a", topics="u")
+    stage.sync("g", "a", {})
+    stage.crash()
+    assert (stage.group("g").reads("t"), stage.group("g").reads("u")) == (False, True)
+    assert stage.group("g").leader == stage.client("a").member_id
+
+
 def test_a_refused_journal_changes_nothing() -> None:
     stage = Stage()
     for name in "ab":

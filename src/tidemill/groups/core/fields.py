@@ -118,19 +118,27 @@ class FieldReader:
 
     def int8(self) -> int:
         """One byte, signed."""
-        return int(_I8.unpack(self.take(1))[0])
+        return self._number(_I8)
 
     def int16(self) -> int:
         """Two bytes."""
-        return int(_I16.unpack(self.take(2))[0])
+        return self._number(_I16)
 
     def int32(self) -> int:
         """Four bytes."""
-        return int(_I32.unpack(self.take(4))[0])
+        return self._number(_I32)
 
     def int64(self) -> int:
         """Eight bytes."""
-        return int(_I64.unpack(self.take(8))[0])
+        return self._number(_I64)
+
+    def _number(self, form: struct.Struct) -> int:
+        try:
+            value: int = form.unpack_from(self.data, self.position)[0]
+        except struct.error:
+            raise ValueError(f"a number at {self.position} of {len(self.data)}") from None
+        self.position += form.size
+        return value
 
     def uuid(self) -> UUID:
         """Sixteen bytes."""

@@ -223,14 +223,14 @@ class ClassicGroup:
 
     def join_answer(self, member: Member) -> JoinAnswer:
         """The member's place in this generation; the leader learns everyone's subscription."""
-        members = tuple(other.as_joined(self.protocol) for other in self.members.values())
+        leads = member.member_id == self.leader
         return JoinAnswer(
             member.member_id,
             self.generation,
             self.protocol_type,
             self.protocol,
             self.leader or "",
-            members if member.member_id == self.leader else (),
+            tuple(other.as_joined(self.protocol) for other in self.members.values()) if leads else (),
         )
 
     def step(self, then: Callable[[], None] | None = None) -> Step:
@@ -349,19 +349,24 @@ class ClassicGroup:
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
-        kept = {snapshot.member_id for snapshot in value.members}
-        for member in [member for member in self.members.values() if member.member_id not in kept]:
-            self.discard(member, FencedInstanceId())
+        self._replay_members(value)
         self.leader = value.leader
-        for snapshot in value.members:
-            known = self.members.get(snapshot.member_id)
-            if known is None:
-                self.add(Member.of_snapshot(snapshot, value.protocol or ""))
-            else:
-                known.assignment = snapshot.assignment
         self._enter(State.STABLE if value.members else State.EMPTY, value.state_ms)
         self._join_deadline_ms = NEVER_MS
         self._was_empty = False
+
+    def _replay_members(self, value: GroupValue) -> None:
+        kept = {snapshot.member_id for snapshot in value.members}
+        for member in [member for member in self.members.values() if member.member_id not in kept]:
+            self.discard(member, FencedInstanceId())
+        for snapshot in value.members:
+            known = self.members.get(snapshot.member_id)
+            if known is not None and known.snapshot(value.protocol, snapshot.assignment) == snapshot:
+                known.assignment = snapshot.assignment
+                continue
+            if known is not None:  # an older entry of the journal, read at start
+                self.discard(known, UnknownMemberId())
+            self.add(Member.of_snapshot(snapshot, value.protocol or ""))
 
     def loaded(self, now_ms: int) -> None:
         """The journal is read: every member gets a whole session to be heard of."""

@@ -14,7 +14,7 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     members_max: int = 10_000  # group.max.size
     new_member_timeout_ms: int = 300_000  # Kafka's own constant: a first join may wait this long for the others
-    group_id_length_max: int = 32_767  # a Kafka string
+    name_length_max: int = 4_096  # of a group, member, instance or protocol; a string of the journal has 32,767 bytes
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
     expiry_interval_ms: int = 600_000  # offsets.retention.check.interval.ms

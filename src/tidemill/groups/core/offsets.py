@@ -7,7 +7,7 @@ Rules:
 - An offset outlives its group's last member by the retention; of a group that never had members, its own commit.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.groups.core.entries import Entry, OffsetKey, OffsetValue, StagedKey
@@ -80,12 +80,16 @@ class Offsets:
         known = self.of_group(group)
         return tuple(Entry(OffsetKey(group, *each), None) for each in partitions if each in known)
 
-    def forget_topic(self, topic: str) -> Iterator[tuple[str, tuple[Entry, ...]]]:
-        """Every offset of a topic, by group."""
-        for group, offsets in list(self._by_group.items()):
-            entries = self.forget(group, [each for each in offsets if each.topic == topic])
-            if entries:
-                yield group, entries
+    def forget_topic(self, topic: str) -> tuple[Entry, ...]:
+        """Every offset of a topic, committed or staged."""
+        committed = tuple(
+            entry
+            for group, offsets in self._by_group.items()
+            for entry in self.forget(group, [each for each in offsets if each.topic == topic])
+        )
+        return committed + tuple(
+            Entry(key, None) for staged in self._staged.values() for key in staged if key.topic == topic
+        )
 
     def expired(
         self, group: str, *, since_ms: int, retention_ms: int, now_ms: int, is_read: Callable[[str], bool]

@@ -27,7 +27,6 @@ from tidemill.model.errors import (
     GroupSubscribedToTopic,
     IllegalGeneration,
     InconsistentGroupProtocol,
-    InvalidGroupId,
     KafkaError,
     NonEmptyGroup,
     UnknownMemberId,
@@ -69,18 +68,12 @@ class Shard:
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
-    def check_group_id(self, group_id: str) -> None:
-        """Refuse what cannot be a group's id."""
-        if not group_id:
-            raise InvalidGroupId("the group id is empty")
-
     def exists(self, group_id: str) -> bool:
         """Whether anything is known of the group."""
         return group_id in self.groups or bool(self.offsets.of_group(group_id))
 
     def known_classic(self, group_id: str) -> ClassicGroup:
         """The classic group, for requests that only its members send."""
-        self.check_group_id(group_id)
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             raise UnknownMemberId
@@ -130,7 +123,6 @@ class Shard:
         in_transaction: bool = False,
     ) -> None:
         """Whether this member may commit; `names_epochs` says that the request's version knows member epochs."""
-        self.check_group_id(group_id)
         group = self.groups.get(group_id)
         if group is None:
             if generation >= 0:
@@ -192,7 +184,6 @@ class Shard:
 
     def delete(self, group_id: str) -> Step:
         """DeleteGroups: only a group without members goes, and its offsets with it."""
-        self.check_group_id(group_id)
         group = self.groups.get(group_id)
         if not self.exists(group_id):
             raise GroupIdNotFound(f"there is no group {group_id}")
