@@ -128,7 +128,8 @@ class Node:
         dispatcher = Dispatcher(store, Clock(), SystemRandom(), append=append)
         self._opened.push_async_callback(dispatcher.close)
         await dispatcher.open()
-        broker.join_timelines(dispatcher)
+        self._opened.push_async_callback(broker.leave_timelines)
+        await broker.join_timelines(dispatcher)
 
     async def _open_doors(self, broker: Broker) -> None:
         settings = self.settings

@@ -19,6 +19,7 @@ import structlog
 from tidemill.broker import identity
 from tidemill.broker.journals import Journal
 from tidemill.broker.partitions import Partitions, PartitionStore
+from tidemill.broker.scheduling import Scheduler
 from tidemill.broker.telemetry import Telemetry
 from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
@@ -85,6 +86,7 @@ class Broker:
         )
         self._timers: list[asyncio.Task[None]] = []
         self.timelines: Dispatcher | None = None
+        self.scheduler: Scheduler | None = None
         self.groups = self._make_groups()
         self.transactions = self._make_transactions()
 
@@ -114,10 +116,19 @@ class Broker:
         await self._topics.settle()
         await self.partitions.close()
 
-    def join_timelines(self, dispatcher: Dispatcher) -> None:
+    async def join_timelines(self, dispatcher: Dispatcher) -> None:
         """Timelines run beside the streams; their health and numbers are told with the broker's own."""
         self.timelines = dispatcher
         self.telemetry.sources.append(gauges(dispatcher))
+        scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id)
+        await scheduler.open()
+        self.scheduler = scheduler
+
+    async def leave_timelines(self) -> None:
+        """The timelines are about to close: deliver no more of their records."""
+        if self.scheduler is not None:
+            await self.scheduler.close()
+            self.scheduler = None
 
     @property
     def image_version(self) -> int:
@@ -172,6 +183,8 @@ class Broker:
         await self._topics.delete(name)
         self.telemetry.forget_topic(name)
         await self.groups.topic_deleted(name)
+        if self.scheduler is not None:
+            await self.scheduler.topic_deleted(name)
 
     async def add_partitions(
         self,

@@ -29,15 +29,15 @@ class Streams(Protocol):
         """One partition of a topic."""
 
 
-def dead_letter_writer(broker: Streams, clock_ms: Callable[[], int]) -> Append:
+def dead_letter_writer(streams: Streams, clock_ms: Callable[[], int]) -> Append:
     """Appends dead letters to topics, durably; a topic that is not there is created."""
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         record = NewRecord(key, value, tuple(headers), clock_ms())
         try:
-            home = broker.topic(topic) or await broker.create_topic(topic)
+            home = streams.topic(topic) or await streams.create_topic(topic)
             index = zlib.crc32(key) % len(home.partitions) if key is not None else 0
-            await broker.partition(topic, index).append(build_batch([record]), acks=-1)
+            await streams.partition(topic, index).append(build_batch([record]), acks=-1)
         except KafkaError as error:
             raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
 

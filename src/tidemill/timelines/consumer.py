@@ -34,6 +34,8 @@ class ConsumerTerms:
     lease_ms: int = 0
     """0: the timeline's own setting."""
     max_in_flight: int = 100
+    in_process: bool = False
+    """A part of this broker: it is never silent, and needs no pings."""
 
 
 class Consumer:
@@ -78,6 +80,8 @@ class Consumer:
 
     def silent(self, now_ms: int) -> bool:
         """Whether it has not answered for too long."""
+        if self.terms.in_process:
+            return False
         return now_ms - self.heard_ms > SILENCE_MS_MAX or self.heard_ms <= self.suspect_ms
 
     def push(self, granted: list[Granted]) -> None:

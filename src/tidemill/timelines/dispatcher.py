@@ -187,12 +187,12 @@ class Dispatcher:
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(lambda: self._store.tally(name, selection, now_ms=now_ms, bars=bars))
 
-    async def messages(self, name: str, selection: Selection, limit: int) -> list[Message]:
-        """The first of the selected messages, with their bodies."""
+    async def messages(self, name: str, selection: Selection, limit: int, *, bodies: bool = True) -> list[Message]:
+        """The first of the selected messages."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(
-            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, bodies=True)
+            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, bodies=bodies)
         )
 
     def attach(

@@ -124,7 +124,10 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
             TopicPartition(name, part.partition),
             implicit=call.version >= _IMPLICIT_FROM,
         )
-    appended = await partition.append(records, acks=acks, request_version=call.version)
+    if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:
+        appended = await broker.scheduler.append(partition, records, acks=acks, version=call.version)
+    else:
+        appended = await partition.append(records, acks=acks, request_version=call.version)
     broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, 57)[0])
     return ProduceOutcome(
         part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset

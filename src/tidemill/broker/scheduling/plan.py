@@ -1,0 +1,128 @@
+"""What a produced batch asks for: which records wait for their time, which scheduled ones are cancelled, what stays.
+
+A record waits when it has the header `tidemill-deliver-at` (milliseconds since 1970) or `tidemill-delay-ms`; the
+header `tidemill-schedule-id` gives it a name. A record with `tidemill-cancel` takes the named one back and is not
+stored itself. Values of headers are decimal text. Everything else in the batch is stored as ever.
+
+In the timeline a waiting record is kept as the number of its partition followed by a record batch of one record.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from tidemill.model.errors import CorruptMessage, InvalidRecord
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.header import BatchHeader, Buffer
+from tidemill.records.read import read_records
+from tidemill.records.record import Record
+
+DELIVER_AT = "tidemill-deliver-at"
+DELAY_MS = "tidemill-delay-ms"
+SCHEDULE_ID = "tidemill-schedule-id"
+CANCEL = "tidemill-cancel"
+MESSAGE = "tidemill-message"
+"""Added when the record is delivered: its id on the timeline and its number there, which no other message has."""
+
+DUE_MS_MAX = 253_402_300_799_999
+ID_CHARS_MAX = 200
+DIGITS_MAX = 18
+_PARTITION = Struct(">i")
+
+
+class Waiting(NamedTuple):
+    """A record that waits; `id` is empty where the producer gave none and none follows from its sequence."""
+
+    id: str
+    due_ms: int
+    body: bytes
+
+
+class Plan(NamedTuple):
+    """What a batch asks for; `stays` are the offsets within it of the records that are stored now."""
+
+    waiting: list[Waiting]
+    cancels: list[str]
+    stays: frozenset[int]
+
+
+def plan_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int) -> Plan | None:
+    """The plan of a batch that was checked; None when all of it is stored as ever."""
+    try:
+        records = list(read_records(batch))
+    except CorruptMessage as error:
+        raise InvalidRecord(str(error)) from error
+    plan = Plan([], [], frozenset(at for at, one in enumerate(records) if not _special(one)))
+    if len(plan.stays) == len(records):
+        return None
+    if header.transactional:
+        raise _refusal(records, plan, "a transaction cannot hold records with a delivery time: they would outlive it")
+    for at, record in enumerate(records):
+        if at not in plan.stays:
+            _add(plan, at, record, header, partition, now_ms)
+    return plan
+
+
+def read_waiting(body: bytes) -> tuple[int, Record]:
+    """The partition and the record of a message on a timeline."""
+    (partition,) = _PARTITION.unpack_from(body)
+    return partition, next(read_records(memoryview(body)[_PARTITION.size :]))
+
+
+def delivered_seq(record: Record) -> int | None:
+    """The number on the timeline of a record that was delivered from it; None for every other record."""
+    for name, value in record.headers:
+        if name == MESSAGE and value is not None:
+            number = value.rpartition(b"@")[2]
+            return int(number) if number.isdigit() and len(number) <= DIGITS_MAX else None
+    return None
+
+
+def _special(record: Record) -> bool:
+    return any(name in {DELIVER_AT, DELAY_MS, CANCEL} for name, _ in record.headers)
+
+
+def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int) -> None:
+    headers = dict(record.headers)
+    if CANCEL in headers:
+        plan.cancels.append(_id(at, headers[CANCEL], CANCEL))
+        return
+    if SCHEDULE_ID in headers:
+        message_id = _id(at, headers[SCHEDULE_ID], SCHEDULE_ID)
+    elif header.has_producer:
+        # The same batch sent again is the same message.
+        message_id = f"{partition}-{header.producer_id}-{header.producer_epoch}-{header.base_sequence + at}"
+    else:
+        message_id = ""
+    if DELIVER_AT in headers:
+        due_ms = _number(at, headers[DELIVER_AT], DELIVER_AT)
+    else:
+        due_ms = now_ms + _number(at, headers[DELAY_MS], DELAY_MS)
+    if due_ms > DUE_MS_MAX:
+        raise _wrong(at, "the delivery time is beyond the year 9999")
+    alone = build_batch([NewRecord(record.key, record.value, record.headers, record.timestamp)])
+    plan.waiting.append(Waiting(message_id, due_ms, _PARTITION.pack(partition) + alone))
+
+
+def _number(at: int, value: bytes | None, name: str) -> int:
+    if value is None or not value.isdigit() or len(value) > DIGITS_MAX:
+        raise _wrong(at, f"the header {name} is not a number of milliseconds")
+    return int(value)
+
+
+def _id(at: int, value: bytes | None, name: str) -> str:
+    text = "" if value is None else value.decode("utf-8", "replace")
+    if not 0 < len(text) <= ID_CHARS_MAX or not text.isprintable() or "\ufffd" in text:
+        raise _wrong(at, f"the header {name} must have 1 to {ID_CHARS_MAX} printable characters")
+    return text
+
+
+def _wrong(at: int, reason: str) -> InvalidRecord:
+    error = InvalidRecord(reason)
+    error.record_errors = ((at, reason),)
+    return error
+
+
+def _refusal(records: list[Record], plan: Plan, reason: str) -> InvalidRecord:
+    error = InvalidRecord(reason)
+    error.record_errors = tuple((at, reason) for at in range(len(records)) if at not in plan.stays)
+    return error
