@@ -1,0 +1,163 @@
+"""`tidemill` as a process of its own: pipes, terminals, signals, shells, and brokers that are not there."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.integration.command_line import CommandLine
+
+from tidemill.cli import connection
+from tidemill.testing import Broker
+
+FAILED, WRONG_USE = 1, 2
+WAIT_S = 120
+PROGRAM = (sys.executable, "-m", "tidemill")
+
+
+def environ(broker: Broker, **more: str) -> dict[str, str]:
+    return os.environ | {"TIDEMILL_KAFKA": broker.bootstrap_servers, "COLUMNS": "100", **more}
+
+
+def run(env: Mapping[str, str], *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*PROGRAM, *words], env=env, input=stdin, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topic", "list"],
+        ["topic", "create", "orders"],
+        ["produce", "orders", "-m", "x"],
+        ["consume", "orders"],
+        ["consume", "orders", "--exec", "cat"],
+        ["group", "list"],
+        ["group", "describe", "mailer"],
+        ["group", "delete", "mailer", "--yes"],
+    ],
+)
+def test_no_broker_is_told_at_once(tidemill: CommandLine, words: list[str]) -> None:
+    said = tidemill.refused(FAILED, *words, "--bootstrap", "127.0.0.1:1")
+    assert said == "no broker answers at 127.0.0.1:1; start one with: tidemill serve"
+
+
+def test_one_of_several_brokers_is_enough(tidemill: CommandLine, cli_broker: Broker) -> None:
+    tidemill.fine("topic", "list", "--bootstrap", f"127.0.0.1:1,{cli_broker.bootstrap_servers}")
+
+
+def test_an_address_that_is_none(tidemill: CommandLine) -> None:
+    assert "'nowhere' is not host:port" in tidemill.refused(WRONG_USE, "topic", "list", "-b", "nowhere")
+
+
+def test_a_door_that_is_not_kafkas(tidemill: CommandLine, cli_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TIMEOUT_S", 1.0)
+    said = tidemill.refused(FAILED, "topic", "list", "-b", cli_broker.http.removeprefix("http://"))
+    assert "does not answer as a Kafka broker" in said
+
+
+def test_exit_codes_and_streams_of_the_program(cli_broker: Broker) -> None:
+    env = environ(cli_broker)
+    ran = run(env, "produce", "pipes", stdin="a\nb\n")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "pipes partition 0 offset 0\npipes partition 0 offset 1\n"
+    ran = run(env, "consume", "nothing")
+    assert (ran.returncode, ran.stdout) == (FAILED, "")
+    assert ran.stderr.count("\n") == 1
+    assert run(env, "consume").returncode == WRONG_USE
+
+
+def test_a_reader_that_goes_away(cli_broker: Broker) -> None:
+    env = environ(cli_broker)
+    run(env, "produce", "long", stdin="x\n" * 50_000)
+    line = f"'{sys.executable}' -m tidemill consume long --from-beginning | head -1"
+    ran = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert ran.stdout == "x\n"
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--group", "followers"]])
+def test_ctrl_c_ends_a_reader_in_order(cli_broker: Broker, words: list[str]) -> None:
+    env = environ(cli_broker)
+    run(env, "produce", "endless", "-m", "x")
+    words = words or ["--from-beginning", "--follow"]
+    with subprocess.Popen(
+        [*PROGRAM, "consume", "endless", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "x\n"
+        reader.send_signal(signal.SIGINT)
+        _, errors = reader.communicate(timeout=WAIT_S)
+    assert (reader.returncode, errors) == (0, "")
+
+
+def test_tables_on_a_terminal(cli_broker: Broker) -> None:
+    env = environ(cli_broker)
+    run(env, "topic", "create", "seen", "-p", "2")
+    shown = on_a_terminal(env, "topic", "describe", "seen")
+    assert "partition" in shown
+    assert "─" in shown
+
+
+def on_a_terminal(env: Mapping[str, str], *words: str) -> str:
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([*PROGRAM, *words], env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + WAIT_S
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([ours], [], [], 1.0)[0]:
+                continue
+            try:
+                piece = os.read(ours, 65_536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert child.wait(WAIT_S) == 0
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        os.close(ours)
+    return shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["tidemill", "to"], {"topic"}),
+        (["tidemill", "topic", "de"], {"describe", "delete"}),
+        (["tidemill", "consume", "--from-b"], {"--from-beginning"}),
+        (["tidemill", "timeline", "sch"], {"schedule"}),
+    ],
+)
+def test_the_shell_completes(cli_broker: Broker, typed: list[str], offered: set[str]) -> None:
+    asked = {"_TIDEMILL_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(typed), "COMP_CWORD": str(len(typed) - 1)}
+    ran = run(environ(cli_broker, **asked))
+    assert set(ran.stdout.split()) == offered
+
+
+def test_completion_is_installed_for_bash(cli_broker: Broker, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "SHELL": "/bin/bash", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    ran = run(environ(cli_broker, **home), "--show-completion", "bash")
+    assert "complete -o default -F _tidemill_completion tidemill" in ran.stdout, ran
+
+
+def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
+    shown = tidemill.fine("doctor", "--data-dir", str(tmp_path / "not" / "yet"))
+    assert shown.lines[0].split() == ["CHECK", "STATE", "FOUND", "ADVICE"]
+    checks = {
+        row["check"]: row["state"] for row in tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
+    }
+    assert checks["python"] == "fine"
+    assert {"port 9092", "port 6174", "port 8080", "disk", "open files", "extra postgres"} <= set(checks)

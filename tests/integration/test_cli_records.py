@@ -1,0 +1,144 @@
+"""`tidemill produce` and `tidemill consume`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.command_line import CommandLine
+
+FAILED, WRONG_USE = 1, 2
+
+
+def read(tidemill: CommandLine, topic: str, *more: str) -> list[str]:
+    return tidemill.fine("consume", topic, "--from-beginning", *more).lines
+
+
+def test_messages_and_their_places(tidemill: CommandLine) -> None:
+    written = tidemill.fine("produce", "said", "--key", "ada", "-m", "one", "-m", "zwei €")
+    assert written.lines == ["said partition 0 offset 0", "said partition 0 offset 1"]
+    assert read(tidemill, "said", "--format", r"%t %p/%o %k=%v%%\n") == ["said 0/0 ada=one%", "said 0/1 ada=zwei €%"]
+
+
+def test_standard_input_is_one_record_per_line(tidemill: CommandLine) -> None:
+    assert tidemill.fine("produce", "piped", stdin=b"a\nb\r\n\nd").lines[-1] == "piped partition 0 offset 3"
+    assert read(tidemill, "piped") == ["a", "b", "", "d"]
+    many = tidemill.fine("produce", "piped", stdin=b"x\n" * 1_000)
+    assert many.out == "1,000 records written to piped\n"
+    assert tidemill.fine("produce", "piped", "--json", stdin=b"y\n").json()["records"] == 1
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_file_with_keys_headers_and_a_codec(tidemill: CommandLine, tmp_path: Path, codec: str) -> None:
+    file = tmp_path / "orders.txt"
+    file.write_bytes(b"ada:tea\nbob:coffee:black\n")
+    topic = f"file-{codec}"
+    tidemill.fine("topic", "create", topic)
+    words = ("--key-separator", ":", "-H", "source=shop", "-H", "n=1", "--compression", codec)
+    tidemill.fine("produce", topic, "--file", str(file), *words)
+    assert read(tidemill, topic, "--format", r"%k\t%v\t%h\n") == [
+        "ada\ttea\tsource=shop,n=1",
+        "bob\tcoffee:black\tsource=shop,n=1",
+    ]
+
+
+def test_a_chosen_partition_and_acks(tidemill: CommandLine) -> None:
+    tidemill.fine("topic", "create", "wide", "-p", "3")
+    for acks in ("0", "1", "all"):
+        tidemill.fine("produce", "wide", "--partition", "1", "--acks", acks, "-m", acks)
+    assert read(tidemill, "wide", "--partition", "1") == ["0", "1", "all"]
+    assert read(tidemill, "wide", "--partition", "0") == []
+    assert "partition" in tidemill.refused(FAILED, "produce", "wide", "--partition", "7", "-m", "x")
+    assert "partitions 0 to 2, not 7" in tidemill.refused(FAILED, "consume", "wide", "--partition", "7")
+
+
+def test_where_reading_starts(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "places", stdin=b"".join(b"%d\n" % number for number in range(10)))
+
+    def consume(*words: str) -> list[str]:
+        return tidemill.fine("consume", "places", *words).lines
+
+    assert consume("--offset", "7") == ["7", "8", "9"]
+    assert consume("--offset", "-2") == ["8", "9"]
+    assert consume("--offset", "3", "--max", "2") == ["3", "4"]
+    assert consume("--offset", "10") == []
+    assert consume("--from", "1h ago", "--max", "1") == ["0"]
+    assert consume("--from", "now") == []
+    assert consume("--from", "2020-01-01", "-n", "3") == ["0", "1", "2"]
+    assert consume("--from-beginning", "--follow", "--max", "10")[-1] == "9"
+    assert "has offsets 0 to 10, not 99" in tidemill.refused(FAILED, "consume", "places", "--offset", "99")
+
+
+def test_json_lines(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "facts", "-k", "ada", "-H", "a=1", "-m", "tea")
+    [line] = read(tidemill, "facts", "--json")
+    record = json.loads(line)
+    assert record.pop("timestamp") > 0
+    assert record == {
+        "topic": "facts",
+        "partition": 0,
+        "offset": 0,
+        "key": "ada",
+        "value": "tea",
+        "headers": {"a": "1"},
+    }
+
+
+def test_a_group_goes_on_where_it_stopped(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "shared", stdin=b"1\n2\n3\n")
+    assert tidemill.fine("consume", "shared", "--group", "team", "--max", "2").lines == ["1", "2"]
+    assert tidemill.fine("consume", "shared", "--group", "team", "--max", "1").lines == ["3"]
+
+
+def test_a_command_for_each_record(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "jobs", "-k", "k", stdin=b"1\n2\n3\n4\n")
+    command = 'echo "$TIDEMILL_TOPIC $TIDEMILL_PARTITION/$TIDEMILL_OFFSET $TIDEMILL_KEY $(cat)"'
+    ran = tidemill.fine("consume", "jobs", "--exec", command, "--parallel", "4", "--max", "3", "--group", "workers")
+    assert ran.lines == ["jobs 0/0 k 1", "jobs 0/1 k 2", "jobs 0/2 k 3"]
+    assert "3 records handled, 0 tried again, 0 dead letters" in ran.err
+    ran = tidemill.fine("consume", "jobs", "--exec", command, "--max", "1", "--group", "workers")
+    assert ran.lines == ["jobs 0/3 k 4"]
+
+
+def test_a_command_that_keeps_failing(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "hard", "-m", "x")
+    words = ("consume", "hard", "--exec", "exit 3", "--attempts", "2", "--max", "1")
+    line = tidemill.refused_after_remarks(FAILED, *words, "--group", "halting")
+    assert "failed 2 times" in line
+    assert "exit code 3 of 'exit 3'" in line
+    tidemill.fine(*words, "--group", "burying", "--dead-letter", "hard.dlq")
+    [letter] = read(tidemill, "hard.dlq", "--json")
+    assert json.loads(letter)["headers"]["tidemill-attempts"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["consume", "nothing"], FAILED, "there is no topic nothing"),
+        (["consume", "nothing", "--exec", "cat"], FAILED, "there is no topic nothing"),
+        (["consume", "x", "--from-beginning", "--offset", "1"], WRONG_USE, "give one of"),
+        (["consume", "x", "--group", "g", "--offset", "1"], WRONG_USE, "a group goes on where it stopped"),
+        (["consume", "x", "--parallel", "3"], WRONG_USE, "--exec"),
+        (["consume", "x", "--max", "0"], WRONG_USE, "--max"),
+        (["consume"], WRONG_USE, "Missing argument 'TOPIC'"),
+        (["produce", "x", "-m", "a", "-f", "b"], WRONG_USE, "not both"),
+        (["produce", "x", "-f", "/no/such/file"], FAILED, "cannot read /no/such/file: No such file or directory"),
+        (["produce", "x", "-m", "a", "--key-separator", ":"], FAILED, "this line has no ':': a"),
+        (["produce", "x", "-m", "a", "--compression", "brotli"], WRONG_USE, "none, gzip, snappy, lz4, zstd"),
+        (["produce", "x", "-m", "a", "-H", "novalue"], WRONG_USE, "is not name=value"),
+        (["produce", "a b", "-m", "a"], FAILED, "Invalid topic"),
+    ],
+)
+def test_refusals_are_one_line(tidemill: CommandLine, words: list[str], code: int, said: str) -> None:
+    assert said in tidemill.refused(code, *words)
+
+
+def test_a_record_that_is_too_large(tidemill: CommandLine) -> None:
+    tidemill.fine("topic", "create", "small", "-c", "max.message.bytes=1000")
+    said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
+    assert "too large" in said
+    assert "0 records were written before" in said
+
+
+def test_a_time_that_is_none(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "timed", "-m", "x")
+    assert "is not a time" in tidemill.refused(WRONG_USE, "consume", "timed", "--from", "tomorrow")

@@ -1,0 +1,40 @@
+"""Every command teaches: help with an example, the same words for the same things."""
+
+from typing import Any
+
+import pytest
+
+from tidemill.cli.completion import tree
+from tidemill.cli.connection import pairs
+from tidemill.cli.main import COMMANDS
+from tidemill.cli.problem import WrongUse
+
+
+def leaves(path: str, command: Any) -> list[tuple[str, Any]]:
+    below = getattr(command, "commands", None)
+    if not below:
+        return [(path, command)]
+    return [leaf for name, each in below.items() for leaf in leaves(f"{path} {name}".strip(), each)]
+
+
+LEAVES = leaves("", tree({name: command.target for name, command in COMMANDS.items()}))
+OURS = [leaf for leaf in LEAVES if leaf[0].split()[0] in {"topic", "produce", "consume", "group", "doctor", "serve"}]
+
+
+@pytest.mark.parametrize(("path", "command"), OURS, ids=[path for path, _ in OURS])
+def test_help_has_an_example_of_the_command_itself(path: str, command: Any) -> None:
+    assert f"tidemill {path}" in command.help
+    assert "Example: " in command.help
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[path for path, _ in LEAVES])
+def test_every_parameter_is_explained(path: str, command: Any) -> None:
+    unexplained = [each.name for each in command.params if not each.help and each.name != "help"]
+    assert unexplained == [], path
+
+
+def test_pairs() -> None:
+    assert pairs(["a=1", "b=x=y", "c="], "--config") == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1", ""):
+        with pytest.raises(WrongUse, match="is not name=value"):
+            pairs([wrong], "--config")

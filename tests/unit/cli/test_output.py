@@ -1,0 +1,48 @@
+"""How commands speak."""
+
+import io
+import sys
+
+import pytest
+
+from tidemill.cli.output import confirm, progress, remark, say, show
+from tidemill.cli.problem import WrongUse
+
+ROWS: list[dict[str, object]] = [
+    {"topic": "orders", "records": 1_234, "open": True},
+    {"topic": "x", "records": None, "open": False},
+]
+
+
+def test_a_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, ("topic", "records", "open"), as_json=False)
+    assert capsys.readouterr().out == "TOPIC   RECORDS  OPEN\norders  1,234    yes\nx       -        no\n"
+
+
+def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"a": 1, "b": "€"}], ("a",), as_json=True)
+    assert capsys.readouterr().out == '[{"a": 1, "b": "€"}]\n'
+
+
+def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], ("a",), as_json=False, empty="there is nothing yet")
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "there is nothing yet\n")
+    show([], ("a",), as_json=True)
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_results_and_remarks_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    say("result")
+    remark("remark")
+    with progress("long work", 10) as advance:
+        advance(10)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("result\n", "remark\n")
+
+
+def test_without_a_terminal_yes_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    confirm("delete everything?", yes=True)
+    with pytest.raises(WrongUse, match="--yes"):
+        confirm("delete everything?", yes=False)
