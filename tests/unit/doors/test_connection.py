@@ -270,6 +270,29 @@ def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) -> None:
     run(test)
 
 
+def test_only_so_many_bytes_are_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    monkeypatch.setattr(connection, "PENDING_BYTES_MAX", 1_000_000)
+    large = [frame(0, 3, number, number.to_bytes(4, "big") + bytes(300_000)) for number in range(40)]
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(b"".join(large))
+            await until(lambda: len(slow.started) == 4)
+            await asyncio.sleep(0.05)
+            assert len(slow.started) == 4
+            assert 1_200_000 <= door._held_bytes < 2_000_000
+            for number in range(40):
+                await until(lambda number=number: number in slow.ends)
+                slow.ends[number].set()
+                assert await client.frame() == number.to_bytes(4, "big") * 2
+            assert door._held_bytes == 0
+            await client.close()
+
+    run(test)
+
+
 def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path: Path) -> None:
     for abandoned in (True, False):
         slow = Slow()

@@ -10,7 +10,7 @@ from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, pr
 
 from tidemill.records.compression import Codec
 
-PRODUCE = range(3, 12)
+PRODUCE = range(3, 14)
 FETCH = range(4, 18)
 
 
@@ -29,10 +29,11 @@ def only(answer: Any) -> Any:
 def test_produce_in_every_version(tmp_path: Path, acks: int) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t", partitions=2)
+            topic = await door.broker.create_topic("t", partitions=2)
             client = await RawClient.connect(door)
             for count, version in enumerate(PRODUCE):
-                answer = await client.ask(0, version, **produce_fields(version, "t", 1, batch(b"a", b"b"), acks))
+                key = topic.topic_id if version >= 13 else "t"
+                answer = await client.ask(0, version, **produce_fields(version, key, 1, batch(b"a", b"b"), acks))
                 outcome = answer.responses[0].partition_responses[0]
                 assert (outcome.index, outcome.error_code, outcome.base_offset) == (1, 0, 2 * count)
             assert door.broker.telemetry.topic("t").records_in == 2 * len(PRODUCE)
@@ -68,6 +69,8 @@ def test_what_produce_refuses(tmp_path: Path) -> None:
                 assert outcome.base_offset == -1
                 assert outcome.error_message
             assert [error.batch_index for error in outcome.record_errors] == [0]
+            answer = await client.ask(0, 13, **produce_fields(13, uuid4(), 0, good))
+            assert answer.responses[0].partition_responses[0].error_code == 100
             assert door.broker.partition("t", 0).log_end_offset == 0
             await client.close()
 

@@ -31,7 +31,8 @@ from tidemill.wire.kafka.writer import message_writer
 
 IN_FLIGHT_MAX = 64
 WAITING_REQUESTS_MAX = 128
-WAITING_BYTES_MAX = 32 * 1024 * 1024
+PENDING_BYTES_MAX = 32 * 1024 * 1024
+"""Requests that wait or are under way; reading stops above it."""
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 WRITE_BUFFER_LOW_BYTES = 256 * 1024
 JOINED_WRITE_BYTES_MAX = 64 * 1024
@@ -68,10 +69,11 @@ class Door(Protocol):
 class Slot:
     """The place of one answer in the row."""
 
-    __slots__ = ("api", "buffers", "done", "started", "task")
+    __slots__ = ("api", "buffers", "done", "frame_bytes", "started", "task")
 
-    def __init__(self, api: Api, started: float) -> None:
+    def __init__(self, api: Api, frame_bytes: int, started: float) -> None:
         self.api = api
+        self.frame_bytes = frame_bytes
         self.started = started
         self.buffers: Buffers | None = None
         self.done = False
@@ -90,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._door = door
         self._frames = FrameReader(door.scratch, door.broker.settings.socket_request_max_bytes)
         self._waiting: deque[bytearray] = deque()
-        self._waiting_bytes = 0
+        self._pending_bytes = 0
         self._held_bytes = 0
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
@@ -149,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._upload_deadline = None if frames else self._deadline()
         for frame in frames:
-            self._waiting_bytes += len(frame)
+            self._pending_bytes += len(frame)
         self._waiting += frames
         self._pump()
         if not self._account():
@@ -175,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def too_slow(self, now: float, idle_s: float) -> bool:
         """Whether the client was quiet for too long, or sends a request by the drop."""
-        if self._upload_deadline is not None and now > self._upload_deadline:
+        if self._upload_deadline is not None and now > self._upload_deadline and not self._read_paused:
             return True
         return not self._slots and now - self.last_active > idle_s
 
@@ -205,13 +207,12 @@ class Connection(asyncio.BufferedProtocol):
                 if self._slots and not (api.pipelined and self._slots[-1].api.pipelined):
                     return
                 self._waiting.popleft()
-                self._waiting_bytes -= len(frame)
                 self._start(api, key, version, frame)
             except ProtocolViolation as error:
                 self._end(error)
 
     def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
-        slot = Slot(api, perf_counter())
+        slot = Slot(api, len(frame), perf_counter())
         if key == API_VERSIONS and peek(frame)[1] != version:
             header = read_header(frame, flexible=False)
             self._slots.append(slot)
@@ -272,15 +273,17 @@ class Connection(asyncio.BufferedProtocol):
             self._write_ready()
             if not self._ending:
                 self._pump()
+                self._account()
                 self._regulate_reading()
 
     def _write_ready(self) -> None:
         """Send the answers at the front of the row that are ready."""
         ready: Buffers = []
         while self._slots and self._slots[0].done:
-            buffers = self._slots.popleft().buffers
-            if buffers is not None:
-                ready += buffers
+            slot = self._slots.popleft()
+            self._pending_bytes -= slot.frame_bytes
+            if slot.buffers is not None:
+                ready += slot.buffers
         self.last_active = self._loop.time()
         if not ready or self._transport is None or self._transport.is_closing():
             return
@@ -308,19 +311,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _account(self) -> bool:
         """Tell the door how many bytes of requests are held here."""
-        held = self._waiting_bytes + self._frames.partial_bytes
+        held = self._pending_bytes + self._frames.partial_bytes
         change, self._held_bytes = held - self._held_bytes, held
         return not change or self._door.hold(change) or change < 0
 
     def _regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        full = (
-            self._write_paused or len(self._waiting) >= WAITING_REQUESTS_MAX or self._waiting_bytes >= WAITING_BYTES_MAX
-        )
+        many = len(self._waiting) >= WAITING_REQUESTS_MAX or self._pending_bytes >= PENDING_BYTES_MAX
+        full = many or self._write_paused
         if full and not self._read_paused:
             self._read_paused = True
             self._transport.pause_reading()
         elif not full and self._read_paused:
             self._read_paused = False
+            self._upload_deadline = None  # the time in which nobody read is not the client's
             self._transport.resume_reading()

@@ -28,7 +28,7 @@ SCRATCH_BYTES = 256 * 1024
 FILES_RESERVE = 256
 """File descriptors that are left for segments when connections have taken theirs."""
 HELD_BYTES_MAX = 512 * 1024 * 1024
-"""Bytes of requests that have not started, all connections together."""
+"""Bytes of requests that have not been answered, all connections together."""
 SWEEP_INTERVAL_S = 5.0
 DRAIN_S = 10.0
 """How long a closing door waits for requests under way."""
