@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -10,7 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import Timeline
+from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.testing import Broker
+from tidemill.timelines.dispatcher import Dispatcher
 
 LIMIT_S = 60.0
 
@@ -206,3 +209,26 @@ def test_exactly_once_through_kills() -> None:
         producer.flush(LIMIT_S)
         got = _read(broker, topic, lambda got: _values(got).count("end") == 2)
         assert sorted(value for value in _values(got) if value != "end") == sorted(f"m{n}" for n in range(count))
+
+
+def test_what_was_appended_but_not_completed_is_not_appended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        topic = _create(broker)
+        producer, sent = _producer(broker), Sent()
+        with monkeypatch.context() as patched:
+            patched.setattr(Dispatcher, "settle", _fails)
+            _send(producer, topic, "once", {"tidemill-delay-ms": "1"}, sent, partition=0)
+            producer.flush(LIMIT_S)
+            assert _values(_read(broker, topic, bool)) == ["once"]
+        broker.restart()
+        with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
+            assert timeline.count() == 0
+        _send(producer, topic, "end", {}, sent, partition=0)
+        producer.flush(LIMIT_S)
+        assert _values(_read(broker, topic, lambda got: "end" in _values(got))) == ["once", "end"]
+
+
+async def _fails(*_: object) -> None:
+    raise StoreUnavailable
