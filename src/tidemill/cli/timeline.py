@@ -80,7 +80,8 @@ def describe(name: Name, address: Address = DEFAULT_ADDRESS, as_json: Json = Fal
     if as_json:
         show_json({**_row(described), **counts})
         return
-    facts = {"state": described.state, "consumers": described.consumers, **counts, **dict(sorted(described.settings.items()))}
+    settings = dict(sorted(described.settings.items()))
+    facts = {"state": described.state, "consumers": described.consumers, **counts, **settings}
     show([{"name": key, "value": str(value)} for key, value in facts.items()], ("name", "value"), as_json=False)
 
 
