@@ -10,7 +10,7 @@ the value and the next position. `budget` counts down the array items of the who
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from struct import Struct
 from struct import error as struct_error
@@ -26,6 +26,7 @@ TAGS_MAX = 64
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MALFORMED = (struct_error, IndexError, UnicodeDecodeError, OverflowError)
 
 
@@ -153,7 +154,12 @@ def _item_reader(slot: Slot, *, flexible: bool) -> Read:
         return _compact_string if flexible else _string
     if slot.kind in {"bytes", "records"}:
         return _compact_bytes if flexible else _bytes
-    return {"uuid": _uuid, "timedelta_i32": _duration_i32, "timedelta_i64": _duration_i64}[slot.kind]
+    return {
+        "uuid": _uuid,
+        "timedelta_i32": _duration_i32,
+        "timedelta_i64": _duration_i64,
+        "datetime_i64": _time,
+    }[slot.kind]
 
 
 def _fixed_reader(form: Struct) -> Read:
@@ -248,3 +254,8 @@ def _duration_i32(data: bytes, position: int, _budget: Budget) -> tuple[timedelt
 
 def _duration_i64(data: bytes, position: int, _budget: Budget) -> tuple[timedelta, int]:
     return timedelta(milliseconds=_INT64.unpack_from(data, position)[0]), position + 8
+
+
+def _time(data: bytes, position: int, _budget: Budget) -> tuple[datetime | None, int]:
+    time_ms = _INT64.unpack_from(data, position)[0]
+    return (None if time_ms == -1 else _EPOCH + timedelta(milliseconds=time_ms)), position + 8

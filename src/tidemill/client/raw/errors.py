@@ -1,0 +1,30 @@
+"""What can go wrong before a broker says anything; what brokers say is in `tidemill.model.errors`.
+
+Both kinds are a TidemillError whose text is one line that names the address, topic or option in question.
+"""
+
+from tidemill.model.errors import TidemillError
+
+
+class ClientError(TidemillError):
+    """The client cannot do what it was asked."""
+
+
+class InvalidOption(ClientError):
+    """An option of the client has no such value."""
+
+
+class Unreachable(ClientError):
+    """No broker answers."""
+
+    retriable = True
+
+
+class ConnectionLost(ClientError):
+    """The connection to a broker ended in the middle of a request."""
+
+    retriable = True
+
+
+class AuthenticationFailed(ClientError):
+    """The broker does not accept who we say we are."""

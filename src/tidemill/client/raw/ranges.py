@@ -1,0 +1,86 @@
+"""A range of offsets, fetched piece by piece with one request ahead.
+
+As soon as a piece has come, the request for the next one is sent; then the piece is handed out. So the broker reads and
+the network carries while the caller decodes, and never more than one piece waits. Trouble with the request that is
+ahead (a moved leader, a lost connection) is left to the patient `fetch`, which asks once more.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tidemill.client.raw.connection import Connection
+from tidemill.client.raw.errors import ClientError
+from tidemill.client.raw.fetching import Fetched, Wanted, fetch_request, fetched
+from tidemill.client.raw.routing import Router
+from tidemill.model.errors import KafkaError, OffsetOutOfRange
+from tidemill.model.topics import TopicPartition
+
+Fetch = Callable[..., Fetched]
+
+
+class _Ahead(NamedTuple):
+    connection: Connection
+    number: int
+    wanted: Wanted
+
+
+def read_range(
+    router: Router,
+    fetch: Fetch,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    *,
+    max_bytes: int,
+    committed: bool,
+) -> Iterator[Fetched]:
+    """The pieces that hold the offsets from `start` to before `end`."""
+    offset = start
+    ahead: _Ahead | None = None
+    silent_since = time.monotonic()
+    try:
+        while offset < end:
+            piece = _take(ahead) if ahead else None
+            ahead = None
+            if piece is None:
+                piece = fetch(partition, offset, max_bytes=max_bytes, committed=committed)
+            if piece.next_offset == offset:
+                if _nothing_left(piece, end, committed=committed):
+                    return
+                _check_patience(router, partition, end, piece, silent_since)
+                continue
+            offset = piece.next_offset
+            silent_since = time.monotonic()
+            if offset < end:
+                ahead = _send(router, partition, Wanted(offset, max_bytes, committed))
+            yield piece
+    finally:
+        if ahead is not None:
+            ahead.connection.abandon(ahead.number)
+
+
+def _send(router: Router, partition: TopicPartition, wanted: Wanted) -> _Ahead | None:
+    try:
+        connection = router.leader(partition)
+        return _Ahead(connection, connection.ask(fetch_request(partition, wanted)), wanted)
+    except (KafkaError, ClientError):
+        return None
+
+
+def _take(ahead: _Ahead) -> Fetched | None:
+    try:
+        piece = fetched(ahead.connection.answer(ahead.number, extra_s=ahead.wanted.max_wait_ms / 1000), ahead.wanted)
+    except ClientError:
+        return None
+    return piece if isinstance(piece, Fetched) else None
+
+
+def _nothing_left(piece: Fetched, end: int, *, committed: bool) -> bool:
+    # Compaction may have removed the last records of a range; the log goes on behind them.
+    return (piece.last_stable_offset if committed else piece.high_watermark) >= end
+
+
+def _check_patience(router: Router, partition: TopicPartition, end: int, piece: Fetched, silent_since: float) -> None:
+    if (time.monotonic() - silent_since) * 1000 >= router.options.api_timeout_ms:
+        raise OffsetOutOfRange(f"{partition} ends at offset {piece.high_watermark}, before the wanted {end}")
