@@ -41,13 +41,21 @@ def test_the_index_never_points_behind_what_is_sought(batches: list[tuple[int, i
         offset += count
     index, positions = index_of(headers, interval)
     for one, position in zip(headers, positions, strict=True):
-        found = index.position(one.last_offset - 1000)
-        assert found in positions
+        relative_offset, found = index.find(one.last_offset - 1000)
+        assert headers[positions.index(found)].base_offset == 1000 + relative_offset
         assert found <= position < found + max(interval, 1) + 900
     for time in range(100):
         start = index.relative_offset_before_time(time) + 1000
         first = next((one.base_offset for one in headers if one.max_timestamp >= time), None)
         assert first is None or start <= first
+
+
+def test_an_index_knows_of_gaps() -> None:
+    assert not index_of([header(5), header(6, count=3), header(9)], 0)[0].gaps
+    assert index_of([header(5), header(7)], 0)[0].gaps
+    late = Index()
+    late.add(header(5), 4, 0)
+    assert late.gaps
 
 
 def test_an_index_comes_back_from_its_files_or_not_at_all() -> None:
@@ -56,6 +64,7 @@ def test_an_index_comes_back_from_its_files_or_not_at_all() -> None:
     again = decode(files, index.size)
     assert again is not None
     assert (again.entries, again.times, again.largest_timestamp) == (index.entries, index.times, 6)
+    assert (again.next_offset, again.gaps, again.size) == (50, False, index.size)
     assert decode(files, index.size + 1) is None
     random = Random(3)
     for _ in range(200):

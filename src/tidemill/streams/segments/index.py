@@ -22,21 +22,23 @@ POSITION_BITS = 32
 POSITION_MASK = (1 << POSITION_BITS) - 1
 NO_TIMESTAMP = -1
 _MAGIC = b"tmix"
-# magic, CRC of what follows it, size of the log it belongs to, largest timestamp, entries
-_HEADER = Struct("<4sIqqq")
+# magic, CRC of what follows it, size of the log it belongs to, largest timestamp, next offset, gaps, entries
+_HEADER = Struct("<4sIqqqqq")
 _CRC_END = 8
 
 
 class Index:
     """Entries of one segment, in memory."""
 
-    __slots__ = ("_last_indexed", "entries", "largest_timestamp", "size", "times")
+    __slots__ = ("_last_indexed", "entries", "gaps", "largest_timestamp", "next_offset", "size", "times")
 
     def __init__(self) -> None:
         self.entries = array("Q")
         self.times = array("q")
         self.largest_timestamp = NO_TIMESTAMP
         self.size = 0
+        self.next_offset = -1
+        self.gaps = False
         self._last_indexed = 0
 
     def add(self, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
@@ -46,13 +48,19 @@ class Index:
             self.entries.append((header.base_offset - base_offset) << POSITION_BITS | position)
             self.times.append(self.largest_timestamp)
             self._last_indexed = position
+        if header.base_offset != (self.next_offset if position else base_offset):
+            self.gaps = True
+        self.next_offset = header.next_offset
         self.largest_timestamp = max(self.largest_timestamp, header.max_timestamp)
-        self.size = position + header.length + 12
+        self.size = position + header.size
 
-    def position(self, relative_offset: int) -> int:
-        """Where to begin to look for an offset: the last indexed batch that begins at or before it."""
+    def find(self, relative_offset: int) -> tuple[int, int]:
+        """Where to begin to look for an offset: offset and position of the last indexed batch at or before it."""
         place = bisect_right(self.entries, relative_offset << POSITION_BITS | POSITION_MASK)
-        return self.entries[place - 1] & POSITION_MASK if place else 0
+        if not place:
+            return 0, 0
+        entry = self.entries[place - 1]
+        return entry >> POSITION_BITS, entry & POSITION_MASK
 
     def relative_offset_before_time(self, timestamp: int) -> int:
         """The relative offset of the last indexed batch before which all is older than `timestamp`."""
@@ -77,28 +85,35 @@ def encode(index: Index) -> IndexFiles:
 
 def decode(files: IndexFiles, log_size: int) -> Index | None:
     """The index, or None when a file is damaged or belongs to a log of another size."""
-    parts = (_opened(files.offsets, log_size), _opened(files.times, log_size))
-    if parts[0] is None or parts[1] is None or parts[0][:2] != parts[1][:2]:
+    offsets, times = _opened(files.offsets, log_size), _opened(files.times, log_size)
+    if offsets is None or times is None or offsets.head != times.head:
         return None
     index = Index()
-    index.entries.frombytes(parts[0][2])
-    index.times.frombytes(parts[1][2])
-    index.largest_timestamp, index.size = parts[0][0], log_size
+    index.size = log_size
+    index.largest_timestamp, index.next_offset, gaps, _ = offsets.head
+    index.gaps = bool(gaps)
+    index.entries.frombytes(offsets.body)
+    index.times.frombytes(times.body)
     return index
 
 
+class _Part(NamedTuple):
+    head: tuple[int, ...]
+    body: bytes
+
+
 def _sealed(index: Index, body: bytes) -> bytes:
-    head = _HEADER.pack(_MAGIC, 0, index.size, index.largest_timestamp, len(index.entries))
-    crc = crc32c.crc32c(body, crc32c.crc32c(head[_CRC_END:]))
-    return _HEADER.pack(_MAGIC, crc, index.size, index.largest_timestamp, len(index.entries)) + body
+    facts = (index.size, index.largest_timestamp, index.next_offset, index.gaps, len(index.entries))
+    head = _HEADER.pack(_MAGIC, 0, *facts)
+    return _HEADER.pack(_MAGIC, crc32c.crc32c(body, crc32c.crc32c(head[_CRC_END:])), *facts) + body
 
 
-def _opened(data: bytes, log_size: int) -> tuple[int, int, bytes] | None:
+def _opened(data: bytes, log_size: int) -> _Part | None:
     if len(data) < _HEADER.size:
         return None
-    magic, crc, size, largest, count = _HEADER.unpack_from(data)
-    if magic != _MAGIC or size != log_size or len(data) != _HEADER.size + 8 * count:
+    magic, crc, size, *head = _HEADER.unpack_from(data)
+    if magic != _MAGIC or size != log_size or len(data) != _HEADER.size + 8 * head[-1]:
         return None
     if crc32c.crc32c(data[_CRC_END:]) != crc:
         return None
-    return largest, count, data[_HEADER.size :]
+    return _Part(tuple(head), data[_HEADER.size :])

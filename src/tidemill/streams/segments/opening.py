@@ -15,7 +15,7 @@ from tidemill.streams.interface import Disk, Saved
 from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.index import Index
-from tidemill.streams.segments.recovery import CORRUPT, Bad, Window, index_of, next_good, walk
+from tidemill.streams.segments.recovery import CORRUPT, OFFSET_MAX, Bad, Window, index_of, next_good, walk
 from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, read_index
 from tidemill.streams.segments.swapping import NAME_DIGITS, finish_swaps
 
@@ -110,7 +110,7 @@ class Opening:
                 _believe(segment, closed)
                 end_offset = segments[place + 1].base_offset
                 continue
-            whole, end_offset = self._check(segment, size, later=not last and self._any_bytes(segments[place + 1 :]))
+            whole, end_offset = self._check(segment, size, segments[place + 1 :])
             if not whole:
                 self._drop_from(segments, place + 1)
                 break
@@ -129,11 +129,12 @@ class Opening:
             return 0
         return ALL_FLUSHED if segment.base_offset < found.active.base_offset else found.active.size_bytes
 
-    def _check(self, segment: Segment, size: int, *, later: bool) -> tuple[bool, int]:
+    def _check(self, segment: Segment, size: int, later: list[Segment]) -> tuple[bool, int]:
         """Check a segment and mend it; whether what follows it may stay, and the offset it ends at."""
         file = self._disk.open(segment.path)
+        window = Window(self._disk, file, size, later[0].base_offset if later else OFFSET_MAX)
         try:
-            return self._check_open(segment, Window(self._disk, file, size), file, later=later)
+            return self._check_open(segment, window, file, later=self._any_bytes(later))
         finally:
             self._disk.close(file)
 

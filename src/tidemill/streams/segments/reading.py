@@ -75,27 +75,30 @@ class SegmentReader:
         """Batches of one segment; and, when there are none, whether the next segment may have some."""
         size = segment.size_bytes
         index = await self.index(segment)
-        position = index.position(max(offset - segment.base_offset, 0))
+        relative_offset, position = index.find(max(offset - segment.base_offset, 0))
+        order = _Order(segment.base_offset + relative_offset, exact=not index.gaps)
         room = min(max_bytes, READ_BYTES_MAX)
         while position < size:
             want = min(size - position, max(room, HEADER_SIZE) + self._interval)
             data = memoryview(await self._pread(segment, want, position))
-            at, header = _find(data, offset)
+            at, header = _find(data, offset, order)
             if header is None:
                 if at == 0:
                     raise CorruptMessage(f"{segment.path} ends within the batch at byte {position}")
                 position += at
                 continue
+            if header.size > size - position - at:
+                raise CorruptMessage(f"a batch of {segment.path} reaches beyond the end of the file")
             if header.base_offset >= end_offset or (header.size > room and not at_least_one):
                 return [], False
             if header.size > len(data) - at:
                 data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
-            return [self._sound(segment, data[at:], end_offset, max(room, header.size), position + at)], False
+            return [self._sound(segment, data[at:], end_offset, max(room, header.size), order)], False
         if position > size:
             raise CorruptMessage(f"a batch of {segment.path} reaches beyond the end of the file")
         return [], True
 
-    def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, position: int) -> memoryview:
+    def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, order: "_Order") -> memoryview:
         """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
         end = 0
         while len(data) - end >= HEADER_SIZE:
@@ -103,12 +106,14 @@ class SegmentReader:
                 header = read_header(data, end)
                 if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
                     break
+                order.check(header)
                 check_crc(data, end, header)
-            except CorruptMessage:
-                LOGGER.error("damaged batch", file=segment.path, position=position + end)
+            except CorruptMessage as error:
+                LOGGER.error("damaged batch", file=segment.path, offset=order.expected, error=str(error))
                 if end == 0:
                     raise
                 break
+            order.expected = header.next_offset
             end += header.size
         return data[:end]
 
@@ -127,13 +132,30 @@ class SegmentReader:
             raise KafkaStorageError(f"{segment.path}: {error}") from error
 
 
-def _find(data: memoryview, offset: int) -> tuple[int, BatchHeader | None]:
+class _Order:
+    """The offset that comes next. A batch's own offset is not under its CRC, so it is held against its neighbours."""
+
+    __slots__ = ("exact", "expected")
+
+    def __init__(self, expected: int, *, exact: bool) -> None:
+        self.expected = expected
+        self.exact = exact
+
+    def check(self, header: BatchHeader) -> None:
+        """CorruptMessage when the batch cannot be the next; where there are gaps any later one can."""
+        if header.base_offset != self.expected and (self.exact or header.base_offset < self.expected):
+            raise CorruptMessage(f"a batch says offset {header.base_offset} in the place of {self.expected}")
+
+
+def _find(data: memoryview, offset: int, order: _Order) -> tuple[int, BatchHeader | None]:
     """The first batch that reaches `offset`: its place, and its header unless the data ends before it."""
     at = 0
     while len(data) - at >= HEADER_SIZE:
         header = read_header(data, at)
+        order.check(header)
         if header.next_offset > offset:
             return at, header
+        order.expected = header.next_offset
         if header.size > len(data) - at:
             return at + header.size, None
         at += header.size

@@ -27,6 +27,7 @@ from tidemill.streams.segments.index import Index
 CHUNK_BYTES = 1024 * 1024
 BLOCK_BYTES = 4096
 CORRUPT = ".corrupt"
+OFFSET_MAX = 2**63 - 1
 
 
 class Good(NamedTuple):
@@ -47,10 +48,11 @@ class Bad(NamedTuple):
 class Window:
     """A file read in large pieces, from its beginning to its end."""
 
-    def __init__(self, disk: Disk, file: int, size: int) -> None:
+    def __init__(self, disk: Disk, file: int, size: int, end_offset: int = OFFSET_MAX) -> None:
         self._disk = disk
         self._file = file
         self.size = size
+        self.end_offset = end_offset  # where the next file begins
         self._start = 0
         self._data = b""
 
@@ -81,9 +83,24 @@ def check_at(window: Window, position: int, offset: int) -> BatchHeader:
     header = read_header(data, at)
     if header.base_offset < offset or header.size > window.size - position:
         raise CorruptMessage(f"the batch at byte {position} does not follow offset {offset} or is cut")
+    if header.next_offset > window.end_offset:
+        raise CorruptMessage(f"the batch at byte {position} says offset {header.base_offset}, behind its file")
     data, at = window.get(position, header.size)
     check_crc(data, at, header)
+    if header.base_offset > offset:
+        _check_gap(window, position + header.size, header, offset)
     return header
+
+
+def _check_gap(window: Window, position: int, header: BatchHeader, offset: int) -> None:
+    """A gap comes from compaction, or from a damaged offset, which no CRC covers; then the next batch denies it."""
+    data, at = window.get(position, HEADER_SIZE)
+    try:
+        following = read_header(data, at).base_offset
+    except CorruptMessage:
+        return
+    if offset <= following < header.next_offset:
+        raise CorruptMessage(f"a batch says offset {header.base_offset}, the one behind it {following}")
 
 
 def next_good(window: Window, position: int, offset: int) -> int | None:
