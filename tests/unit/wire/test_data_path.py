@@ -1,5 +1,6 @@
 """Produce and Fetch by hand: the same as kio's classes say, in every version."""
 
+import dataclasses
 import random
 from typing import Any
 from uuid import UUID
@@ -132,6 +133,23 @@ def test_fetch_answers_are_kios_bytes(version: int) -> None:
     fields = {"responses": (entry,), "session_id": 3, "error_code": outcome_code(0)}
     expected = kio_bytes(build(response_class(1, version), fields))
     assert b"".join(write_fetch(version, [(topic, outcomes)], session_id=3)) == expected
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 3), (0, 9), (1, 4), (1, 12)])
+def test_the_partitions_of_a_request_are_bounded(key: int, version: int) -> None:
+    rng = random.Random(5)
+    message: Any = None
+    while message is None or not getattr(message, "topics" if key else "topic_data"):
+        message = sample(request_class(key, version), rng)
+    field = "topics" if key else "topic_data"
+    many = getattr(message, field)[:1] * 60_000
+    data = kio_bytes(build(request_class(key, version), {**_fields(message), field: many}))
+    with pytest.raises(ProtocolViolation, match="items"):
+        (read_fetch if key else read_produce)(data, 0, version)
+
+
+def _fields(message: Any) -> dict[str, Any]:
+    return {each.name: getattr(message, each.name) for each in dataclasses.fields(message)}
 
 
 @pytest.mark.parametrize(("key", "versions"), [(0, PRODUCE), (1, FETCH)])

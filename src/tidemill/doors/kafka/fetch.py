@@ -26,6 +26,8 @@ from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, read_fetch, write_fetch
 
 VERSIONS = (4, 17)
+TURN_PARTITIONS = 500
+"""After so many partitions of one fetch, others have their turn."""
 _ZSTD_FROM = 10
 _SESSION_ID_MAX = 2**31 - 1
 
@@ -73,8 +75,10 @@ class Fetch:
 
     async def run(self) -> None:
         """Read until the answer may leave."""
-        for reading in self.readings:
+        for number, reading in enumerate(self.readings, 1):
             await self._read(reading)
+            if not number % TURN_PARTITIONS:
+                await asyncio.sleep(0)
         if self._complete() or self._request.max_wait_ms <= 0:
             return
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from tidemill.model.errors import ProtocolViolation
+from tidemill.wire.kafka.reader import Budget
 from tidemill.wire.kafka.varint import read_uvarint
 
 Frame: TypeAlias = bytes | bytearray | memoryview
@@ -37,7 +38,7 @@ def read_string(data: Frame, position: int, *, flexible: bool) -> tuple[str | No
     return str(data[position:end], "utf-8"), end
 
 
-def read_count(data: Frame, position: int, item_bytes_min: int, *, flexible: bool) -> tuple[int, int]:
+def read_count(data: Frame, position: int, item_bytes_min: int, budget: Budget, *, flexible: bool) -> tuple[int, int]:
     """The number of items of an array, no more than the bytes that remain can hold; null counts as none."""
     if flexible:
         count, position = read_uvarint(data, position)
@@ -45,9 +46,12 @@ def read_count(data: Frame, position: int, item_bytes_min: int, *, flexible: boo
     else:
         count = _INT32(data, position)[0]
         position += 4
-    if count < -1 or count * item_bytes_min > len(data) - position:
-        raise ProtocolViolation(f"an array announces {count} items")
-    return max(count, 0), position
+    if count <= 0:
+        if count < -1:
+            raise ProtocolViolation(f"an array announces {count} items")
+        return 0, position
+    budget.spend(count, (len(data) - position) // item_bytes_min)
+    return count, position
 
 
 def read_topic(data: Frame, position: int, *, flexible: bool, by_id: bool) -> tuple[TopicKey, int]:

@@ -9,9 +9,11 @@ from uuid import UUID
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cursor import Frame, TopicKey, read_count, read_string, read_topic
-from tidemill.wire.kafka.reader import TAGS_MAX, skip_tags
+from tidemill.wire.kafka.reader import TAGS_MAX, Budget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
+PARTITIONS_MAX = 50_000
+"""Topics and partitions in one request."""
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 SESSIONS_FROM = 7
@@ -97,10 +99,11 @@ def _read(data: bytes, position: int, version: int) -> FetchRequest:
     if version >= SESSIONS_FROM:
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += _SESSION.size
-    topics, position = _read_topics(data, position, version)
+    budget = Budget(PARTITIONS_MAX)
+    topics, position = _read_topics(data, position, version, budget)
     forgotten: list[tuple[TopicKey, list[int]]] = []
     if version >= SESSIONS_FROM:
-        forgotten, position = _read_forgotten(data, position, version)
+        forgotten, position = _read_forgotten(data, position, version, budget)
     if version >= _RACK_FROM:
         _, position = read_string(data, position, flexible=flexible)
     if version >= _REPLICA_STATE_FROM:
@@ -110,15 +113,17 @@ def _read(data: bytes, position: int, version: int) -> FetchRequest:
     )
 
 
-def _read_topics(data: bytes, position: int, version: int) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], int]:
+def _read_topics(
+    data: bytes, position: int, version: int, budget: Budget
+) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], int]:
     flexible = version >= FLEXIBLE_FROM
     form = _partition_form(version)
     epochs = version >= _LEADER_EPOCH_FROM
-    count, position = read_count(data, position, _TOPIC_BYTES_MIN, flexible=flexible)
+    count, position = read_count(data, position, _TOPIC_BYTES_MIN, budget, flexible=flexible)
     topics = []
     for _ in range(count):
         topic, position = read_topic(data, position, flexible=flexible, by_id=version >= TOPIC_IDS_FROM)
-        wanted, position = read_count(data, position, form.size, flexible=flexible)
+        wanted, position = read_count(data, position, form.size, budget, flexible=flexible)
         partitions = []
         for _ in range(wanted):
             values = form.unpack_from(data, position)
@@ -133,13 +138,15 @@ def _read_topics(data: bytes, position: int, version: int) -> tuple[list[tuple[T
     return topics, position
 
 
-def _read_forgotten(data: bytes, position: int, version: int) -> tuple[list[tuple[TopicKey, list[int]]], int]:
+def _read_forgotten(
+    data: bytes, position: int, version: int, budget: Budget
+) -> tuple[list[tuple[TopicKey, list[int]]], int]:
     flexible = version >= FLEXIBLE_FROM
-    count, position = read_count(data, position, _FORGOTTEN_BYTES_MIN, flexible=flexible)
+    count, position = read_count(data, position, _FORGOTTEN_BYTES_MIN, budget, flexible=flexible)
     forgotten = []
     for _ in range(count):
         topic, position = read_topic(data, position, flexible=flexible, by_id=version >= TOPIC_IDS_FROM)
-        indexes, position = read_count(data, position, 4, flexible=flexible)
+        indexes, position = read_count(data, position, 4, budget, flexible=flexible)
         partitions = list(Struct(f">{indexes}i").unpack_from(data, position))
         position += 4 * indexes
         if flexible:

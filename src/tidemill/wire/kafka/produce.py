@@ -8,9 +8,11 @@ from uuid import UUID
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cursor import Frame, TopicKey, read_count, read_string, read_topic
-from tidemill.wire.kafka.reader import skip_tags
+from tidemill.wire.kafka.reader import Budget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
+PARTITIONS_MAX = 20_000
+"""Topics and partitions in one request."""
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
@@ -66,17 +68,20 @@ def _read(data: memoryview, position: int, version: int) -> ProduceRequest:
     flexible = version >= FLEXIBLE_FROM
     transactional_id, position = read_string(data, position, flexible=flexible)
     acks, timeout_ms = _ACKS.unpack_from(data, position)
-    count, position = read_count(data, position + _ACKS.size, _TOPIC_BYTES_MIN, flexible=flexible)
+    budget = Budget(PARTITIONS_MAX)
+    count, position = read_count(data, position + _ACKS.size, _TOPIC_BYTES_MIN, budget, flexible=flexible)
     topics = []
     for _ in range(count):
         topic, position = read_topic(data, position, flexible=flexible, by_id=version >= TOPIC_IDS_FROM)
-        partitions, position = _read_partitions(data, position, flexible=flexible)
+        partitions, position = _read_partitions(data, position, budget, flexible=flexible)
         topics.append((topic, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _read_partitions(data: memoryview, position: int, *, flexible: bool) -> tuple[list[ProducePartition], int]:
-    count, position = read_count(data, position, _PARTITION_BYTES_MIN, flexible=flexible)
+def _read_partitions(
+    data: memoryview, position: int, budget: Budget, *, flexible: bool
+) -> tuple[list[ProducePartition], int]:
+    count, position = read_count(data, position, _PARTITION_BYTES_MIN, budget, flexible=flexible)
     partitions = []
     for _ in range(count):
         index = _INT32.unpack_from(data, position)[0]
