@@ -127,6 +127,13 @@ def check_find(selection: Selection, limit: int) -> None:
         raise BatchTooLarge(f"at most {FIND_LIMIT_MAX} messages can be listed at a time")
 
 
+def resumed(selection: Selection, after: Place | None) -> Selection:
+    """The selection from the place on: stores look up the first due time, and need not walk what was listed before."""
+    if after is None or after.due_ms <= selection.start_ms:
+        return selection
+    return selection._replace(start_ms=after.due_ms)
+
+
 def bar_width_ms(selection: Selection, bars: int) -> int:
     """The width of one bar of a histogram over the selection's range; the last bar may reach beyond the end."""
     if not 1 <= bars <= HISTOGRAM_BARS_MAX:

@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 
-from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, Place, Selection, Status, bar_width_ms
+from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, Place, Selection, Status, bar_width_ms, resumed
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
 
 COLUMNS = (
@@ -49,7 +49,7 @@ async def find(
     bodies: bool,
 ) -> list[Message]:
     """The selected messages in order."""
-    where = await _Where.of(connection, name, selection, now_ms)
+    where = await _Where.of(connection, name, resumed(selection, after), now_ms)
     if after is not None:
         where.add(f"(m.due_ms, m.seq) > ({where.bind(after.due_ms)}, {where.bind(after.seq)})")
     rows = f"SELECT {COLUMNS} FROM tidemill.messages m WHERE {where} ORDER BY m.due_ms, m.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)

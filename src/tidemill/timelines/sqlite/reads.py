@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_width_ms, within_bytes
+from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_width_ms, resumed, within_bytes
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
 
 _COLUMNS = (
@@ -47,7 +47,7 @@ def find(
     bodies: bool,
 ) -> list[Message]:
     """The selected messages in order."""
-    where, values = _where(connection, name, selection, now_ms)
+    where, values = _where(connection, name, resumed(selection, after), now_ms)
     if selection.status is not None:
         where += f" AND {_STATUS[selection.status]}"
     if after is not None:
