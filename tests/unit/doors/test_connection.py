@@ -311,6 +311,30 @@ def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path: Path
         run(test)
 
 
+def test_a_closing_door_answers_what_is_under_way_and_starts_nothing_more(tmp_path: Path) -> None:
+    slow = Slow()
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(request(0, 0) + request(1, 1))
+            await until(lambda: slow.started == [0])
+            closing = asyncio.create_task(door.close())
+            await asyncio.sleep(0.01)
+            client.writer.write(request(0, 2))
+            await asyncio.sleep(0.01)
+            slow.ends[0].set()
+            assert await client.frame() == bytes(8)
+            assert await client.ended()
+            await closing
+            assert slow.started == [0]
+            with pytest.raises(ConnectionError):
+                await RawClient.connect(door)
+            await client.close()
+
+    run(test)
+
+
 def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path: Path) -> None:
     async def broken(call: Call, _request: Any) -> Any:
         raise ZeroDivisionError

@@ -99,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._write_paused = False
         self._read_paused = False
+        self._retired = False
         self._ending = False
         self._upload_deadline: float | None = None
         self.last_active = self._loop.time()
@@ -180,6 +181,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._upload_deadline is not None and now > self._upload_deadline and not self._read_paused:
             return True
         return not self._slots and now - self.last_active > idle_s
+
+    def retire(self) -> None:
+        """Start nothing more; what is under way is still answered."""
+        self._retired = True
+        self._waiting.clear()
+        self._regulate_reading()
 
     def close(self) -> None:
         """End the connection, with what is written already still going out."""
@@ -319,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         many = len(self._waiting) >= WAITING_REQUESTS_MAX or self._pending_bytes >= PENDING_BYTES_MAX
-        full = many or self._write_paused
+        full = many or self._write_paused or self._retired
         if full and not self._read_paused:
             self._read_paused = True
             self._transport.pause_reading()

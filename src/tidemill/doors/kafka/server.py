@@ -82,6 +82,8 @@ class KafkaDoor:
         self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for connection in self._connections:
+            connection.retire()
         under_way = [task for connection in self._connections for task in connection.under_way()]
         under_way += self._orphans
         if under_way:
