@@ -141,6 +141,21 @@ def bar_width_ms(selection: Selection, bars: int) -> int:
     return max(1, -(-(selection.end_ms - selection.start_ms) // bars))
 
 
+def bar_ranges(selection: Selection, now_ms: int, bars: int) -> list[tuple[int, int]]:
+    """The due times [from, to) of each bar that messages of the selection can have, as far as their state goes by time.
+
+    The ranges of bars that can have none are empty.
+    """
+    width_ms = bar_width_ms(selection, bars)
+    low, high = selection.start_ms, selection.end_ms
+    if selection.status is Status.AVAILABLE:
+        high = min(high, now_ms + 1)
+    elif selection.status is not None:
+        low = max(low, now_ms + 1)
+    starts = [selection.start_ms + index * width_ms for index in range(bars)]
+    return [(max(low, start), min(high, start + width_ms)) for start in starts]
+
+
 def selected(message: Message, selection: Selection, now_ms: int) -> bool:
     """Whether the message is one of the selection."""
     if not selection.start_ms <= message.due_ms < selection.end_ms:
