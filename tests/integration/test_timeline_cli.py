@@ -56,9 +56,13 @@ def test_schedule_and_work(run: Run, name: str) -> None:
     assert run("timeline", "count", name)[1] == "0\n"
 
 
-def test_work_in_json_ends_when_idle(run: Run, name: str) -> None:
+def test_work_ends_when_idle(run: Run, name: str) -> None:
+    assert run("timeline", "work", name, "--idle", "100ms") == (0, "", "completed 0 messages\n")
+
+
+def test_work_in_json(run: Run, name: str) -> None:
     run("schedule", name, "--in", "1ms", "--id", "m", "x")
-    code, out, _ = run("timeline", "work", name, "--idle", "500ms", "--json")
+    code, out, _ = run("timeline", "work", name, "--count", "1", "--idle", "60s", "--json")
     assert code == 0
     row = json.loads(out)
     assert (row["id"], row["body"], row["attempts"]) == ("m", "x", 1)

@@ -84,7 +84,7 @@ def test_extend_release_and_stale_token(timeline: Timeline) -> None:
         async with AsyncTimeline(timeline._async._connection.address, timeline.topic, group="g1") as opened:
             await opened.schedule([Message(b"x", time.time(), id="m")])
             attempts = []
-            async for lease in opened.work(consumer_id="w", lease_ms=400):
+            async for lease in opened.work(consumer_id="w", lease_ms=3_000):
                 attempts.append(lease.attempts)
                 if lease.attempts == 1:
                     before = lease.expires

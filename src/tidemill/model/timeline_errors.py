@@ -108,21 +108,8 @@ class BadHandshake(TimelineError):
     """The id, the rack or a limit in the handshake is out of range."""
 
 
-class TooManySessions(TimelineError):
-    """The broker holds as many sessions as it may; try again later."""
-
-    retriable = True
-
-
 class ConsumerReplaced(TimelineError):
     """Another consumer with the same id has taken the place of this one."""
-
-
-class Degraded(TimelineError):
-    """The broker is degraded and refuses what could do harm; try again later."""
-
-    code = 7
-    retriable = True
 
 
 class StoreUnavailable(TimelineError):

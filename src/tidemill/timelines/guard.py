@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import structlog
 
-from tidemill.model.timeline_errors import Degraded, StoreUnavailable, TimelineError
+from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock
 
 DRIFT_MS_MAX = 1_000
@@ -140,11 +140,6 @@ class Guard:
         oldest = self._clock.now_ms() - WITNESS_AGE_MS
         heard = [drift for at, drift in self._witnesses.values() if at >= oldest]
         return statistics.median(heard) if len(heard) >= WITNESSES_MIN else 0.0
-
-    def refuse_if_doubtful(self) -> None:
-        """Raise `Degraded` where the call would judge by a clock that is in doubt."""
-        if self._reasons:
-            raise Degraded("; ".join(self._reasons))
 
     async def ask_store(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Run one operation of the store; while it keeps failing most are refused without being tried."""

@@ -20,9 +20,7 @@ STATUSES: dict[type[TimelineError], grpc.StatusCode] = {
     errors.LeaseIsLive: grpc.StatusCode.FAILED_PRECONDITION,
     errors.NotOwner: grpc.StatusCode.PERMISSION_DENIED,
     errors.UnknownSession: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.TooManySessions: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ConsumerReplaced: grpc.StatusCode.ABORTED,
-    errors.Degraded: grpc.StatusCode.UNAVAILABLE,
     errors.StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
     errors.StoreCorrupt: grpc.StatusCode.DATA_LOSS,
 }

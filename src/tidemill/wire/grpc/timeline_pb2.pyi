@@ -258,16 +258,14 @@ class Operation(_message.Message):
     def __init__(self, action: _Optional[_Union[Action, str]] = ..., seq: _Optional[int] = ..., token: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class WorkDown(_message.Message):
-    __slots__ = ("leases", "outcomes", "ping", "assigned")
+    __slots__ = ("leases", "outcomes", "ping")
     LEASES_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
-    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     leases: Leases
     outcomes: Outcomes
     ping: Pinged
-    assigned: Assigned
-    def __init__(self, leases: _Optional[_Union[Leases, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., ping: _Optional[_Union[Pinged, _Mapping]] = ..., assigned: _Optional[_Union[Assigned, _Mapping]] = ...) -> None: ...
+    def __init__(self, leases: _Optional[_Union[Leases, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., ping: _Optional[_Union[Pinged, _Mapping]] = ...) -> None: ...
 
 class Leases(_message.Message):
     __slots__ = ("leases",)
@@ -304,16 +302,6 @@ class Outcomes(_message.Message):
     number: int
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
     def __init__(self, number: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
-
-class Assigned(_message.Message):
-    __slots__ = ("window", "buckets", "consumers")
-    WINDOW_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_FIELD_NUMBER: _ClassVar[int]
-    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
-    window: int
-    buckets: int
-    consumers: int
-    def __init__(self, window: _Optional[int] = ..., buckets: _Optional[int] = ..., consumers: _Optional[int] = ...) -> None: ...
 
 class Pinged(_message.Message):
     __slots__ = ("sent_us",)
