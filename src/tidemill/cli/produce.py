@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -128,7 +129,9 @@ class _Run:
 
     def __init__(self, topic: str, partition: int, headers: list[tuple[str, str]], producer: "Producer") -> None:
         self._topic, self._partition, self._headers, self._producer = topic, partition, headers, producer
-        self._written: list[dict[str, Any]] = []
+        # The first places by their turn in the input: partitions answer in any order.
+        self._places: dict[int, dict[str, Any]] = {}
+        self._sent = 0
         self._count = 0
         self._error: str | None = None
 
@@ -144,10 +147,11 @@ class _Run:
 
     def _send_one(self, line: Line) -> None:
         where = {} if self._partition < 0 else {"partition": self._partition}
+        answered = partial(self._delivered, self._sent)
         while True:
             try:
                 self._producer.produce(
-                    self._topic, line.value, key=line.key, headers=self._headers, on_delivery=self._delivered, **where
+                    self._topic, line.value, key=line.key, headers=self._headers, on_delivery=answered, **where
                 )
             except BufferError:
                 self._producer.poll(TIMEOUT_S)
@@ -155,24 +159,25 @@ class _Run:
                 self._error = self._error or str(getattr(error, "args", [error])[0])
                 return
             else:
+                self._sent += 1
                 self._producer.poll(0)
                 return
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, turn: int, error: Any, message: Any) -> None:
         if error is not None:
             self._error = self._error or error.str()
             return
         self._count += 1
-        if len(self._written) < ECHO_MAX:
-            self._written.append(
-                {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
-            )
+        if turn < ECHO_MAX:
+            place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+            self._places[turn] = place
 
     def report(self, *, as_json: bool) -> None:
+        written = [place for _, place in sorted(self._places.items())]
         if as_json:
-            show_json({"topic": self._topic, "records": self._count, "written": self._written})
+            show_json({"topic": self._topic, "records": self._count, "written": written})
         elif self._count <= ECHO_MAX:
-            for each in self._written:
+            for each in written:
                 say(f"{each['topic']} partition {each['partition']} offset {each['offset']}")
         else:
             say(f"{self._count:,} records written to {self._topic}")
