@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from tidemill.groups.alarms import Alarms
-from tidemill.groups.core import described, heartbeats, joining
+from tidemill.groups.core import described, heartbeats, joining, mixed
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.described import DescribedConsumerGroup, DescribedGroup
@@ -144,10 +144,15 @@ class GroupCoordinator:
         ticket = self._ticket()
 
         def decide(now_ms: int) -> Step:
-            return joining.join(shard.classic(request.group_id, now_ms), request, ticket, new_id, now_ms)
+            group = shard.groups.get(request.group_id)
+            if not isinstance(group, ConsumerGroup):
+                return joining.join(shard.classic(request.group_id, now_ms), request, ticket, new_id, now_ms)
+            step, answer = mixed.join(group, request, new_id, self._topics_now(), now_ms)
+            group.outbox.append((ticket, answer))
+            return step
 
         async with self._turn(request.group_id):
-            await self._vacate(shard, request.group_id, for_consumers=False)
+            await self._make_room(shard, request.group_id, for_consumers=False)
             try:
                 await self._perform(shard, request.group_id, decide)
             finally:
@@ -161,7 +166,11 @@ class GroupCoordinator:
         ticket = self._ticket()
 
         def decide(now_ms: int) -> Step:
-            return joining.sync(shard.known_classic(request.group_id), request, ticket, now_ms)
+            group = shard.groups.get(request.group_id)
+            if not isinstance(group, ConsumerGroup):
+                return joining.sync(shard.known_classic(request.group_id), request, ticket, now_ms)
+            group.outbox.append((ticket, mixed.sync(group, request, self._topics_now(), now_ms)))
+            return Step()
 
         async with self._turn(request.group_id):
             await self._perform(shard, request.group_id, decide)
@@ -170,8 +179,15 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
         """Heartbeat; nothing is written, so nothing is waited for."""
-        group = self._shard(group_id).known_classic(group_id)
-        group.heartbeat(member_id, instance_id, generation, self._clock())
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            shard.known_classic(group_id).heartbeat(member_id, instance_id, generation, self._clock())
+            return
+        try:
+            mixed.beat(group, member_id, instance_id, generation, self._clock())
+        finally:
+            self._schedule(shard, group_id)
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[Left]:
         """LeaveGroup."""
@@ -189,6 +205,7 @@ class GroupCoordinator:
 
         async with self._turn(group_id):
             await self._perform(shard, group_id, decide)
+            await self._downgrade(shard, group_id)
         return results
 
     # -- consumer groups ----------------------------------------------------------------------------------------------
@@ -205,7 +222,7 @@ class GroupCoordinator:
         answers: list[HeartbeatAnswer] = []
 
         def decide(now_ms: int) -> Step:
-            if not joins and request.group_id not in shard.groups:
+            if not joins and not isinstance(shard.groups.get(request.group_id), ConsumerGroup):
                 raise UnknownMemberId
             group = shard.consumer(request.group_id)
             if request.member_epoch < 0:
@@ -216,11 +233,14 @@ class GroupCoordinator:
             return beat.step
 
         async with self._turn(request.group_id):
-            await self._vacate(shard, request.group_id, for_consumers=True)
+            if joins:
+                await self._make_room(shard, request.group_id, for_consumers=True)
             try:
                 await self._perform(shard, request.group_id, decide)
             finally:
                 shard.drop_unused(request.group_id)
+            if request.member_epoch < 0:
+                await self._downgrade(shard, request.group_id)
         return answers[0]
 
     # -- offsets ------------------------------------------------------------------------------------------------------
@@ -384,8 +404,14 @@ class GroupCoordinator:
     def _submit(self, group_id: str, entries: tuple[Entry, ...]) -> Awaitable[None]:
         return self._writers[self._journal.partition_of(group_id)].submit(entries)
 
-    async def _vacate(self, shard: Shard, group_id: str, *, for_consumers: bool) -> None:
-        await self._perform(shard, group_id, lambda _now: shard.vacate(group_id, for_consumers=for_consumers))
+    async def _make_room(self, shard: Shard, group_id: str, *, for_consumers: bool) -> None:
+        topics = self._topics_now()
+        await self._perform(
+            shard, group_id, lambda now_ms: shard.make_room(group_id, topics, now_ms, for_consumers=for_consumers)
+        )
+
+    async def _downgrade(self, shard: Shard, group_id: str) -> None:
+        await self._perform(shard, group_id, lambda now_ms: shard.downgrade(group_id, self._topics_now(), now_ms))
 
     async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], Step]) -> None:
         """Decide, make durable, replay, answer; the caller has the group's turn."""
@@ -436,6 +462,7 @@ class GroupCoordinator:
                 return
             try:
                 await self._perform(shard, group_id, group.tick)
+                await self._downgrade(shard, group_id)
                 shard.drop_unused(group_id)
             except TidemillError as error:
                 log.warning("a group's deadline could not be kept", group=group_id, error=str(error))

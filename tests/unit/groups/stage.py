@@ -4,12 +4,13 @@ Members have short names; the stage remembers what each was last told (id, gener
 would, and says it again where a request needs it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tidemill.groups.core import heartbeats, joining
+from tidemill.groups.core import heartbeats, joining, mixed
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
+from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import Partitions
 from tidemill.groups.core.group import NEVER_MS, ClassicGroup
 from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
@@ -101,6 +102,7 @@ class Stage:
                 break
             self.now_ms = max(self.now_ms, due[0])
             self.perform(due[1], self.shard.groups[due[1]].tick)
+            self.downgrade(due[1])
             self.shard.drop_unused(due[1])
         self.now_ms = until_ms
 
@@ -130,6 +132,7 @@ class Stage:
         rebalance_ms: int = 60_000,
         version: int = 9,
         protocol_type: str = "consumer",
+        owned: Iterable[TopicPartition] = (),
     ) -> None:
         client = self.client(name)
         client.instance_id = instance or client.instance_id
@@ -142,18 +145,24 @@ class Stage:
             session_ms,
             rebalance_ms,
             protocol_type,
-            tuple((each, write_subscription(topics.split(","))) for each in protocols.split(",") if each),
+            tuple((each, write_subscription(topics.split(","), owned)) for each in protocols.split(",") if each),
             takes_member_id_first=version >= 4,
             skips_assignment=version >= 9,
         )
         self.ids += 1
         new_id = f"{name}-{self.ids}"
-        self.perform(group_id, lambda _now: self.shard.vacate(group_id, for_consumers=False))
+        self.perform(group_id, lambda now: self.shard.make_room(group_id, self.catalog, now, for_consumers=False))
+
+        def decide(now_ms: int) -> Step:
+            group = self.shard.groups.get(group_id)
+            if not isinstance(group, ConsumerGroup):
+                return joining.join(self.shard.classic(group_id, now_ms), request, name, new_id, now_ms)
+            step, answer = mixed.join(group, request, new_id, self.catalog, now_ms)
+            group.outbox.append((name, answer))
+            return step
+
         try:
-            self.perform(
-                group_id,
-                lambda now: joining.join(self.shard.classic(group_id, now), request, name, new_id, now),
-            )
+            self.perform(group_id, decide)
         finally:
             self.shard.drop_unused(group_id)
 
@@ -169,24 +178,42 @@ class Stage:
         request = SyncRequest(
             group_id, client.generation, client.member_id, client.instance_id, assignments=tuple(named.items())
         )._replace(**changes)  # type: ignore[arg-type]  # fields of the request
-        self.perform(group_id, lambda now: joining.sync(self.shard.known_classic(group_id), request, name, now))
+
+        def decide(now_ms: int) -> Step:
+            group = self.shard.groups.get(group_id)
+            if not isinstance(group, ConsumerGroup):
+                return joining.sync(self.shard.known_classic(group_id), request, name, now_ms)
+            group.outbox.append((name, mixed.sync(group, request, self.catalog, now_ms)))
+            return Step()
+
+        self.perform(group_id, decide)
 
     def beat(self, group_id: str, name: str) -> None:
-        client = self.client(name)
-        self.shard.known_classic(group_id).heartbeat(
-            client.member_id, client.instance_id, client.generation, self.now_ms
-        )
+        client, group = self.client(name), self.shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            mixed.beat(group, client.member_id, client.instance_id, client.generation, self.now_ms)
+        else:
+            group = self.shard.known_classic(group_id)
+            group.heartbeat(client.member_id, client.instance_id, client.generation, self.now_ms)
 
     def leave(self, group_id: str, *leavers: Leaver) -> list[Left]:
         results: list[Left] = []
 
         def decide(now_ms: int) -> Step:
-            step, left = joining.leave(self.shard.known_classic(group_id), leavers, now_ms)
+            group = self.shard.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                step, left = heartbeats.remove(group, leavers)
+            else:
+                step, left = joining.leave(self.shard.known_classic(group_id), leavers, now_ms)
             results.extend(left)
             return step
 
         self.perform(group_id, decide)
+        self.downgrade(group_id)
         return results
+
+    def downgrade(self, group_id: str) -> None:
+        self.perform(group_id, lambda now: self.shard.downgrade(group_id, self.catalog, now))
 
     def leaver(self, name: str) -> Leaver:
         client = self.client(name)
@@ -243,11 +270,14 @@ class Stage:
             answers.append(beat.answer)
             return beat.step
 
-        self.perform(group_id, lambda _now: self.shard.vacate(group_id, for_consumers=True))
+        if request.member_epoch == 0:
+            self.perform(group_id, lambda now: self.shard.make_room(group_id, self.catalog, now, for_consumers=True))
         try:
             self.perform(group_id, decide)
         finally:
             self.shard.drop_unused(group_id)
+        if request.member_epoch < 0:
+            self.downgrade(group_id)
         client.instance_id = request.instance_id
         client.epoch = max(answers[0].member_epoch, 0)
         if answers[0].assigned is not None:

@@ -275,23 +275,27 @@ class TestKinds:
         stage.enter("g", "a")
         stage.sync("g", "a", {})
         stage.commit("g", "a", 5)
-        with pytest.raises(GroupIdNotFound):
-            stage.pulse("g", "b")
         stage.leave("g", stage.leaver("a"))
         stage.pulse("g", "b")
         assert stage.committed("g") == 5
         stage.crash()
         assert stage.shard.groups["g"].kind == "consumer"
-        stage.clients.pop("a")
-        with pytest.raises(InconsistentGroupProtocol):
-            stage.join("g", "a")
         stage.pulse("g", "b", member_epoch=-1)
+        stage.clients.pop("a")
         stage.enter("g", "a")
         assert stage.client("a").generation == 1
         stage.sync("g", "a", {})
         stage.crash()
         assert stage.shard.groups["g"].kind == "classic"
         assert stage.committed("g") == 5
+
+    def test_members_that_are_not_consumers_stay_among_themselves(self, stage: Stage) -> None:
+        stage.enter("g", "a", protocol_type="connect")
+        with pytest.raises(GroupIdNotFound):
+            stage.pulse("g", "b")
+        stage.pulse("h", "b")
+        with pytest.raises(InconsistentGroupProtocol):
+            stage.join("h", "c", protocol_type="connect")
 
 
 def test_a_crash_loses_nothing(stage: Stage) -> None:

@@ -34,6 +34,7 @@ VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in stan
 JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE = 11, 12, 13, 14, 15, 16, 42
 COMMIT, FETCH, FORGET, PULSE, DESCRIBE_CONSUMERS = 8, 9, 47, 68, 69
 SESSION = timedelta(seconds=10)
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 
 Scene = Callable[[RawClient, KafkaDoor], Awaitable[None]]
 
@@ -49,7 +50,7 @@ def play(folder: Path, scene: Scene) -> None:
 
 
 async def join(client: RawClient, version: int, group: str, member_id: str = "", **more: Any) -> Any:
-    protocol = request_part(JOIN, version, "JoinGroupRequestProtocol", name="range", metadata=b"\0\0\0\0\0\1\0\1t")
+    protocol = request_part(JOIN, version, "JoinGroupRequestProtocol", name="range", metadata=SUBSCRIPTION)
     return await client.ask(
         JOIN,
         version,
@@ -87,7 +88,7 @@ def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
             told = await join(client, version, "g", told.member_id)
         assert (told.error_code, told.generation_id, told.protocol_name) == (0, 1, "range")
         assert told.leader == told.member_id
-        assert [(each.member_id, each.metadata[-1:]) for each in told.members] == [(told.member_id, b"t")]
+        assert [(each.member_id, each.metadata) for each in told.members] == [(told.member_id, SUBSCRIPTION)]
         for sync in VERSIONS[SYNC]:
             blob = request_part(
                 SYNC, sync, "SyncGroupRequestAssignment", member_id=told.member_id, assignment=b"\0\0mine"

@@ -48,6 +48,7 @@ all_entries = st.one_of(
             optional,
             numbers,
             optional,
+            st.none() | st.builds(e.ClassicMember, numbers, st.lists(st.tuples(texts, blobs), max_size=3).map(tuple)),
         ),
     ),
     st.builds(e.Entry, st.builds(e.TargetEpochKey, texts), st.none() | st.builds(e.TargetEpochValue, numbers)),

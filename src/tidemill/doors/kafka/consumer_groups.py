@@ -16,7 +16,7 @@ from tidemill.groups.core.entries import Partitions
 from tidemill.groups.core.heartbeats import HeartbeatRequest
 from tidemill.model.errors import TidemillError
 
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -108,7 +108,7 @@ def _member(call: Call, member: DescribedConsumer) -> Any:
         subscribed_topic_regex=about.topic_regex,
         assignment=_assignment(call, member.assigned),
         target_assignment=_assignment(call, member.target),
-        member_type=_CONSUMER_MEMBER,
+        member_type=_CONSUMER_MEMBER if about.classic is None else _CLASSIC_MEMBER,
     )
 
 

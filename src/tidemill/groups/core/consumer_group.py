@@ -38,7 +38,7 @@ from tidemill.groups.core.group import CONSUMER_PROTOCOL, NEVER_MS
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, Step, Ticket
 from tidemill.groups.core.patterns import TopicPattern
-from tidemill.model.errors import StaleMemberEpoch, UnknownMemberId
+from tidemill.model.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId
 from tidemill.model.topics import INTERNAL
 
 ConsumerKey: TypeAlias = ConsumerGroupKey | MemberKey | TargetEpochKey | TargetKey | CurrentKey
@@ -116,8 +116,15 @@ class ConsumerGroup:
         current = self.current.get(member_id)
         if current is None:
             raise UnknownMemberId
+        if current.epoch != epoch and self.members[member_id].classic is not None:
+            raise IllegalGeneration(f"the member's generation is {current.epoch}, not {epoch}")
         if current.epoch != epoch:
             raise StaleMemberEpoch(f"the member's epoch is {current.epoch}, not {epoch}")
+
+    def speaks_classic(self, member_id: str) -> bool:
+        """Whether this member uses the classic protocol (see `mixed.py`)."""
+        member = self.members.get(member_id)
+        return member is not None and member.classic is not None
 
     def reads(self, topic: str) -> bool:
         """Whether a member subscribes to this topic, by name or by pattern."""
@@ -145,7 +152,9 @@ class ConsumerGroup:
 
     def touch(self, member_id: str, now_ms: int) -> None:
         """The member was heard of."""
-        self.deadlines[member_id] = now_ms + self.limits.consumer_session_timeout_ms
+        classic = self.members[member_id].classic
+        session_ms = self.limits.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        self.deadlines[member_id] = now_ms + session_ms
         self.arm(self.deadlines[member_id])
 
     def watch_revocation(self, member_id: str, now_ms: int) -> None:
@@ -154,10 +163,14 @@ class ConsumerGroup:
         if current is None or current.state != MemberState.REVOKING:
             self.revocations.pop(member_id, None)
             return
+        self.hurry(member_id, current.epoch, now_ms)
+
+    def hurry(self, member_id: str, epoch: int, now_ms: int) -> None:
+        """The member has its rebalance timeout to move on from this epoch."""
         known = self.revocations.get(member_id)
-        if known is None or known.epoch != current.epoch:
+        if known is None or known.epoch != epoch:
             deadline_ms = now_ms + max(self.members[member_id].rebalance_timeout_ms, 0)
-            self.revocations[member_id] = Revocation(current.epoch, deadline_ms)
+            self.revocations[member_id] = Revocation(epoch, deadline_ms)
             self.arm(deadline_ms)
 
     def arm(self, deadline_ms: int) -> None:

@@ -81,6 +81,13 @@ class ConsumerGroupValue(NamedTuple):
     topics_hash: int = 0
 
 
+class ClassicMember(NamedTuple):
+    """What a member of a consumer group that speaks the classic protocol says: see `mixed.py`."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class MemberKey(NamedTuple):
     """Key 5: a member of a consumer group."""
 
@@ -99,6 +106,7 @@ class MemberValue(NamedTuple):
     topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicMember | None = None
 
 
 class TargetEpochKey(NamedTuple):

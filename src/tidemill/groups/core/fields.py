@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class FieldWriter:
-    """Fields, one after another, into bytes."""
+    """Fields, one after another, into bytes, after a version of two bytes where one is given."""
 
     __slots__ = ("buffer",)
 
-    def __init__(self, version: int) -> None:
-        self.buffer = bytearray(_I16.pack(version))
+    def __init__(self, version: int | None = None) -> None:
+        self.buffer = bytearray() if version is None else bytearray(_I16.pack(version))
 
     def done(self) -> bytes:
         """Everything written so far."""

@@ -23,7 +23,7 @@ from tidemill.groups.core.entries import Entry, GroupKey, GroupValue
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.member import Member, choose_protocol
 from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Protocols, Step, SyncAnswer, Ticket
-from tidemill.groups.core.subscriptions import subscribed_topics
+from tidemill.groups.core.subscriptions import read_subscription
 from tidemill.model.errors import (
     FencedInstanceId,
     IllegalGeneration,
@@ -112,8 +112,8 @@ class ClassicGroup:
         """Whether a member subscribes to this topic; those that are not consumers may read anything."""
         if self.protocol_type != CONSUMER_PROTOCOL:
             return bool(self.members)
-        subscriptions = (subscribed_topics(member.subscription(self.protocol)) for member in self.members.values())
-        return any(topics is None or topic in topics for topics in subscriptions)
+        subscriptions = (read_subscription(member.subscription(self.protocol)) for member in self.members.values())
+        return any(each is None or topic in each.topics for each in subscriptions)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         """Keep the member alive; tells it to join again while a rebalance is on."""
@@ -166,6 +166,12 @@ class ClassicGroup:
         """Take over what a member says now."""
         self._supported.subtract({name for name, _ in member.protocols})
         member.update(request)
+        self._supported.update({name for name, _ in member.protocols})
+
+    def adopt(self, member: Member, protocols: Protocols) -> None:
+        """Know again all the protocols of a member, of which the journal keeps one."""
+        self._supported.subtract({name for name, _ in member.protocols})
+        member.protocols = protocols
         self._supported.update({name for name, _ in member.protocols})
 
     def rename(self, member: Member, member_id: str) -> None:

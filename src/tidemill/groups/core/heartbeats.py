@@ -15,6 +15,7 @@ from tidemill.groups.core.catalog import TopicCatalog
 from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState, digest_topics, reconcile
 from tidemill.groups.core.entries import (
     NO_PARTITIONS,
+    ClassicMember,
     ConsumerGroupKey,
     ConsumerGroupValue,
     CurrentKey,
@@ -63,6 +64,7 @@ class HeartbeatRequest(NamedTuple):
     topic_regex: str | None = None
     server_assignor: str | None = None
     owned: Partitions | None = None
+    classic: ClassicMember | None = None
 
     @property
     def is_full(self) -> bool:
@@ -214,7 +216,8 @@ def _former_self(group: ConsumerGroup, request: HeartbeatRequest) -> str | None:
     former = group.static.get(request.instance_id)
     if former is None or former == request.member_id:
         return None
-    if group.current[former].epoch != LEAVE_FOR_A_WHILE_EPOCH:
+    both_new = request.classic is None and group.members[former].classic is None  # classic ones do not say goodbye
+    if both_new and group.current[former].epoch != LEAVE_FOR_A_WHILE_EPOCH:
         raise UnreleasedInstanceId(f"{request.instance_id} is still in use by {former}")
     return former
 
@@ -258,6 +261,7 @@ def _described(before: MemberValue | None, request: HeartbeatRequest) -> MemberV
         known.topic_regex if request.topic_regex is None else request.topic_regex or None,
         known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
         request.server_assignor or known.server_assignor,
+        request.classic,
     )
 
 

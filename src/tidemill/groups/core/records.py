@@ -23,6 +23,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.groups.core.entries import (
+    ClassicMember,
     ConsumerGroupKey,
     ConsumerGroupValue,
     CurrentKey,
@@ -211,15 +212,45 @@ def _write_member(value: MemberValue) -> bytes:
     writer.compact_string(value.topic_regex)
     writer.int32(value.rebalance_timeout_ms)
     writer.compact_string(value.server_assignor)
+    writer.tags(None if value.classic is None else {0: _write_classic(value.classic)})
+    return writer.done()
+
+
+def _write_classic(classic: ClassicMember) -> bytes:
+    writer = FieldWriter()
+    writer.int8(1)  # it is there; a structure that may be null says so
+    writer.int32(classic.session_timeout_ms)
+
+    def protocol(item: tuple[str, bytes]) -> None:
+        writer.compact_string(item[0])
+        writer.compact_bytes(item[1])
+        writer.tags()
+
+    writer.compact_array(classic.protocols, protocol)
     writer.tags()
     return writer.done()
+
+
+def _read_classic(data: bytes | None) -> ClassicMember | None:
+    body = FieldReader(data or b"\xff")
+    if body.int8() < 0:
+        return None
+
+    def protocol() -> tuple[str, bytes]:
+        name, metadata = body.compact_string() or "", body.compact_bytes() or b""
+        body.tags()
+        return name, metadata
+
+    return ClassicMember(body.int32(), tuple(body.compact_array(protocol)))
 
 
 def _read_member(body: FieldReader, _version: int) -> MemberValue:
     text = body.compact_string
     instance_id, rack_id, client_id, client_host = text(), text(), text() or "", text() or ""
     topics = tuple(name or "" for name in body.compact_array(text))
-    return MemberValue(instance_id, rack_id, client_id, client_host, topics, text(), body.int32(), text())
+    regex, rebalance_ms, assignor = text(), body.int32(), text()
+    classic = _read_classic(body.tags().get(0))
+    return MemberValue(instance_id, rack_id, client_id, client_host, topics, regex, rebalance_ms, assignor, classic)
 
 
 def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:

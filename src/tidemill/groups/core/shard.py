@@ -1,13 +1,15 @@
 """The groups of one journal partition: which exist, of which kind, and what happens to them as a whole.
 
 A group exists while it has members, a remembered state, or offsets. It is of one kind at a time (classic or consumer)
-and may change its kind only while nobody is in it: `vacate` forgets the old kind first, offsets stay.
+and changes its kind by `make_room` and `downgrade`; offsets stay.
 `replay` is the one place where the journal's entries reach the state, for live traffic and at start alike.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from tidemill.groups.core import mixed
+from tidemill.groups.core.catalog import TopicCatalog
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import (
     ConsumerGroupKey,
@@ -26,7 +28,6 @@ from tidemill.model.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
-    InconsistentGroupProtocol,
     KafkaError,
     NonEmptyGroup,
     UnknownMemberId,
@@ -80,29 +81,44 @@ class Shard:
         return group
 
     def classic(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """The classic group, made if need be; `vacate` came before."""
+        """The classic group, made if need be; `make_room` came before."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self.limits, now_ms)
         return group
 
     def consumer(self, group_id: str) -> ConsumerGroup:
-        """The consumer group, made if need be; `vacate` came before."""
+        """The consumer group, made if need be; `make_room` came before."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             group = self.groups[group_id] = ConsumerGroup(group_id, self.limits)
         return group
 
-    def vacate(self, group_id: str, *, for_consumers: bool) -> Step:
-        """Make room for a group of the other kind: possible while nobody is in the old one."""
+    def make_room(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> Step:
+        """Make room for a member of the other kind.
+
+        A group without members is forgotten (its offsets stay); a classic one with members is upgraded; a consumer
+        group with members takes classic ones in as it is.
+        """
         group = self.groups.get(group_id)
         if group is None or isinstance(group, ConsumerGroup) == for_consumers:
             return Step()
-        if not group.is_empty:
-            if for_consumers:
-                raise GroupIdNotFound(f"{group_id} is a classic group with members")
-            raise InconsistentGroupProtocol(f"{group_id} is a consumer group with members")
-        return Step(self._forget_state(group_id))
+        if group.is_empty:
+            return Step(self._forget_state(group_id))
+        if isinstance(group, ConsumerGroup):
+            return Step()
+        return Step(mixed.upgrade(group, catalog), lambda: self.consumer(group_id).loaded(now_ms))
+
+    def downgrade(self, group_id: str, catalog: TopicCatalog, now_ms: int) -> Step:
+        """Make a consumer group that has only classic members left a classic group again."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup) or not mixed.is_due_for_downgrade(group):
+            return Step()
+        protocols = mixed.protocols_of(group)
+        return Step(
+            mixed.downgrade(group, catalog, now_ms),
+            lambda: mixed.resume(self.classic(group_id, now_ms), protocols, now_ms),
+        )
 
     def drop_unused(self, group_id: str) -> None:
         """Let go of a group that only ever lived in memory and has nobody left."""
@@ -129,7 +145,7 @@ class Shard:
                 raise IllegalGeneration(f"there is no group {group_id}")
         elif isinstance(group, ClassicGroup):
             group.check_commit(member_id, instance_id, generation, in_transaction=in_transaction)
-        elif not names_epochs and generation >= 0:
+        elif not names_epochs and generation >= 0 and not group.speaks_classic(member_id):
             raise UnsupportedVersion("members of consumer groups commit with OffsetCommit 9 or later")
         else:
             group.check_epoch(member_id, generation, in_transaction=in_transaction)

@@ -5,44 +5,61 @@ owns. Later versions only append fields, so a reader takes what it knows and lea
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from tidemill.groups.core.fields import FieldReader, FieldWriter
 from tidemill.model.topics import TopicPartition
 
 
-def subscribed_topics(subscription: bytes) -> list[str] | None:
-    """The topics in a consumer's subscription; None when it is not one."""
-    reader = FieldReader(subscription)
+class Subscription(NamedTuple):
+    """What a consumer says when it joins."""
+
+    topics: tuple[str, ...]
+    owned: tuple[TopicPartition, ...] = ()
+
+
+def read_subscription(blob: bytes) -> Subscription | None:
+    """A consumer's subscription; None when it is not one."""
+    reader = FieldReader(blob)
     try:
-        if reader.int16() < 0:
-            return None
-        return reader.array(reader.string)
+        version = reader.int16()
+        topics = tuple(reader.array(reader.string))
+        reader.blob()
+        owned = reader.array(lambda: (reader.string(), reader.array(reader.int32))) if version >= 1 else []
     except ValueError:
         return None
+    if version < 0:
+        return None
+    return Subscription(topics, tuple(TopicPartition(topic, index) for topic, indexes in owned for index in indexes))
 
 
-def write_subscription(topics: Iterable[str]) -> bytes:
-    """A consumer's subscription (version 0)."""
-    writer = FieldWriter(0)
+def write_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = ()) -> bytes:
+    """A consumer's subscription (version 1)."""
+    writer = FieldWriter(1)
     writer.array(sorted(topics), writer.string)
     writer.blob(b"")
+    _write_partitions(writer, owned)
     return writer.done()
 
 
 def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """A consumer's assignment (version 0)."""
+    writer = FieldWriter(0)
+    _write_partitions(writer, partitions)
+    writer.blob(b"")
+    return writer.done()
+
+
+def _write_partitions(writer: FieldWriter, partitions: Iterable[TopicPartition]) -> None:
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
-    writer = FieldWriter(0)
 
     def write(item: tuple[str, list[int]]) -> None:
         writer.string(item[0])
         writer.array(item[1], writer.int32)
 
     writer.array(by_topic.items(), write)
-    writer.blob(b"")
-    return writer.done()
 
 
 def read_assignment(assignment: bytes) -> Mapping[str, list[int]]:
