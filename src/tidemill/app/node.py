@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
 from secrets import SystemRandom
+from types import ModuleType
 from typing import Protocol
 from uuid import uuid4
 
@@ -65,6 +66,7 @@ class Node:
         self.http: Address | None = None
         self._opened = AsyncExitStack()
         self._broker: Broker | None = None
+        self._grpc_module: asyncio.Future[ModuleType]
 
     @property
     def broker(self) -> Broker:
@@ -111,6 +113,9 @@ class Node:
         settings = self.settings
         lock = DataDirLock(settings.data_dir)
         self._opened.callback(lock.release)
+        if settings.grpc is not None:
+            # gRPC takes longer to load than all the rest: in a thread, while the others wait for the disk.
+            self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_DOOR))
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         world = World(coordination, open_streams(settings, system_clock_ms), system_clock_ms, uuid4)
@@ -141,9 +146,7 @@ class Node:
             if self.kafka.host in WILDCARDS and settings.advertise is None:
                 log.warning("clients on other machines need --advertise host:port", told=str(broker.brokers()[0][1:3]))
         if settings.grpc is not None and broker.timelines is not None:
-            # gRPC takes longer to load than all the rest: in a thread, while the others already serve.
-            grpc_module = await asyncio.to_thread(import_module, GRPC_DOOR)
-            grpc = grpc_module.GrpcDoor()
+            grpc = (await self._grpc_module).GrpcDoor()
             self.grpc = await self._open("grpc", grpc, settings.grpc, partial(grpc.start, broker.timelines))
         if settings.http is not None:
             console = ConsoleDoor(broker, self.facts)
