@@ -140,8 +140,9 @@ class SegmentLog:
             changes = self._changes
             try:
                 found = await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
-            except (CorruptMessage, KafkaStorageError):
+            except (CorruptMessage, KafkaStorageError) as error:
                 if changes == self._changes:
+                    LOGGER.error("a batch cannot be read", folder=self._folder, offset=offset, error=str(error))
                     raise
             else:
                 # An old index leads to a wrong place in a new file, and what is found there may even look sound.

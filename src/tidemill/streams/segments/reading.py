@@ -7,8 +7,6 @@ CRCs checked, so that a damaged batch is never served. What the page cache has i
 import asyncio
 from functools import partial
 
-import structlog
-
 from tidemill.model.errors import CorruptMessage, KafkaStorageError
 from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc, read_header
 from tidemill.streams.interface import Disk
@@ -19,7 +17,6 @@ from tidemill.streams.segments.segment import Indexes, Segment, read_index, writ
 from tidemill.streams.segments.tail import TailBudget
 
 READ_BYTES_MAX = 2 * 1024 * 1024
-LOGGER = structlog.get_logger(__name__)
 
 
 class Shared:
@@ -93,29 +90,10 @@ class SegmentReader:
                 return [], False
             if header.size > len(data) - at:
                 data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
-            return [self._sound(segment, data[at:], end_offset, max(room, header.size), order)], False
+            return [_sound(data[at:], end_offset, max(room, header.size), order)], False
         if position > size:
             raise CorruptMessage(f"a batch of {segment.path} reaches beyond the end of the file")
         return [], True
-
-    def _sound(self, segment: Segment, data: memoryview, end_offset: int, room: int, order: "_Order") -> memoryview:
-        """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
-        end = 0
-        while len(data) - end >= HEADER_SIZE:
-            try:
-                header = read_header(data, end)
-                if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
-                    break
-                order.check(header)
-                check_crc(data, end, header)
-            except CorruptMessage as error:
-                LOGGER.error("damaged batch", file=segment.path, offset=order.expected, error=str(error))
-                if end == 0:
-                    raise
-                break
-            order.expected = header.next_offset
-            end += header.size
-        return data[:end]
 
     async def _pread(self, segment: Segment, size: int, position: int) -> Buffer:
         try:
@@ -160,3 +138,22 @@ def _find(data: memoryview, offset: int, order: _Order) -> tuple[int, BatchHeade
             return at + header.size, None
         at += header.size
     return at, None
+
+
+def _sound(data: memoryview, end_offset: int, room: int, order: _Order) -> memoryview:
+    """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
+    end = 0
+    while len(data) - end >= HEADER_SIZE:
+        try:
+            header = read_header(data, end)
+            if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
+                break
+            order.check(header)
+            check_crc(data, end, header)
+        except CorruptMessage:
+            if end == 0:
+                raise
+            break
+        order.expected = header.next_offset
+        end += header.size
+    return data[:end]
