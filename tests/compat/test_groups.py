@@ -206,3 +206,24 @@ def test_a_group_in_the_hands_of_an_operator(broker: Broker, topic: str, protoco
     assert committed(broker, topic, topic) == [-1001] * PARTITIONS
     with pytest.raises(KafkaException):
         operator.delete_consumer_groups([topic])[topic].result(WAIT_S)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_running_group_changes_its_protocol_and_back(broker: Broker, topic: str, strategy: str) -> None:
+    """A rolling restart: each member comes back with the other protocol; nothing is left out on the way."""
+    old = {"group.protocol": "classic", "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200}
+    new = {"group.protocol": "consumer"}
+    produce(broker.bootstrap_servers, topic, PARTITIONS, 10)
+    with Crowd(broker.bootstrap_servers, topic, [topic], **new) as group:
+        group.join("a", "b", **old)
+        group.until_shared(PARTITIONS)
+        for name in "ab":
+            group.leave(name)
+            group.join(name, **new)
+            group.until_shared(PARTITIONS)
+        for name in "ab":
+            group.leave(name)
+            group.join(name, **old)
+            group.until_shared(PARTITIONS)
+        produce(broker.bootstrap_servers, topic, PARTITIONS, 10)
+        group.until(lambda: len(group.seen) == PARTITIONS * 20, "every record is seen")
