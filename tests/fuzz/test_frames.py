@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
-from tests.unit.wire.samples import sample
-from tests.unit.wire.test_messages import kio_bytes
+from tests.unit.wire.samples import kio_bytes, sample
 
 from tidemill.doors.kafka.server import KafkaDoor, standard_router
 from tidemill.model.errors import ProtocolViolation

@@ -23,6 +23,12 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def refuse_internal(name: str) -> None:
+    """Refuse a change to a topic in which the broker keeps its own state; clients may read it."""
+    if name in INTERNAL:
+        raise InvalidTopic(f"{name} is kept by the broker itself")
+
+
 def check_topic_name(name: str) -> None:
     """Refuse a name that Kafka would refuse; the name becomes a folder, so this is also what keeps paths safe."""
     if name in {"", ".", ".."} or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):

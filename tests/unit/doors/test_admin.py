@@ -394,6 +394,25 @@ def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
         run_with(test)
 
 
+def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
+    name = "__consumer_offsets"
+
+    async def test(client: RawClient, door: KafkaDoor) -> None:
+        told = await client.ask(0, 9, **produce_fields(9, name, 0, batch(b"v")))
+        assert told.responses[0].partition_responses[0].error_code == 17
+        parts = (request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1),)
+        topic = request_part(21, 2, "DeleteRecordsTopic", name=name, partitions=parts)
+        assert (await client.ask(21, 2, topics=(topic,))).topics[0].partitions[0].error_code == 17
+        more = request_part(37, 3, "CreatePartitionsTopic", name=name, count=99, assignments=None)
+        assert (await client.ask(37, 3, topics=(more,))).results[0].error_code == 17
+        assert (await client.ask(19, 7, topics=(creatable(7, name),))).topics[0].error_code == 17
+        assert (await client.ask(20, 5, topic_names=(name,))).responses[0].error_code in {3, 17}
+        assert door.broker.topics() == []
+
+    with with_door(tmp_path) as run_with:
+        run_with(test)
+
+
 def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaDoor) -> None:
         for version in VERSIONS[60]:

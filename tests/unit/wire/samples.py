@@ -1,15 +1,23 @@
 """Random messages of kio's classes, drawn from a seed."""
 
+import io
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
 
 from tidemill.wire.kafka.layout import STRUCT, Slot, layout_of
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def kio_bytes(message: Any) -> bytes:
+    with io.BytesIO() as out:
+        entity_writer(type(message))(out, message)
+        return out.getvalue()
 
 
 def sample(message: Any, rng: random.Random) -> Any:

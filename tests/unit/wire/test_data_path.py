@@ -6,8 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.wire.samples import sample
-from tests.unit.wire.test_messages import kio_bytes
+from tests.unit.wire.samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.fetch import FetchOutcome, read_fetch, write_fetch

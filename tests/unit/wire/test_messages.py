@@ -1,13 +1,10 @@
 """Reader and writer against kio's own bytes, for every API and version that kio has and a broker may serve."""
 
-import io
 import random
-from typing import Any
 
 import pytest
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_writer
-from tests.unit.wire.samples import sample
+from tests.unit.wire.samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.reader import ITEMS_MAX, read_message
@@ -18,12 +15,6 @@ from tidemill.wire.kafka.writer import message_writer
 KEYS = [0, 1, 2, 3, *range(8, 17), *range(18, 27), 28, 32, 33, 35, 37, *range(42, 48), 60, 61, 65, 66, 68, 69, 75]
 PAIRS = [(key, version) for key in KEYS for version in schema_name_map[api_key_map[key]]]
 SEEDS = (1, 2, 3)
-
-
-def kio_bytes(message: Any) -> bytes:
-    with io.BytesIO() as out:
-        entity_writer(type(message))(out, message)
-        return out.getvalue()
 
 
 @pytest.mark.parametrize("key", KEYS)

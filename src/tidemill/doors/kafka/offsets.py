@@ -11,6 +11,7 @@ from tidemill.model.errors import (
     UnknownLeaderEpoch,
     UnsupportedVersion,
 )
+from tidemill.model.topics import refuse_internal
 from tidemill.streams.partition import FoundOffset, Partition
 
 LATEST = -1
@@ -129,6 +130,7 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
     error: TidemillError | None = None
     low_watermark = -1
     try:
+        refuse_internal(topic)
         low_watermark = await call.broker.partition(topic, asked.partition_index).delete_records(asked.offset)
     except TidemillError as caught:
         error = caught

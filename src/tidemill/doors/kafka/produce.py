@@ -24,7 +24,7 @@ from tidemill.model.errors import (
     TransactionAbortable,
     UnknownTopicId,
 )
-from tidemill.model.topics import TopicPartition
+from tidemill.model.topics import TopicPartition, refuse_internal
 from tidemill.records.header import HEADER_SIZE
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
@@ -114,6 +114,7 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord("there is no record batch")
     name = topic if isinstance(topic, str) else _name_of(call, topic)
+    refuse_internal(name)
     partition = broker.partition(name, part.partition)
     if _ATTRIBUTES.unpack_from(records, 21)[0] & _TRANSACTIONAL:
         producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)

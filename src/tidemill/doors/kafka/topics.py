@@ -15,6 +15,7 @@ from tidemill.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from tidemill.model.topics import refuse_internal
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
@@ -131,6 +132,7 @@ async def create_partitions(call: Call, request: Any) -> Any:
         try:
             if names[asked.name] > 1:
                 raise InvalidRequest(f"the request names {asked.name[:60]!r} twice")
+            refuse_internal(asked.name)
             _check_count(asked.count)
             assignment = asked.assignments and [list(each.broker_ids) for each in asked.assignments]
             await call.broker.add_partitions(
