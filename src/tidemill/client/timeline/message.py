@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tidemill.model.timeline_errors import BadDueTime
 
@@ -10,7 +10,8 @@ Due = datetime | float
 """A point in time: a datetime (without a zone it is local time, as everywhere in Python) or seconds since 1970."""
 
 MS_PER_SECOND = 1_000
-US_PER_MS = 1_000
+MILLISECOND = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
@@ -29,10 +30,9 @@ def due_ms(due: Due) -> int:
     """The due time in milliseconds, rounded up: a message is never early."""
     if isinstance(due, datetime):
         try:
-            microseconds = round(due.timestamp() * 1_000_000)
+            return -((EPOCH - due.astimezone(UTC)) // MILLISECOND)
         except (OverflowError, ValueError, OSError) as error:
             raise BadDueTime(f"{due!r} is not a due time: {error}") from error
-        return -(-microseconds // US_PER_MS)
     if not math.isfinite(due) or abs(due) > MS_MAX:
         raise BadDueTime(f"{due!r} is not a due time in seconds since 1970")
     return math.ceil(round(due * MS_PER_SECOND, 3))
@@ -40,4 +40,4 @@ def due_ms(due: Due) -> int:
 
 def from_ms(ms: int) -> datetime:
     """Milliseconds as a datetime in UTC."""
-    return datetime.fromtimestamp(min(ms, MS_MAX) / MS_PER_SECOND, UTC)
+    return EPOCH + MILLISECOND * min(ms, MS_MAX)
