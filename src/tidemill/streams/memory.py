@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
@@ -50,7 +49,6 @@ class MemoryLog:
         self._end_offset = 0
         self._pieces = [_Piece(0, 0)]
         self._saved: Saved | None = None
-        self._failed: BaseException | None = None
 
     @property
     def start_offset(self) -> int:
@@ -69,21 +67,16 @@ class MemoryLog:
 
     @property
     def failed(self) -> BaseException | None:
-        """Set by tests that need a broken log."""
-        return self._failed
+        """Memory does not fail."""
+        return None
 
     @property
     def saved(self) -> Saved | None:
         """What `save` kept."""
         return self._saved
 
-    def fail(self, error: BaseException) -> None:
-        """Break the log as a disk error would."""
-        self._failed = error
-
     def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Keep the batches."""
-        self._check()
         active = self._pieces[-1]
         if active.batches and active.size_bytes + sum(map(len, batches)) > self.settings.segment_bytes:
             active = self._begin(now_ms)
@@ -98,11 +91,9 @@ class MemoryLog:
 
     async def flush(self) -> None:
         """Nothing to wait for."""
-        self._check()
 
     async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
         """Whole batches within the limits."""
-        self._check()
         found: list[Buffer] = []
         room = max_bytes
         for header, batch in self._from(offset):
@@ -115,7 +106,6 @@ class MemoryLog:
 
     async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
         """Every batch from `offset` on."""
-        self._check()
         for stored in self._from(offset):
             yield stored
 
@@ -141,7 +131,6 @@ class MemoryLog:
 
     async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
         """Drop the pieces before the new start."""
-        self._check()
         self._start_offset = max(self._start_offset, start_offset)
         ends = [piece.base_offset for piece in self._pieces[1:]]
         gone = sum(end <= self._start_offset for end in ends)
@@ -152,7 +141,6 @@ class MemoryLog:
 
     async def truncate(self, end_offset: int) -> None:
         """Drop the batches at and beyond the new end."""
-        self._check()
         for stored in self._from(end_offset):
             self._end_offset = max(stored.header.base_offset, self._start_offset)
             break
@@ -163,7 +151,6 @@ class MemoryLog:
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
         """Gather the new batches."""
-        self._check()
         old = [piece for piece in self._pieces[:-1] if base_offset <= piece.base_offset < end_offset]
         kept = [StoredBatch(read_header(batch), batch) async for piece in batches for batch in piece]
         return Rewritten(base_offset, (old, kept))
@@ -186,7 +173,6 @@ class MemoryLog:
 
     async def save(self, state: dict[str, Any]) -> None:
         """Keep the state."""
-        self._check()
         self._saved = Saved(self._end_offset, state)
 
     async def close(self) -> None:
@@ -208,10 +194,6 @@ class MemoryLog:
             first = bisect_right(piece.batches, offset, key=lambda stored: stored.header.next_offset)
             for place in range(first, len(piece.batches)):
                 yield piece.batches[place]
-
-    def _check(self) -> None:
-        if self._failed is not None:
-            raise KafkaStorageError(str(self._failed))
 
 
 class MemoryStore:

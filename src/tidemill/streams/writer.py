@@ -74,11 +74,6 @@ class Writer:
         self._at_gate = 0
         self._changed = asyncio.Event()
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is being written and nothing waits."""
-        return self._task is None and not self._held and not self._at_gate
-
     async def write(self, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None = None) -> Placed:
         """Append the batch; where it is, or was when it is a repetition. Raises what refused it."""
         if self._task is None and not self._held and not self._at_gate and len(batch) <= INLINE_BYTES_MAX:

@@ -76,7 +76,6 @@ def test_the_end_of_an_epoch_is_where_the_next_begins() -> None:
     epochs = Epochs([(1, 0), (3, 10), (3, 12), (2, 13), (7, 20)])
     answers = [epochs.end_of(epoch, 30) for epoch in (-1, 0, 1, 2, 3, 6, 7, 8)]
     assert answers == [(-1, -1), (-1, -1), (1, 10), (1, 10), (3, 20), (3, 20), (7, 30), (7, 30)]
-    assert [epochs.of_offset(offset) for offset in (0, 9, 10, 25)] == [1, 1, 3, 7]
     epochs.trim(12)
     assert epochs.save() == [[3, 12], [7, 20]]
     epochs.truncate(20)

@@ -42,11 +42,6 @@ class Epochs:
             return UNKNOWN
         return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else end_offset
 
-    def of_offset(self, offset: int) -> int:
-        """The epoch of the record at `offset`, or -1."""
-        place = bisect_right(self._starts, offset)
-        return self._epochs[place - 1] if place else -1
-
     def truncate(self, end_offset: int) -> None:
         """Forget epochs that begin at or after the log's new end."""
         while self._starts and self._starts[-1] >= end_offset:

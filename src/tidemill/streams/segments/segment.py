@@ -60,11 +60,6 @@ class Segment:
         """What the checkpoint keeps."""
         return SegmentNote(self.base_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms)
 
-    def names(self) -> list[str]:
-        """The paths of its files."""
-        stem = self.path.removesuffix(LOG)
-        return [stem + LOG, stem + INDEX, stem + TIMEINDEX]
-
 
 class Indexes:
     """The indexes of closed segments that are in memory, the last used at the end."""
