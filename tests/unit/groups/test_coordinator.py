@@ -21,6 +21,7 @@ from tidemill.model.errors import (
     InvalidGroupId,
     InvalidRequest,
     InvalidSessionTimeout,
+    InvalidTxnState,
     KafkaError,
     KafkaStorageError,
     MemberIdRequired,
@@ -97,6 +98,18 @@ class Lab:
             SyncRequest(group, joined.generation, joined.member_id, assignments=((joined.member_id, b"x"),))
         )
         return joined
+
+    async def stage(self, group: str, offset: int, check: Callable[[], None] = lambda: None) -> None:
+        """What TxnOffsetCommit does, for producer 9."""
+        await self.groups.commit_transactional(
+            group, producer_id=9, producer_epoch=0, offsets=[OffsetCommit("t", 0, offset)], check=check
+        )
+
+    async def end(self, group: str, *, commit: bool) -> None:
+        """What the end of producer 9's transaction does."""
+        await self.groups.end_transaction(
+            partition=self.groups.partition_of(group), producer_id=9, producer_epoch=0, commit=commit
+        )
 
     def committed(self, group: str) -> int:
         return self.groups.fetch(group, [T0])[0].offset
@@ -216,6 +229,35 @@ def test_a_commit_that_waits_behind_a_fencing_change_is_fenced() -> None:
     play(scene)
 
 
+def test_what_is_on_its_way_to_the_journal_ends_with_its_transaction() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.stage("other", 1)
+        lab.journal.gate.clear()
+        staging = asyncio.ensure_future(lab.stage("tx", 8))
+        await asyncio.sleep(0)
+        ending = asyncio.ensure_future(lab.end("tx", commit=False))
+        await asyncio.sleep(0)
+        lab.journal.gate.set()
+        await asyncio.gather(staging, ending)
+        await lab.end("tx", commit=True)
+        assert lab.committed("tx") == -1
+
+    play(scene)
+
+
+def test_nothing_is_staged_when_its_transaction_has_ended_meanwhile() -> None:
+    def ended() -> None:
+        raise InvalidTxnState
+
+    async def scene(lab: Lab) -> None:
+        with pytest.raises(InvalidTxnState):
+            await lab.stage("tx", 8, check=ended)
+        await lab.end("tx", commit=True)
+        assert lab.committed("tx") == -1
+
+    play(scene)
+
+
 def test_a_restart_finds_what_was_answered() -> None:
     journal_of: list[FakeJournal] = []
 
@@ -223,7 +265,7 @@ def test_a_restart_finds_what_was_answered() -> None:
         journal_of.append(lab.journal)
         joined = await lab.member("g", "a")
         await lab.groups.commit("g", [OffsetCommit("t", 0, 5, 2, "note")], generation=1, member_id=joined.member_id)
-        await lab.groups.commit_transactional("tx", producer_id=9, producer_epoch=0, offsets=[OffsetCommit("t", 0, 8)])
+        await lab.stage("tx", 8)
         lab.journal.batches.append((lab.journal.partition_of("g"), [(b"\0\2\0\5short", b""), (None, b"x")]))
 
     async def after(lab: Lab) -> None:
@@ -232,9 +274,7 @@ def test_a_restart_finds_what_was_answered() -> None:
         assert lab.groups.fetch("g", None)[0][2:5] == (5, 2, "note")
         assert lab.committed("tx") == -1
         for _ in range(2):
-            await lab.groups.end_transaction(
-                partition=lab.groups.partition_of("tx"), producer_id=9, producer_epoch=0, commit=True
-            )
+            await lab.end("tx", commit=True)
         assert lab.committed("tx") == 8
 
     play(before)

@@ -16,7 +16,9 @@ from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState
 from tidemill.groups.core.entries import GroupKey, GroupValue
 from tidemill.groups.core.group import NEVER_MS, ClassicGroup, State
 from tidemill.groups.core.records import decode
+from tidemill.groups.core.subscriptions import read_assignment
 from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.model.topics import TopicPartition
 
 NAMES = ["a", "b", "c"]
 names = st.sampled_from(NAMES)
@@ -188,7 +190,8 @@ class ConsumerModel(RuleBasedStateMachine):
         self.stage.make_topic("u", 2)
 
     def _group(self) -> ConsumerGroup:
-        return self.stage.shard.consumer("g")
+        group = self.stage.shard.groups.get("g")
+        return group if isinstance(group, ConsumerGroup) else ConsumerGroup("g", self.stage.limits)
 
     def _pulse(self, name: str, **changes: object) -> bool:
         try:
@@ -255,6 +258,36 @@ class ConsumerModel(RuleBasedStateMachine):
                 number = len(self.stage.journal)
                 self.stage.clients[name] = Client(name, f"{name}-{number}", client.instance_id)
 
+    @rule(keeps=st.booleans())
+    def join_as_classic(self, keeps: bool) -> None:
+        """A member of the classic protocol joins (again): it keeps what it has, or gives up everything before."""
+        client = self.stage.client("k")
+        if not keeps:
+            client.owned = frozenset()
+        names = {shape.topic_id: shape.name for shape in self.stage.topics.values()}
+        owned = [TopicPartition(names[topic_id], index) for topic_id, index in client.owned]
+        try:
+            self.stage.enter("g", "k", topics="t,u", owned=owned)
+            client.assignment = b""
+            self.stage.sync("g", "k")
+        except KafkaStorageError:
+            return
+        except KafkaError:
+            if self._group().members.get(client.member_id) is None:
+                self.stage.clients["k"] = Client("k")
+            return
+        finally:
+            self.stage.told()
+        given = read_assignment(client.assignment)
+        client.owned = frozenset(
+            (self.stage.topics[topic].topic_id, index) for topic, indexes in given.items() for index in indexes
+        )
+
+    @rule()
+    def beat_as_classic(self) -> None:
+        with suppress(KafkaError):
+            self.stage.beat("g", "k")
+
     @rule(pause=pauses)
     def wait(self, pause: int) -> None:
         with suppress(KafkaStorageError):
@@ -285,10 +318,7 @@ class ConsumerModel(RuleBasedStateMachine):
     def no_two_clients_believe_to_own_it(self) -> None:
         group = self._group()
         believed = [
-            each
-            for client in self.stage.clients.values()
-            if client.epoch and client.member_id in group.members
-            for each in client.owned
+            each for client in self.stage.clients.values() if client.member_id in group.members for each in client.owned
         ]
         assert len(believed) == len(set(believed))
 
@@ -307,6 +337,8 @@ class ConsumerModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         """With everyone following, the group always comes to rest with every partition at its target."""
         self.stage.refuses = False
+        self.stage.wait(12_000)  # the classic member is gone after its session
+        self.stage.clients.pop("k", None)
         for name, client in self.stage.clients.items():
             if client.member_id not in self._group().members:
                 client.epoch, client.owned = 0, frozenset()
