@@ -269,6 +269,17 @@ def test_nothing_is_left_behind(broker: Broker, topic: str) -> None:
     until(lambda: open_files() <= descriptors)
 
 
+def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: str) -> None:
+    fill(broker, topic, 100)
+    books = [Book(1_000), Book(1_000)]
+    for book in books:
+        ParallelConsumer(config(broker, topic), [topic], workers=20, max_records=50).run(book.write)
+    seen = [each for book in books for each in book.seen]
+    assert [len(book.seen) for book in books] == [50, 50]
+    assert len(set(seen)) == 100
+    assert sum(offset for offset, _ in committed(broker, topic, topic).values()) == 100
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -278,6 +289,7 @@ def test_nothing_is_left_behind(broker: Broker, topic: str) -> None:
         ({"executor": "magic"}, "executor"),
         ({"commit_every": 0}, "commit_every"),
         ({"on_exhausted": "shrug"}, "on_exhausted"),
+        ({"max_records": 0}, "max_records=0"),
     ],
 )
 def test_bad_options(options: dict[str, Any], sentence: str) -> None:
