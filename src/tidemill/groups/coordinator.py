@@ -1,34 +1,19 @@
-"""The coordinator: runs the groups' cores for the doors.
+"""The coordinator: what the doors and the transactions can ask of groups; the cores decide, the engine runs it.
 
-Rules:
-- What changes one group happens one after another (`_turn`): decide, make durable, replay, answer. What only reads or
-  only keeps a member alive does not wait.
-- A commit waits for its turn to be judged, then lets the next one in while it is on its way to the disk: the journal
-  keeps their order, and whatever is decided later is written later.
-- An answer is released after the entries it rests on are durable. When the journal refuses, the caller gets the error
-  and the group is as before.
-- One timer serves all groups: a heap of the times at which groups want to be looked at again.
+What only reads or only keeps a member alive does not wait. A commit waits for its turn to be judged, then lets the
+next one in while it is on its way to the disk: the journal keeps their order, and whatever is decided later is written
+later.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
-from uuid import uuid4
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Iterable, Sequence
 
-import structlog
-
-from tidemill.groups.alarms import Alarms
 from tidemill.groups.core import described, heartbeats, joining, mixed
-from tidemill.groups.core.catalog import TopicCatalog, TopicShape
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.described import DescribedConsumerGroup, DescribedGroup
-from tidemill.groups.core.entries import Entry
-from tidemill.groups.core.group import NEVER_MS, ClassicGroup
+from tidemill.groups.core.group import ClassicGroup
 from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
-from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import (
-    Answer,
     JoinAnswer,
     JoinRequest,
     Leaver,
@@ -36,97 +21,23 @@ from tidemill.groups.core.messages import (
     Step,
     SyncAnswer,
     SyncRequest,
-    Ticket,
 )
 from tidemill.groups.core.offsets import OffsetCommit
-from tidemill.groups.core.records import decode
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
-from tidemill.groups.interface import GroupJournal
-from tidemill.groups.writer import ShardWriter
+from tidemill.groups.engine import GroupEngine
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
-    InvalidGroupId,
     InvalidRequest,
     InvalidSessionTimeout,
     KafkaError,
     NotCoordinator,
-    TidemillError,
     UnknownMemberId,
 )
 from tidemill.model.topics import TopicPartition
 
-RETRY_MS = 1_000
 
-log = structlog.get_logger(__name__)
-
-
-class GroupCoordinator:
+class GroupCoordinator(GroupEngine):
     """All groups of this broker."""
-
-    def __init__(
-        self,
-        journal: GroupJournal,
-        *,
-        topics: Callable[[], Iterable[TopicShape]],
-        image_version: Callable[[], int],
-        clock: Callable[[], int],
-        new_id: Callable[[], str] = lambda: str(uuid4()),
-        limits: GroupLimits | None = None,
-    ) -> None:
-        self.limits = limits or GroupLimits()
-        self._journal = journal
-        self._topics = topics
-        self._image_version = image_version
-        self._clock = clock
-        self._new_id = new_id
-        self._catalog = TopicCatalog(-1)
-        self._shards: dict[int, Shard] = {}
-        self._writers: dict[int, ShardWriter] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._parked: set[asyncio.Future[Any]] = set()
-        self._alarms = Alarms(clock, self._ring)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._expiry: asyncio.Task[None] | None = None
-        self._closed = False
-
-    # -- life ---------------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Read the journal; until then everything is answered with "still loading"."""
-        for partition in range(self._journal.partitions):
-            await self.load(partition)
-        self._expiry = asyncio.create_task(self._expire_for_ever())
-
-    async def load(self, partition: int) -> None:
-        """Take over one partition's groups."""
-        shard = Shard(self.limits)
-        async for records in self._journal.replay(partition):
-            for record in records:
-                entry = None if record.key is None else _decoded(record.key, record.value, partition)
-                if entry is not None:
-                    shard.replay(entry)
-        shard.loaded(self._clock())
-        self._shards[partition] = shard
-        self._writers[partition] = ShardWriter(self._journal, partition, shard)
-        for group_id in list(shard.groups):
-            self._schedule(shard, group_id)
-
-    async def close(self) -> None:
-        """Answer whoever waits, and stop."""
-        self._closed = True
-        self._alarms.close()
-        for task in [*self._tasks, *([self._expiry] if self._expiry else [])]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *([self._expiry] if self._expiry else []), return_exceptions=True)
-        for writer in self._writers.values():
-            await writer.close()
-        for future in list(self._parked):
-            if not future.done():
-                future.set_exception(NotCoordinator())
-
-    def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that keeps the group."""
-        return self._journal.partition_of(group_id)
 
     # -- classic groups -----------------------------------------------------------------------------------------------
 
@@ -270,13 +181,18 @@ class GroupCoordinator:
         producer_id: int,
         producer_epoch: int,  # noqa: ARG002 - the transaction coordinator has checked it; named to fit its call
         offsets: Sequence[OffsetCommit],
+        check: Callable[[], None],
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
     ) -> None:
-        """TxnOffsetCommit: the offsets count when the transaction is committed."""
+        """TxnOffsetCommit: the offsets count when the transaction is committed.
+
+        `check` raises when that is not open any more: what is staged behind its end would count for the next one.
+        """
         shard = self._shard(group_id)
         async with self._turn(group_id):
+            check()
             shard.check_commit(group_id, generation, member_id, group_instance_id, in_transaction=True)
             written = self._submit(group_id, shard.offsets.stage(group_id, producer_id, offsets, self._clock()))
         await written
@@ -293,6 +209,7 @@ class GroupCoordinator:
         shard = self._shards.get(partition)
         if shard is None:
             raise NotCoordinator
+        await self._writers[partition].settled()  # what is on its way to the journal is staged, too
         entries = shard.offsets.end_transaction(producer_id, commit=commit)
         if entries:
             await self._writers[partition].submit(entries)
@@ -360,40 +277,12 @@ class GroupCoordinator:
         async with self._turn(group_id):
             await self._perform(shard, group_id, lambda _now: shard.delete(group_id))
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _shard(self, group_id: str) -> Shard:
-        if self._closed:
-            raise NotCoordinator
-        if not group_id or len(group_id) > self.limits.name_length_max:
-            raise InvalidGroupId(f"a group id has 1 to {self.limits.name_length_max} characters")
-        shard = self._shards.get(self._journal.partition_of(group_id))
-        if shard is None:
-            raise CoordinatorLoadInProgress
-        return shard
+    # -- inside ----------------------------------------------------------------------------------------------------
 
     def _check_names(self, *names: str | None) -> None:
         """What a client calls things is written to the journal, whose strings have a limit."""
         if any(name is not None and len(name) > self.limits.name_length_max for name in names):
             raise InvalidRequest(f"a name has at most {self.limits.name_length_max} characters")
-
-    def _turn(self, group_id: str) -> asyncio.Lock:
-        turn = self._turns.get(group_id)
-        if turn is None:
-            turn = self._turns[group_id] = asyncio.Lock()
-        return turn
-
-    def _ticket(self) -> asyncio.Future[Any]:
-        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._parked.add(ticket)
-        ticket.add_done_callback(self._parked.discard)
-        return ticket
-
-    def _topics_now(self) -> TopicCatalog:
-        version = self._image_version()
-        if version != self._catalog.version:
-            self._catalog = TopicCatalog(version, self._topics())
-        return self._catalog
 
     def _keep_alive(self, shard: Shard, group_id: str, member_id: str) -> None:
         """A commit is a sign of life, in classic groups as in Kafka."""
@@ -401,94 +290,8 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup) and member_id in group.members:
             group.touch(group.members[member_id], self._clock())
 
-    def _submit(self, group_id: str, entries: tuple[Entry, ...]) -> Awaitable[None]:
-        return self._writers[self._journal.partition_of(group_id)].submit(entries)
-
     async def _make_room(self, shard: Shard, group_id: str, *, for_consumers: bool) -> None:
         topics = self._topics_now()
         await self._perform(
             shard, group_id, lambda now_ms: shard.make_room(group_id, topics, now_ms, for_consumers=for_consumers)
         )
-
-    async def _downgrade(self, shard: Shard, group_id: str) -> None:
-        await self._perform(shard, group_id, lambda now_ms: shard.downgrade(group_id, self._topics_now(), now_ms))
-
-    async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], Step]) -> None:
-        """Decide, make durable, replay, answer; the caller has the group's turn."""
-        step = decide(self._clock())
-        group = shard.groups.get(group_id)
-        outbox = group.outbox if group is not None else []
-        try:
-            if step.entries:
-                await self._submit(group_id, step.entries)
-        except KafkaError as error:
-            self._deliver(outbox, error)
-            self._schedule(shard, group_id, self._clock() + RETRY_MS)
-            raise
-        if step.then is not None:
-            step.then()
-        self._deliver(outbox, None)
-        self._schedule(shard, group_id)
-
-    def _deliver(self, outbox: list[tuple[Ticket, Answer]], failure: KafkaError | None) -> None:
-        for ticket, answer in outbox:
-            if not isinstance(ticket, asyncio.Future) or ticket.done():
-                continue
-            if failure is not None:
-                ticket.set_exception(failure)
-            elif isinstance(answer, KafkaError):
-                ticket.set_exception(answer)
-            else:
-                ticket.set_result(answer)
-        outbox.clear()
-
-    # -- time ---------------------------------------------------------------------------------------------------------
-
-    def _schedule(self, shard: Shard, group_id: str, not_before_ms: int = 0) -> None:
-        group = shard.groups.get(group_id)
-        if group is not None and group.wake_ms < NEVER_MS:
-            self._alarms.set(group_id, max(group.wake_ms, not_before_ms))
-
-    def _ring(self, group_id: str) -> None:
-        task = asyncio.create_task(self._tick(group_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _tick(self, group_id: str) -> None:
-        shard = self._shard(group_id)
-        async with self._turn(group_id):
-            group = shard.groups.get(group_id)
-            if group is None:
-                return
-            try:
-                await self._perform(shard, group_id, group.tick)
-                await self._downgrade(shard, group_id)
-                shard.drop_unused(group_id)
-            except TidemillError as error:
-                log.warning("a group's deadline could not be kept", group=group_id, error=str(error))
-
-    async def _expire_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self.limits.expiry_interval_ms / 1000)
-            try:
-                await self.expire()
-            except TidemillError as error:
-                log.warning("old offsets could not be forgotten", error=str(error))
-
-    async def expire(self) -> None:
-        """Forget offsets past their retention, and groups of which nothing is left."""
-        for shard in list(self._shards.values()):
-            for group_id in {*shard.groups, *shard.offsets.groups()}:
-                await self._expire_group(shard, group_id)
-
-    async def _expire_group(self, shard: Shard, group_id: str) -> None:
-        async with self._turn(group_id):
-            await self._perform(shard, group_id, lambda now_ms: shard.expire(group_id, now_ms))
-
-
-def _decoded(key: bytes, value: bytes | None, partition: int) -> Entry | None:
-    try:
-        return decode(key, value)
-    except ValueError as error:
-        log.warning("a record of the group journal is not readable", partition=partition, error=str(error))
-        return None

@@ -49,6 +49,15 @@ class ShardWriter:
             self._task = asyncio.create_task(self._run())
         return done
 
+    def settled(self) -> asyncio.Future[None]:
+        """Done when all that was queued before is durable and replayed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._task is None:
+            done.set_result(None)
+        else:
+            self._queue.append(_Waiting((), [], done))
+        return done
+
     async def close(self) -> None:
         """Finish what is queued, then take nothing more."""
         self._closed = True
@@ -73,7 +82,8 @@ class ShardWriter:
     async def _write(self, batch: list[_Waiting]) -> None:
         records = [record for waiting in batch for record in waiting.records]
         try:
-            await self._journal.append(self._partition, records)
+            if records:
+                await self._journal.append(self._partition, records)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
             refusal = error if isinstance(error, KafkaError) else CoordinatorNotAvailable(str(error))
             for waiting in batch:

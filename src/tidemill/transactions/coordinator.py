@@ -155,6 +155,13 @@ class TransactionCoordinator:
         try:
             if implicit and (transactional_id in self._lines or not self._covers(transactional_id, asker, partition)):
                 await self._join(transactional_id, asker, partition)
+        except ProducerFenced as error:
+            raise InvalidProducerEpoch(str(error)) from error
+        self.check(transactional_id, asker, partition)
+
+    def check(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> None:
+        """`verify` without waiting, for a partition that has joined."""
+        try:
             rules.check_partition(self._table.get(transactional_id), asker, partition)
         except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
             raise InvalidProducerEpoch(str(error)) from error

@@ -7,6 +7,7 @@ a version from which the newer error may be told. The same goes for TRANSACTION_
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from tidemill.doors.kafka import transaction_admin
@@ -112,26 +113,22 @@ async def txn_offset_commit(call: Call, request: Any) -> Any:
 
 
 async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> None:
-    broker = call.broker
+    transactions, asker = call.broker.transactions, Identity(request.producer_id, request.producer_epoch)
+    where = _offsets_partition(call, request.group_id)
     try:
-        await broker.transactions.verify(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            _offsets_partition(call, request.group_id),
-            implicit=call.version >= _IMPLICIT_FROM,
+        await transactions.verify(request.transactional_id, *asker, where, implicit=call.version >= _IMPLICIT_FROM)
+        await call.broker.groups.commit_transactional(
+            request.group_id,
+            producer_id=asker.producer_id,
+            producer_epoch=asker.epoch,
+            offsets=entries,
+            check=partial(transactions.check, request.transactional_id, asker, where),
+            member_id=getattr(request, "member_id", ""),
+            generation=getattr(request, "generation_id", -1),
+            group_instance_id=getattr(request, "group_instance_id", None),
         )
     except InvalidTxnState as error:
         raise (TransactionAbortable(str(error)) if call.version >= _ABORTABLE_FROM else error) from error
-    await broker.groups.commit_transactional(
-        request.group_id,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-        offsets=entries,
-        member_id=getattr(request, "member_id", ""),
-        generation=getattr(request, "generation_id", -1),
-        group_instance_id=getattr(request, "group_instance_id", None),
-    )
 
 
 async def _told(call: Call, work: Awaitable[_T]) -> _T:
