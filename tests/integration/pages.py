@@ -38,7 +38,7 @@ class Command(NamedTuple):
 
 def pages() -> list[Path]:
     """Every page that a reader follows."""
-    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     return sorted(page for page in found if "decisions" not in page.parts)
 
 
