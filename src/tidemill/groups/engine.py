@@ -61,7 +61,7 @@ class GroupEngine:
         self._shards: dict[int, Shard] = {}
         self._writers: dict[int, ShardWriter] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._parked: set[asyncio.Future[Any]] = set()
+        self._parked: dict[asyncio.Future[Any], None] = {}  # in order, so that an end is the same each time
         self._alarms = Alarms(clock, self._ring)
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
@@ -101,6 +101,7 @@ class GroupEngine:
         for future in list(self._parked):
             if not future.done():
                 future.set_exception(NotCoordinator())
+                future.exception()  # whoever asked may be gone
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps the group."""
@@ -126,8 +127,8 @@ class GroupEngine:
 
     def _ticket(self) -> asyncio.Future[Any]:
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._parked.add(ticket)
-        ticket.add_done_callback(self._parked.discard)
+        self._parked[ticket] = None
+        ticket.add_done_callback(self._parked.pop)
         return ticket
 
     def _topics_now(self) -> TopicCatalog:
@@ -163,12 +164,12 @@ class GroupEngine:
         for ticket, answer in outbox:
             if not isinstance(ticket, asyncio.Future) or ticket.done():
                 continue
-            if failure is not None:
-                ticket.set_exception(failure)
-            elif isinstance(answer, KafkaError):
-                ticket.set_exception(answer)
-            else:
+            refusal = failure or (answer if isinstance(answer, KafkaError) else None)
+            if refusal is None:
                 ticket.set_result(answer)
+            else:
+                ticket.set_exception(refusal)
+                ticket.exception()  # the one who asked may have heard of it already, and not look
         outbox.clear()
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ class GroupEngine:
     async def expire(self) -> None:
         """Forget offsets past their retention, and groups of which nothing is left."""
         for shard in list(self._shards.values()):
-            for group_id in {*shard.groups, *shard.offsets.groups()}:
+            for group_id in dict.fromkeys((*shard.groups, *shard.offsets.groups())):
                 await self._expire_group(shard, group_id)
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:

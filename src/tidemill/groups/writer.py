@@ -89,6 +89,7 @@ class ShardWriter:
             for waiting in batch:
                 if not waiting.done.done():
                     waiting.done.set_exception(refusal)
+                    waiting.done.exception()  # whoever asked may be gone
             return
         for waiting in batch:
             for entry in waiting.entries:
