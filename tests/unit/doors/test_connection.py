@@ -262,9 +262,11 @@ def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) -> None:
                 before = answered
                 await asyncio.sleep(0.05)
             assert answered < 100  # what fits into the buffers of the two sockets, and a little more
+            assert door._owed_bytes > 0
             for number in range(1000):
                 data = await client.frame()
                 assert int.from_bytes(data[:4], "big") == number
+            assert door._owed_bytes == 0
             await client.close()
 
     run(test)

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
 
+from tidemill.doors.kafka.server import OWED_BYTES_MAX
 from tidemill.records.compression import Codec
 
 PRODUCE = range(3, 14)
@@ -284,6 +285,24 @@ def test_at_least_one_batch_and_then_the_limits(tmp_path: Path) -> None:
             assert await sizes(2 * size) == [2 * size, 0, 0]
             assert await sizes(3 * size) == [2 * size, size, 0]
             assert await sizes(100 * size) == [2 * size] * 3
+            await client.close()
+
+    run(test)
+
+
+def test_answers_are_small_while_slow_clients_hold_much(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            await door.broker.create_topic("t")
+            client = await RawClient.connect(door)
+            for _ in range(4):
+                await put(client, "t", b"x" * 50_000)
+            door.owe(OWED_BYTES_MAX + 1)
+            found = only(await client.ask(1, 12, **fetch_fields(12, "t", {0: 0})))
+            assert len(found.records) == len(batch(b"x" * 50_000))
+            door.owe(-OWED_BYTES_MAX - 1)
+            found = only(await client.ask(1, 12, **fetch_fields(12, "t", {0: 0})))
+            assert len(found.records) == 4 * len(batch(b"x" * 50_000))
             await client.close()
 
     run(test)

@@ -69,12 +69,23 @@ class Listing(Protocol):
 
 
 class Call:
-    """One request on its way: who asks, in which version, and the broker that is asked."""
+    """One request on its way: who asks, in which version, and the broker that is asked.
 
-    __slots__ = ("api_key", "broker", "client_host", "client_id", "router", "version")
+    `memory_short`: clients that do not read their answers hold much memory, so this answer should be small.
+    """
+
+    __slots__ = ("api_key", "broker", "client_host", "client_id", "memory_short", "router", "version")
 
     def __init__(
-        self, broker: Broker, api_key: int, version: int, client_id: str, client_host: str, router: Listing
+        self,
+        broker: Broker,
+        api_key: int,
+        version: int,
+        client_id: str,
+        client_host: str,
+        router: Listing,
+        *,
+        memory_short: bool = False,
     ) -> None:
         self.broker = broker
         self.api_key = api_key
@@ -82,6 +93,7 @@ class Call:
         self.client_id = client_id
         self.client_host = client_host
         self.router = router
+        self.memory_short = memory_short
 
     def response(self, **fields: Any) -> Any:
         """The answer of this call's version; fields that the version does not have are left out."""

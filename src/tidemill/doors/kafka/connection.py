@@ -52,6 +52,7 @@ class Door(Protocol):
     broker: Broker
     router: Router
     scratch: memoryview
+    memory_short: bool
 
     def opened(self, connection: "Connection") -> bool:
         """Take the connection in; False when there are too many."""
@@ -61,6 +62,9 @@ class Door(Protocol):
 
     def adopt(self, task: asyncio.Task[None], *, waits: bool) -> None:
         """Keep the work of a client that is gone until it is done; `waits` when a closing door need not wait for it."""
+
+    def owe(self, count: int) -> None:
+        """Count bytes of answers in or out that clients are slow to read."""
 
     def hold(self, count: int) -> bool:
         """Count bytes of requests in or out; False when all connections together hold too many."""
@@ -94,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[bytearray] = deque()
         self._pending_bytes = 0
         self._held_bytes = 0
+        self._owed_bytes = 0
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -133,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._door.adopt(slot.task, waits=slot.waits)
         self._slots.clear()
         self._door.hold(-self._held_bytes)
+        self._owe(0)
         self._door.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -171,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._write_paused = False
+        self._owe(0)
         self._pump()
         self._regulate_reading()
 
@@ -228,7 +235,8 @@ class Connection(asyncio.BufferedProtocol):
         flexible = is_flexible(key, version)
         header = read_header(frame, flexible=flexible)
         request = api.read(frame, header.body, version) if api.read is not None else read_body(header, frame)
-        call = Call(self._door.broker, key, version, header.client_id, self.peer, self._door.router)
+        door = self._door
+        call = Call(door.broker, key, version, header.client_id, self.peer, door.router, memory_short=door.memory_short)
         self._slots.append(slot)
         # The handler is called here and not in its task: what it starts at once stays in order of arrival.
         slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
@@ -300,6 +308,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(ready))
         else:
             self._transport.writelines(ready)
+        if self._write_paused:
+            self._owe(self._transport.get_write_buffer_size())
+
+    def _owe(self, count: int) -> None:
+        """Tell the door how many bytes of answers the client has not taken; only those of slow clients count."""
+        if count != self._owed_bytes:
+            self._door.owe(count - self._owed_bytes)
+            self._owed_bytes = count
 
     def _end(self, error: BaseException) -> None:
         """Close because of what the client sent; answers that are ready still go out."""

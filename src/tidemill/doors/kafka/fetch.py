@@ -28,6 +28,8 @@ from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, read_fetch, wr
 VERSIONS = (4, 17)
 TURN_PARTITIONS = 500
 """After so many partitions of one fetch, others have their turn."""
+SHORT_BYTES_MAX = 64 * 1024
+"""The most that one answer holds while memory is short."""
 _ZSTD_FROM = 10
 _SESSION_ID_MAX = 2**31 - 1
 
@@ -67,7 +69,8 @@ class Fetch:
     def __init__(self, call: Call, request: FetchRequest, wanted: list[Wanted]) -> None:
         self._call = call
         self._request = request
-        self._max_bytes = min(request.max_bytes, call.broker.settings.fetch_max_bytes)
+        limit = SHORT_BYTES_MAX if call.memory_short else call.broker.settings.fetch_max_bytes
+        self._max_bytes = min(request.max_bytes, limit)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self.readings = [_Reading(each) for each in wanted]
         self._size = 0

@@ -29,6 +29,8 @@ FILES_RESERVE = 256
 """File descriptors that are left for segments when connections have taken theirs."""
 HELD_BYTES_MAX = 512 * 1024 * 1024
 """Bytes of requests that have not been answered, all connections together."""
+OWED_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of answers that slow clients have not read, all together; above it answers to fetches are small."""
 SWEEP_INTERVAL_S = 5.0
 DRAIN_S = 10.0
 """How long a closing door waits for requests under way."""
@@ -62,6 +64,8 @@ class KafkaDoor:
         self._empty.set()
         self._refused = 0
         self._held_bytes = 0
+        self._owed_bytes = 0
+        self.memory_short = False
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -119,6 +123,11 @@ class KafkaDoor:
         home = self._parked if waits else self._orphans
         home.add(task)
         task.add_done_callback(home.discard)
+
+    def owe(self, count: int) -> None:
+        """Count bytes of answers in or out that clients are slow to read."""
+        self._owed_bytes += count
+        self.memory_short = self._owed_bytes > OWED_BYTES_MAX
 
     def hold(self, count: int) -> bool:
         """Count bytes of requests in or out; False when all connections together hold too many."""
