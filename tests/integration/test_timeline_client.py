@@ -1,6 +1,8 @@
 """The timeline client against a real broker: both faces, every call, every typed error."""
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -215,6 +217,22 @@ def test_a_deleted_timeline_can_be_made_again(timeline: Timeline) -> None:
         except errors.TimelineDeleting:
             assert time.monotonic() < ends
     assert timeline.count() == 0
+
+
+UNCLOSED = """
+import sys, time
+from tidemill import Message, Timeline
+timeline = Timeline(sys.argv[1], topic=sys.argv[2])
+timeline.schedule([Message(b"x", time.time())])
+work = timeline.work()
+print(next(work).body)
+"""
+
+
+def test_a_program_that_closes_nothing_ends(broker: Broker, timeline: Timeline) -> None:
+    words = [sys.executable, "-c", UNCLOSED, broker.grpc, timeline.topic]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (0, "b'x'\n"), ran.stderr
 
 
 def test_ping_measures(timeline: Timeline) -> None:

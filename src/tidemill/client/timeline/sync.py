@@ -1,11 +1,13 @@
 """Timelines for threads: the asyncio face, run on an event loop of its own in the background.
 
 Every call is a coroutine of `AsyncTimeline` that is waited for; there is no second implementation. One instance may be
-used by several threads.
+used by several threads. One that nobody closed is closed when it is forgotten, or when the program ends: a program must
+not hang because it was still working when it ended.
 """
 
 import asyncio
 import threading
+import weakref
 from collections import deque
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from typing import Any, Self, TypeVar
@@ -30,6 +32,7 @@ class Timeline:
         self._thread = threading.Thread(target=self._loop.run_forever, name="tidemill-timeline", daemon=True)
         self._thread.start()
         self._async = self._run(self._open(address, topic, group, timeout_ms))
+        self._end = weakref.finalize(self, _end, self._async, self._loop, self._thread)
 
     @staticmethod
     async def _open(address: str, topic: str, group: str, timeout_ms: int) -> AsyncTimeline:
@@ -51,12 +54,7 @@ class Timeline:
 
     def close(self) -> None:
         """End all work, close the connection and end the background thread."""
-        if self._loop.is_closed():
-            return
-        self._run(self._async.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._end()
 
     def create(self, **settings: object) -> TimelineDescription:
         """Create the timeline; the same again changes nothing."""
@@ -131,3 +129,14 @@ class Timeline:
 
     async def _start(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
         return self._async.worker(consumer_id, rack, max_in_flight, lease_ms)
+
+
+def _end(timeline: AsyncTimeline, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """End all work, close the connection and end the background thread."""
+    if threading.current_thread() is thread:  # the garbage collector runs in any thread, and none can wait for itself
+        loop.create_task(timeline.close()).add_done_callback(lambda _: loop.stop())
+        return
+    asyncio.run_coroutine_threadsafe(timeline.close(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

@@ -5,7 +5,9 @@ anything is asked.
 """
 
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from itertools import accumulate
 from typing import Any
 
 from tidemill.doors.grpc.refusals import answered, refuse
@@ -24,6 +26,7 @@ from tidemill.wire.grpc import timeline_pb2_grpc as generated
 SCHEDULE_MESSAGES_MAX = 10_000
 IDS_MAX = 10_000
 LIST_MESSAGES_MAX = 1_000
+LIST_BYTES_MAX = 16 * 1024 * 1024
 STATUSES = {
     wire.STATUS_WAITING: Status.WAITING,
     wire.STATUS_AVAILABLE: Status.AVAILABLE,
@@ -141,8 +144,9 @@ class TimelineService(generated.TimelineServiceServicer):
     async def Work(self, requests: AsyncIterator[wire.WorkUp], context: Any) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
         """Lease messages as they fall due."""
         try:
-            async for down in work(self._dispatcher, self._sessions, requests):
-                yield down
+            async with aclosing(work(self._dispatcher, self._sessions, requests)) as downs:
+                async for down in downs:
+                    yield down
         except TimelineError as error:
             await refuse(context, error)
 
@@ -161,7 +165,8 @@ class TimelineService(generated.TimelineServiceServicer):
         async def list_messages() -> wire.ListMessagesReply:
             selection = _selection(request.from_ms, request.to_ms, request.status)
             limit = min(max(1, request.limit), LIST_MESSAGES_MAX)
-            found = await self._dispatcher.messages(request.timeline, selection, limit)
+            heads = await self._dispatcher.messages(request.timeline, selection, limit, bodies=False)
+            found = await self._dispatcher.messages(request.timeline, selection, _fitting(heads))
             now_ms = self._dispatcher.clock.now_ms()
             return wire.ListMessagesReply(messages=[_listed(one, now_ms) for one in found])
 
@@ -188,6 +193,12 @@ class TimelineService(generated.TimelineServiceServicer):
             answered_us=self._dispatcher.clock.wall_us(),
             state=self._dispatcher.guard.state.value,
         )
+
+
+def _fitting(heads: Sequence[Message]) -> int:
+    """How many of the messages, from the first on, fit into one answer with their bodies; at least one."""
+    sizes = accumulate(message.size for message in heads)
+    return max(1, sum(size <= LIST_BYTES_MAX for size in sizes))
 
 
 def _check_length(length: int, limit: int) -> None:

@@ -8,7 +8,7 @@ difference of the clocks, and its absence that the consumer is stopped.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -139,10 +139,12 @@ class WorkStream:
 
 async def work(
     dispatcher: Dispatcher, sessions: Sessions, ups: AsyncIterator[wire.WorkUp]
-) -> AsyncIterator[wire.WorkDown]:
+) -> AsyncGenerator[wire.WorkDown, None]:
     """Serve one consumer's stream."""
-    async with asyncio.timeout(START_TIMEOUT_S):
-        first: wire.WorkUp = await anext(aiter(ups))
+    try:
+        first = await asyncio.wait_for(anext(aiter(ups)), START_TIMEOUT_S)
+    except (TimeoutError, StopAsyncIteration):
+        raise BadHandshake(f"a stream starts within {START_TIMEOUT_S:g} s") from None
     if first.WhichOneof("what") != "start":
         raise BadHandshake("the first message of a stream is its start")
     timeline, terms = sessions.consumer(first.start.session)
