@@ -87,7 +87,7 @@ def build_batch(
     if not records:
         raise InvalidRecord("a record batch holds at least one record")
     base_timestamp = records[0].timestamp
-    payload = _encode_records(records, base_timestamp)
+    payload = encode_records(records, base_timestamp)
     attributes = codec.value
     attributes |= TRANSACTIONAL_BIT if transactional else 0
     attributes |= CONTROL_BIT if control else 0
@@ -120,7 +120,8 @@ def wrap(header: BatchHeader, payload: bytes) -> bytearray:
     return batch
 
 
-def _encode_records(records: Sequence[NewRecord], base_timestamp: int) -> bytes:
+def encode_records(records: Sequence[NewRecord], base_timestamp: int) -> bytes:
+    """The payload of a batch that starts at this time."""
     parts: list[bytes] = []
     for delta, (key, value, headers, timestamp) in enumerate(records):
         body = b"".join(

@@ -11,7 +11,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.records.header import iter_headers
 from tidemill.wire.kafka.cursor import read_count, read_string
 from tidemill.wire.kafka.fetch import FLEXIBLE_FROM, SESSIONS_FROM
-from tidemill.wire.kafka.reader import skip_tags
+from tidemill.wire.kafka.reader import Budget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -28,6 +28,7 @@ _ABORTED = Struct(">qq")
 _HEAD = Struct(">ihqq")
 _HEAD_START = Struct(">ihqqq")
 _TOPIC_BYTES_MIN = 2
+_TOPICS_AND_PARTITIONS = 2
 _PARTITION_BYTES_MIN = _HEAD.size
 
 
@@ -108,11 +109,12 @@ def _read(body: memoryview, version: int, offset: int) -> Fetched | KafkaError:
         if code:
             return of_code(code)
         position += 6
-    topics, position = read_count(body, position, _TOPIC_BYTES_MIN, flexible=flexible)
+    budget = Budget(_TOPICS_AND_PARTITIONS)
+    topics, position = read_count(body, position, _TOPIC_BYTES_MIN, budget, flexible=flexible)
     if topics != 1:
         raise ProtocolViolation(f"an answer to Fetch has {topics} topics instead of 1")
     _, position = read_string(body, position, flexible=flexible)
-    partitions, position = read_count(body, position, _PARTITION_BYTES_MIN, flexible=flexible)
+    partitions, position = read_count(body, position, _PARTITION_BYTES_MIN, budget, flexible=flexible)
     if partitions != 1:
         raise ProtocolViolation(f"an answer to Fetch has {partitions} partitions instead of 1")
     head = _HEAD_START if version >= _LOG_START_FROM else _HEAD
@@ -131,7 +133,7 @@ def _read(body: memoryview, version: int, offset: int) -> Fetched | KafkaError:
 
 
 def _read_aborted(body: memoryview, position: int, *, flexible: bool) -> tuple[tuple[tuple[int, int], ...], int]:
-    count, position = read_count(body, position, _ABORTED.size, flexible=flexible)
+    count, position = read_count(body, position, _ABORTED.size, Budget(), flexible=flexible)
     aborted = []
     for _ in range(count):
         producer_id, first_offset = _ABORTED.unpack_from(body, position)

@@ -1,0 +1,28 @@
+"""Record batches as Arrow columns and back; see `decoder`, `encoder` and `kernels`."""
+
+from tidemill.records.arrow.decoder import ROWS, Decoder
+from tidemill.records.arrow.encoder import BATCH_BYTES, Encoded, Encoder, Writer, rows_by_partition
+from tidemill.records.arrow.kernels import Kernels, kernels
+from tidemill.records.arrow.partitioners import CONSISTENT_RANDOM, DEFAULT_PARTITIONER, MURMUR2_RANDOM, PARTITIONERS
+from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
+from tidemill.records.arrow.warming import warm_up
+
+__all__ = [
+    "BATCH_BYTES",
+    "COLUMNS",
+    "CONSISTENT_RANDOM",
+    "DEFAULT_PARTITIONER",
+    "MURMUR2_RANDOM",
+    "PARTITIONERS",
+    "ROWS",
+    "SCHEMA",
+    "Decoder",
+    "Encoded",
+    "Encoder",
+    "Kernels",
+    "Writer",
+    "kernels",
+    "rows_by_partition",
+    "schema_of",
+    "warm_up",
+]

@@ -1,0 +1,138 @@
+"""Columns that are going to be records: taken from an Arrow record batch, checked, and brought to one form.
+
+`key` and `value` may be binary or text (large or not) or be missing; `headers` is a list of (key, value) structs;
+`timestamp` may be missing or null, and is the given time then. Other columns are not looked at.
+"""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.model.errors import InvalidRecord
+from tidemill.records.arrow.schema import HEADER
+
+# What a record needs beside its parts, at most: four lengths of 5 bytes, the attributes, a delta of 10 and one of 5.
+RECORD_OVERHEAD_BYTES = 36
+HEADER_OVERHEAD_BYTES = 10
+
+
+class Bytes(NamedTuple):
+    """A binary column as its memory: item i is data[offsets[i]:offsets[i + 1]], unless it is null."""
+
+    data: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+    valid: npt.NDArray[np.bool_]
+
+
+class Columns(NamedTuple):
+    """The parts of the records; all have the same number of rows."""
+
+    key: pa.LargeBinaryArray
+    value: pa.LargeBinaryArray
+    headers: pa.ListArray | None
+    timestamps_ms: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, now_ms: int) -> Self:
+        """The columns of a record batch; InvalidRecord says which column cannot be written."""
+        headers = _column(batch, "headers")
+        return cls(
+            _binary(batch, "key"),
+            _binary(batch, "value"),
+            None if headers is None else _headers(headers),
+            _timestamps(_column(batch, "timestamp"), batch.num_rows, now_ms),
+        )
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """The most bytes that each row can take as a record."""
+        sizes = np.full(len(self.key), RECORD_OVERHEAD_BYTES, np.int64)
+        sizes += np.diff(bytes_of(self.key).offsets)
+        sizes += np.diff(bytes_of(self.value).offsets)
+        if self.headers is not None:
+            first = list_offsets(self.headers)
+            names, values = (bytes_of(part) for part in header_parts(self.headers))
+            each = np.diff(names.offsets) + np.diff(values.offsets) + HEADER_OVERHEAD_BYTES
+            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])
+            sizes += np.diff(ends[first])
+        return sizes
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    index = batch.schema.get_field_index(name)
+    if index < 0 or pa.types.is_null(batch.column(index).type):
+        return None
+    return batch.column(index)
+
+
+def _binary(batch: pa.RecordBatch, name: str) -> pa.LargeBinaryArray:
+    column = _column(batch, name)
+    if column is None:
+        return pa.nulls(batch.num_rows, pa.large_binary())
+    kind = column.type
+    if not (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+    ):
+        raise InvalidRecord(f"the column {name} is {kind}; only binary and string can be written")
+    return column.cast(pa.large_binary())
+
+
+def _headers(column: pa.Array) -> pa.ListArray:
+    try:
+        column = column.cast(pa.list_(HEADER))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise InvalidRecord(
+            f"the column headers is {column.type}; only list<struct<key: string, value: binary>> can be written"
+        ) from None
+    if column.flatten().field("key").null_count:
+        raise InvalidRecord("the key of a header is null")
+    return column
+
+
+def _timestamps(column: pa.Array | None, rows: int, now_ms: int) -> npt.NDArray[np.int64]:
+    if column is None:
+        return np.full(rows, now_ms, np.int64)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+    elif not pa.types.is_int64(column.type):
+        raise InvalidRecord(f"the column timestamp is {column.type}; only timestamp and long can be written")
+    filled: npt.NDArray[np.int64] = pc.fill_null(column, now_ms).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def bytes_of(column: pa.Array) -> Bytes:
+    """The memory of a binary or text column."""
+    column = column.cast(pa.large_binary())
+    _, offsets, data = column.buffers()
+    rows = len(column)
+    if offsets is None or rows == 0:
+        placed = np.zeros(rows + 1, np.int64)
+    else:
+        placed = np.frombuffer(offsets, np.int64, rows + 1, column.offset * 8)
+    memory = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    return Bytes(memory, placed, valid_of(column))
+
+
+def valid_of(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which rows are not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def header_parts(headers: pa.ListArray) -> tuple[pa.Array, pa.Array]:
+    """The keys and the values of all headers of all rows, one after the other."""
+    entries = headers.flatten()
+    return entries.field("key"), entries.field("value")
+
+
+def list_offsets(headers: pa.ListArray) -> npt.NDArray[np.int64]:
+    """Where the headers of each row start among all of them, and the end."""
+    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])

@@ -1,0 +1,1 @@
+"""What numba compiles: plain functions over memory, without Arrow and without objects."""

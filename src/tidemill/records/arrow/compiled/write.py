@@ -1,0 +1,93 @@
+"""Columns to records, compiled; and the two hashes of keys.
+
+The room for the records is as large as `Columns.sizes` says, which is never less than what is written. A binary column
+comes as (data, offsets, which items are not null).
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tidemill.records.arrow.compiled.memory import copy, put, width
+
+
+@njit(cache=True)
+def _put_item(out: Any, at: Any, data: Any, offsets: Any, valid: Any, item: Any) -> Any:
+    if not valid[item]:
+        return put(out, at, np.int64(-1))
+    size = offsets[item + 1] - offsets[item]
+    at = put(out, at, size)
+    copy(out, at, data, offsets[item], size)
+    return at + size
+
+
+@njit(cache=True)
+def _item_bytes(offsets: Any, valid: Any, item: Any) -> Any:
+    if not valid[item]:
+        return np.int64(1)
+    size = offsets[item + 1] - offsets[item]
+    return width(size) + size
+
+
+@njit(cache=True, nogil=True)
+def write(out: Any, rows: Any, times: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any) -> Any:
+    """The records of these rows in this order; the bytes written.
+
+    `first` says where the headers of each row start in `names` and `contents`.
+    """
+    at = np.int64(0)
+    base_time = times[rows[0]]
+    for delta in range(rows.shape[0]):
+        row = rows[delta]
+        time = times[row] - base_time
+        count = first[row + 1] - first[row]
+        size = 1 + width(time) + width(np.int64(delta)) + width(count)
+        size += _item_bytes(keys[1], keys[2], row) + _item_bytes(values[1], values[2], row)
+        for entry in range(first[row], first[row + 1]):
+            size += _item_bytes(names[1], names[2], entry) + _item_bytes(contents[1], contents[2], entry)
+        at = put(out, at, size)
+        out[at] = 0
+        at = put(out, at + 1, time)
+        at = put(out, at, np.int64(delta))
+        at = _put_item(out, at, keys[0], keys[1], keys[2], row)
+        at = _put_item(out, at, values[0], values[1], values[2], row)
+        at = put(out, at, count)
+        for entry in range(first[row], first[row + 1]):
+            at = _put_item(out, at, names[0], names[1], names[2], entry)
+            at = _put_item(out, at, contents[0], contents[1], contents[2], entry)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def murmur2(data: Any, offsets: Any, out: Any) -> None:
+    """The positive part of Kafka's murmur2 of each item."""
+    multiplier = np.uint32(0x5BD1E995)
+    for item in range(out.shape[0]):
+        start = offsets[item]
+        size = offsets[item + 1] - start
+        mixed = np.uint32(0x9747B28C) ^ np.uint32(size)
+        whole = size - size % 4
+        for at in range(start, start + whole, 4):
+            word = np.uint32(data[at]) | (np.uint32(data[at + 1]) << np.uint32(8))
+            word |= (np.uint32(data[at + 2]) << np.uint32(16)) | (np.uint32(data[at + 3]) << np.uint32(24))
+            word = np.uint32(word * multiplier)
+            word = np.uint32((word ^ (word >> np.uint32(24))) * multiplier)
+            mixed = np.uint32(np.uint32(mixed * multiplier) ^ word)
+        if size > whole:
+            tail = np.uint32(0)
+            for at in range(size - whole):
+                tail |= np.uint32(data[start + whole + at]) << np.uint32(8 * at)
+            mixed = np.uint32((mixed ^ tail) * multiplier)
+        mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * multiplier)
+        out[item] = np.int64((mixed ^ (mixed >> np.uint32(15))) & np.uint32(0x7FFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def crc32(data: Any, offsets: Any, table: Any, out: Any) -> None:
+    """The CRC-32 of each item, with the table of all single bytes."""
+    for item in range(out.shape[0]):
+        crc = np.uint32(0xFFFFFFFF)
+        for at in range(offsets[item], offsets[item + 1]):
+            crc = table[(crc ^ np.uint32(data[at])) & np.uint32(255)] ^ (crc >> np.uint32(8))
+        out[item] = np.int64(crc ^ np.uint32(0xFFFFFFFF))

@@ -1,0 +1,68 @@
+"""What a twin must do, and which twin does it.
+
+`python` is the reference: plain, slow, obviously right. `numba` does the same without any Python per record. Both pass
+the same tests; whoever uses them sees only `Kernels`. Which one it is comes in from outside, since this package
+knows no environment.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.records.arrow.columns import Columns
+from tidemill.records.header import BatchHeader
+
+NAMES = ("numba", "python")
+
+
+class Span(NamedTuple):
+    """The uncompressed records of one batch: where they lie, and the header that they belong to."""
+
+    start: int
+    end: int
+    header: BatchHeader
+
+
+class Kernels(Protocol):
+    """The work that is done per record."""
+
+    name: str
+
+    def read(
+        self, data: memoryview, spans: Sequence[Span], start: int, end: int, wanted: AbstractSet[str]
+    ) -> dict[str, pa.Array]:
+        """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`.
+
+        CorruptMessage when any record of the spans is damaged, wanted or not.
+        """
+
+    def prepare(self, columns: Columns) -> Any:
+        """The columns in the form that `write` takes."""
+
+    def write(self, prepared: Any, rows: npt.NDArray[np.int64], capacity: int) -> bytes:
+        """These rows as the records of one batch, in this order, in at most `capacity` bytes.
+
+        The batch starts at the time of the first row.
+        """
+
+    def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The CRC-32 of each key, 0 to 2**32 - 1; what null keys get is undefined."""
+
+    def murmur2(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The positive part of Kafka's murmur2 of each key, 0 to 2**31 - 1; what null keys get is undefined."""
+
+
+def kernels(name: str | None = None) -> Kernels:
+    """The twin of this name, or the fastest that is installed; ValueError when there is none of this name."""
+    if name is None:
+        name = "numba" if find_spec("numba") else "python"
+    if name not in NAMES:
+        raise ValueError(f"there are no kernels {name!r}; choose one of {', '.join(NAMES)}")
+    twin: Kernels = import_module(f"tidemill.records.arrow.{name}").KERNELS
+    return twin

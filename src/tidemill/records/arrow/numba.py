@@ -1,0 +1,191 @@
+"""The compiled twin: makes room, calls the compiled functions, and wraps the room into Arrow arrays without a copy."""
+
+import zlib
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.model.errors import CorruptMessage
+from tidemill.records.arrow.columns import Bytes, Columns, bytes_of, header_parts, list_offsets
+from tidemill.records.arrow.compiled import read as reading
+from tidemill.records.arrow.compiled import write as writing
+from tidemill.records.arrow.kernels import Span
+from tidemill.records.arrow.schema import HEADER, SCHEMA
+from tidemill.records.read import RECORD_BYTES_MIN
+
+# The table of CRC-32, got back from the CRCs of single bytes: crc32(byte) is table[byte ^ 0xFF] ^ 0xFF000000.
+_CRC_TABLE = np.array([zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)], np.uint32)
+_NOTHING = np.zeros(1, np.uint8)
+
+
+class _Room(NamedTuple):
+    """Memory of a binary column to be."""
+
+    ends: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8]
+    bits: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, rows: int, size: int) -> "_Room":
+        ends = np.empty(rows + 1, np.int32)
+        ends[0] = 0
+        return cls(ends, np.empty(size, np.uint8), _bits(rows))
+
+    def array(self, kind: pa.DataType, rows: int, size: int, nulls: int) -> pa.Array:
+        bits = pa.py_buffer(self.bits) if nulls else None
+        return pa.Array.from_buffers(
+            kind, rows, [bits, pa.py_buffer(self.ends[: rows + 1]), pa.py_buffer(self.data[:size])], nulls
+        )
+
+
+class _Prepared(NamedTuple):
+    timestamps_ms: npt.NDArray[np.int64]
+    keys: Bytes
+    values: Bytes
+    first: npt.NDArray[np.int64]
+    names: Bytes
+    contents: Bytes
+
+
+class NumbaKernels:
+    """Kernels that numba compiles at their first use, or loads from its cache."""
+
+    name = "numba"
+
+    def read(
+        self, data: memoryview, spans: Sequence[Span], start: int, end: int, wanted: AbstractSet[str]
+    ) -> dict[str, pa.Array]:
+        """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`."""
+        memory = np.frombuffer(data, np.uint8) if len(data) else _NOTHING[:0]
+        memory.flags.writeable = False
+        table, rows, size = _table(spans, len(data))
+        want = (int("key" in wanted), int("value" in wanted))
+        keys, values = (_Room.of(rows * each, size * each) for each in want)
+        fixed = (np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.int64))
+        totals = np.zeros(len(reading.TOTALS), np.int64)
+        status = reading.read(memory, table, start, end, want, tuple(keys), tuple(values), fixed, totals)
+        if status != reading.OK:
+            raise CorruptMessage(reading.REASONS[status])
+        found, key_bytes, value_bytes, key_nulls, value_nulls, *_ = totals.tolist()
+        columns = {
+            "offset": _fixed("offset", fixed[0], found),
+            "timestamp": _fixed("timestamp", fixed[1], found),
+            "timestampType": _fixed("timestampType", fixed[2], found),
+        }
+        if "key" in wanted:
+            columns["key"] = keys.array(pa.binary(), found, key_bytes, key_nulls)
+        if "value" in wanted:
+            columns["value"] = values.array(pa.binary(), found, value_bytes, value_nulls)
+        if "headers" in wanted:
+            columns["headers"] = _headers(memory, fixed[3][:found], totals)
+        return columns
+
+    def prepare(self, columns: Columns) -> _Prepared:
+        """The columns as memory."""
+        keys, values = bytes_of(columns.key), bytes_of(columns.value)
+        if columns.headers is None:
+            empty = bytes_of(pa.nulls(0, pa.large_binary()))
+            first = np.zeros(len(columns.key) + 1, np.int64)
+            return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, empty, empty))
+        names, contents = (bytes_of(part) for part in header_parts(columns.headers))
+        first = list_offsets(columns.headers)
+        return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, names, contents))
+
+    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], capacity: int) -> bytes:
+        """These rows as the records of one batch."""
+        times, keys, values, first, names, contents = prepared
+        out = np.empty(capacity, np.uint8)
+        chosen = np.ascontiguousarray(rows)
+        written = writing.write(out, chosen, times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
+        return out[:written].tobytes()
+
+    def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The CRC-32 of each key."""
+        memory = bytes_of(keys)
+        out = np.empty(len(keys), np.int64)
+        writing.crc32(_frozen(memory.data), _frozen(memory.offsets), _CRC_TABLE, out)
+        return out
+
+    def murmur2(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The positive part of Kafka's murmur2 of each key."""
+        memory = bytes_of(keys)
+        out = np.empty(len(keys), np.int64)
+        writing.murmur2(_frozen(memory.data), _frozen(memory.offsets), out)
+        return out
+
+
+def _table(spans: Sequence[Span], size: int) -> tuple[npt.NDArray[np.int64], int, int]:
+    """The spans as numbers, with the rows and bytes they can give at most."""
+    rows = room = 0
+    lines = []
+    for start, end, header in spans:
+        if not 0 <= start <= end <= size or header.count * RECORD_BYTES_MIN > end - start:
+            raise CorruptMessage(f"{header.count} records cannot lie in {end - start} bytes")
+        rows += header.count
+        room += end - start
+        append_time = header.max_timestamp
+        lines.append(
+            (
+                start,
+                end,
+                header.count,
+                header.last_offset_delta,
+                header.base_offset,
+                header.base_timestamp,
+                append_time,
+                int(header.log_append_time),
+            )
+        )
+    return np.array(lines, np.int64).reshape(len(lines), len(reading.SPAN)), rows, room
+
+
+def _headers(
+    memory: npt.NDArray[np.uint8], headers_at: npt.NDArray[np.int64], totals: npt.NDArray[np.int64]
+) -> pa.Array:
+    rows = len(headers_at)
+    entries, name_bytes, content_bytes = (
+        int(totals[each]) for each in (reading.ENTRIES, reading.NAME_BYTES, reading.CONTENT_BYTES)
+    )
+    ends, bits = np.zeros(rows + 1, np.int32), _bits(rows)
+    names, contents = _Room.of(entries, name_bytes), _Room.of(entries, content_bytes)
+    without = reading.read_headers(memory, headers_at, ends, bits, tuple(names), tuple(contents))
+    keys = _text(names.array(pa.binary(), entries, name_bytes, 0))
+    values = contents.array(pa.binary(), entries, content_bytes, -1 if entries else 0)
+    structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER))
+    buffers = [pa.py_buffer(bits) if without else None, pa.py_buffer(ends)]
+    return pa.Array.from_buffers(SCHEMA.field("headers").type, rows, buffers, int(without), children=[structs])
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    """Keys of headers as text; bytes that are not UTF-8 are replaced, as Java does it."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
+
+
+def _fixed(name: str, values: "npt.NDArray[np.int64] | npt.NDArray[np.int32]", rows: int) -> pa.Array:
+    return pa.Array.from_buffers(SCHEMA.field(name).type, rows, [None, pa.py_buffer(values[:rows])], 0)
+
+
+def _bits(rows: int) -> npt.NDArray[np.uint8]:
+    return np.zeros((rows + 7) // 8, np.uint8)
+
+
+def _read_only(prepared: _Prepared) -> _Prepared:
+    for part in prepared:
+        for array in (part,) if isinstance(part, np.ndarray) else part:
+            array.flags.writeable = False
+    return prepared
+
+
+def _frozen(array: "npt.NDArray[np.uint8] | npt.NDArray[np.int64]") -> "npt.NDArray[np.uint8] | npt.NDArray[np.int64]":
+    array.flags.writeable = False
+    return array
+
+
+KERNELS = NumbaKernels()

@@ -1,0 +1,34 @@
+"""Which partition a key belongs to, as other producers decide it, so that keys written by both line up.
+
+- `consistent_random`, the default: CRC-32 of the key. librdkafka's default, and so what confluent-kafka and
+  `tidemill produce` do.
+- `murmur2_random`: murmur2 of the key. The default of Java's producer, of Spark's own kafka sink, of Kafka Streams.
+
+Rows without a key (for `consistent_random` also with an empty one) go where the caller says: `unkeyed`. Both producers
+choose such a partition at random and stay with it for a while.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.records.arrow.kernels import Kernels
+
+CONSISTENT_RANDOM = "consistent_random"
+MURMUR2_RANDOM = "murmur2_random"
+PARTITIONERS = (CONSISTENT_RANDOM, MURMUR2_RANDOM)
+DEFAULT_PARTITIONER = CONSISTENT_RANDOM
+
+
+def partitions_of(
+    keys: pa.Array, count: int, unkeyed: int, twin: Kernels, partitioner: str = DEFAULT_PARTITIONER
+) -> npt.NDArray[np.int64]:
+    """The partition of each row, 0 to `count` - 1."""
+    if partitioner == MURMUR2_RANDOM:
+        hashes, keyed = twin.murmur2(keys), keys.is_valid()
+    elif partitioner == CONSISTENT_RANDOM:
+        hashes, keyed = twin.crc32(keys), pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)
+    else:
+        raise ValueError(f"there is no partitioner {partitioner!r}; choose one of {', '.join(PARTITIONERS)}")
+    return np.where(keyed.to_numpy(zero_copy_only=False), hashes % count, unkeyed)

@@ -1,0 +1,112 @@
+"""The reference: one record at a time, by the same code that the broker reads and writes records with."""
+
+import zlib
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.records.arrow.columns import Columns, header_parts, list_offsets
+from tidemill.records.arrow.kernels import Span
+from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
+from tidemill.records.build import NewRecord, encode_records
+from tidemill.records.read import scan_records
+from tidemill.records.record import Headers
+
+_UINT32 = 0xFFFFFFFF
+_MULTIPLIER = 0x5BD1E995
+_SEED = 0x9747B28C
+
+
+class PythonKernels:
+    """Kernels without compilation."""
+
+    name = "python"
+
+    def read(
+        self, data: memoryview, spans: Sequence[Span], start: int, end: int, wanted: AbstractSet[str]
+    ) -> dict[str, pa.Array]:
+        """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`."""
+        rows: dict[str, list[Any]] = {name: [] for name in {*wanted, "offset"} - {"topic", "partition"}}
+        for span in spans:
+            kind = int(span.header.log_append_time)
+            for record in scan_records(bytes(data[span.start : span.end]), span.header):
+                if not start <= record.offset < end:
+                    continue
+                row = {**record._asdict(), "timestampType": kind}
+                row["timestamp"] = microseconds(record.timestamp)
+                row["headers"] = [{"key": key, "value": value} for key, value in record.headers] or None
+                for name, values in rows.items():
+                    values.append(row[name])
+        return {name: _array(name, values) for name, values in rows.items()}
+
+    def prepare(self, columns: Columns) -> list[NewRecord]:
+        """The rows as records."""
+        headers = _header_tuples(columns)
+        parts = zip(
+            columns.key.to_pylist(),
+            columns.value.to_pylist(),
+            headers,
+            columns.timestamps_ms.tolist(),
+            strict=True,
+        )
+        return [NewRecord(*part) for part in parts]
+
+    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], capacity: int) -> bytes:
+        """These rows as the records of one batch."""
+        chosen = [prepared[row] for row in rows.tolist()]
+        payload = encode_records(chosen, chosen[0].timestamp)
+        if len(payload) > capacity:
+            raise ValueError(f"{len(chosen)} records take {len(payload)} bytes, more than {capacity}")
+        return payload
+
+    def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The CRC-32 of each key."""
+        return np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.int64)
+
+    def murmur2(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """The positive part of Kafka's murmur2 of each key."""
+        return np.array([murmur2(key or b"") & 0x7FFFFFFF for key in keys.to_pylist()], np.int64)
+
+
+def microseconds(timestamp_ms: int) -> int:
+    """A time in Spark's unit, as far as it fits."""
+    return max(-TIMESTAMP_MS_MAX, min(timestamp_ms, TIMESTAMP_MS_MAX)) * MICROSECONDS
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's hash of a key, unsigned."""
+    size = len(key)
+    mixed = _SEED ^ size
+    whole = size - size % 4
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * _MULTIPLIER & _UINT32
+        word = (word ^ word >> 24) * _MULTIPLIER & _UINT32
+        mixed = mixed * _MULTIPLIER & _UINT32 ^ word
+    if size > whole:
+        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _UINT32
+    mixed = (mixed ^ mixed >> 13) * _MULTIPLIER & _UINT32
+    return mixed ^ mixed >> 15
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    kind = SCHEMA.field(name).type
+    if name == "timestamp":
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+def _header_tuples(columns: Columns) -> list[Headers]:
+    if columns.headers is None:
+        return [()] * len(columns.key)
+    first = list_offsets(columns.headers).tolist()
+    names, values = (part.to_pylist() for part in header_parts(columns.headers))
+    entries = list(zip(names, values, strict=True))
+    return [tuple(entries[start:end]) for start, end in pairwise(first)]
+
+
+KERNELS = PythonKernels()

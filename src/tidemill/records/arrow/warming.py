@@ -1,0 +1,21 @@
+"""Compilation off the hot path: every kernel is used once on a few records, so that the first real ones are fast."""
+
+import pyarrow as pa
+
+from tidemill.records.arrow.decoder import Decoder
+from tidemill.records.arrow.encoder import Encoder
+from tidemill.records.arrow.kernels import Kernels
+from tidemill.records.arrow.partitioners import PARTITIONERS
+from tidemill.records.arrow.schema import HEADER
+
+
+def warm_up(twin: Kernels) -> None:
+    """Compile everything, or load it from the cache; takes seconds once per machine and milliseconds later."""
+    headers = pa.array([[{"key": "h", "value": b"1"}], None], pa.list_(HEADER))
+    rows = pa.record_batch({"key": [b"a", None], "value": [b"1", None], "headers": headers})
+    encoder = Encoder(rows, now_ms=0, twin=twin)
+    for partitioner in PARTITIONERS:
+        encoder.partitions(2, 0, partitioner)
+    for encoded in encoder.batches():
+        for _ in Decoder("warm", 0, twin=twin).decode(encoded.batch):
+            pass
