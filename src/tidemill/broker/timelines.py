@@ -1,7 +1,7 @@
 """What joins timelines to the rest of the broker: dead letters become records, and their numbers metrics."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from tidemill.broker.telemetry import Gauge
@@ -10,6 +10,7 @@ from tidemill.model.errors import KafkaError
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.partition import Partition
+from tidemill.timelines.consumer import Consumer
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.graves import Append
 from tidemill.timelines.guard import State
@@ -61,19 +62,21 @@ def gauges(dispatcher: Dispatcher) -> Callable[[], Iterable[Gauge]]:
                 "tidemill_timelines_drift_seconds", "Difference of a clock.", drift_ms / 1_000, (("target", target),)
             )
         for name, stats in sorted(dispatcher.stats.items()):
-            yield from _of_timeline(name, stats, len(dispatcher.consumers(name)))
+            yield from _of_timeline(name, stats, dispatcher.consumers(name))
 
     return read
 
 
-def _of_timeline(name: str, stats: TimelineStats, consumers: int) -> Iterator[Gauge]:
+def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[Consumer]) -> Iterator[Gauge]:
     label = ("timeline", name)
     for operation, count in sorted(stats.messages.items()):
         yield Gauge("tidemill_timeline_messages", "Messages by operation.", count, (label, ("op", operation)))
     for reason, count in sorted(stats.errors.items()):
         yield Gauge("tidemill_timeline_errors", "Refused operations.", count, (label, ("reason", reason)))
     yield Gauge("tidemill_timeline_leased_bytes", "Bytes of leased bodies.", stats.leased_bytes, (label,))
-    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", consumers, (label,))
+    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", len(consumers), (label,))
+    slowest_ms = max((one.latency_us / 1_000 for one in consumers), default=0.0)
+    yield Gauge("tidemill_timeline_consumer_latency_ms_max", "Way to the farthest consumer.", slowest_ms, (label,))
     yield Gauge("tidemill_timeline_lateness_ms_sum", "Lateness of first deliveries.", stats.lateness.total, (label,))
     yield Gauge("tidemill_timeline_lateness_ms_count", "First deliveries.", stats.lateness.count, (label,))
     yield Gauge("tidemill_timeline_lateness_ms_max", "Largest lateness.", stats.lateness.largest, (label,))

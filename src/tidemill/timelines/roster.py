@@ -69,11 +69,6 @@ class Roster:
     def _others(self, consumer: Consumer) -> bool:
         return any(one.dealt_in and one is not consumer for one in self.consumers.values())
 
-    def shares(self) -> dict[str, int]:
-        """How many buckets each consumer is the primary of."""
-        deal = self._windows.deal
-        return deal.primary.shares() if deal else {}
-
     def queue(self, messages: Iterable[Message]) -> None:
         """Queue ripe messages for their primaries."""
         for message in messages:
