@@ -19,6 +19,9 @@ from tidemill.app.node import Node
 from tidemill.settings import ROWS, Address, Settings
 
 FORCED_EXIT_CODE = 1
+# The event loop never waits long for a thread that writes to a store: with Python's own 5 ms, every such wait would
+# make timed messages late by as much.
+SWITCH_S = 0.001
 DEFAULT_KAFKA = next(row.default for row in ROWS if row.name == "kafka")
 
 log = structlog.get_logger("tidemill.app")
@@ -29,6 +32,7 @@ def run(settings: Settings) -> None:
     logs.configure(settings.log_level, settings.log_format)
     logs.forward_libraries()
     _allow_many_files()
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings))
 
