@@ -1,10 +1,10 @@
-"""Record batches as Arrow columns and back; see `decoder`, `encoder` and `kernels`."""
+"""Record batches as Arrow columns and back; see `decoder`, `encoder` and `twins`."""
 
 from tidemill.records.arrow.decoder import ROWS, Decoder
 from tidemill.records.arrow.encoder import BATCH_BYTES, Encoded, Encoder, Writer, rows_by_partition
-from tidemill.records.arrow.kernels import Kernels, kernels
 from tidemill.records.arrow.partitioners import CONSISTENT_RANDOM, DEFAULT_PARTITIONER, MURMUR2_RANDOM, PARTITIONERS
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
+from tidemill.records.arrow.twins import Kernels, kernels
 from tidemill.records.arrow.warming import warm_up
 
 __all__ = [

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from tidemill.records.arrow.kernels import Kernels, Span, kernels
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.selection import OFFSET_MAX, Place, select
+from tidemill.records.arrow.twins import Kernels, Span, kernels
 from tidemill.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from tidemill.records.header import HEADER_SIZE, Buffer, check_crc
 from tidemill.records.read import read_payload

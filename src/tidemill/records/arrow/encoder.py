@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns
-from tidemill.records.arrow.kernels import Kernels, kernels
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER, partitions_of
+from tidemill.records.arrow.twins import Kernels, kernels
 from tidemill.records.build import wrap
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER_SIZE, LENGTH_MIN, MAGIC, SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader

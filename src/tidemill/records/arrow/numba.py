@@ -13,8 +13,8 @@ from tidemill.model.errors import CorruptMessage
 from tidemill.records.arrow.columns import Bytes, Columns, bytes_of, header_parts, list_offsets
 from tidemill.records.arrow.compiled import read as reading
 from tidemill.records.arrow.compiled import write as writing
-from tidemill.records.arrow.kernels import Span
 from tidemill.records.arrow.schema import HEADER, SCHEMA
+from tidemill.records.arrow.twins import Span
 from tidemill.records.read import RECORD_BYTES_MIN
 
 # The table of CRC-32, got back from the CRCs of single bytes: crc32(byte) is table[byte ^ 0xFF] ^ 0xFF000000.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.records.arrow.kernels import Kernels
+from tidemill.records.arrow.twins import Kernels
 
 CONSISTENT_RANDOM = "consistent_random"
 MURMUR2_RANDOM = "murmur2_random"

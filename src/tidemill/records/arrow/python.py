@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns, header_parts, list_offsets
-from tidemill.records.arrow.kernels import Span
 from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
+from tidemill.records.arrow.twins import Span
 from tidemill.records.build import NewRecord, encode_records
 from tidemill.records.read import scan_records
 from tidemill.records.record import Headers

@@ -1,0 +1,203 @@
+"""Record batches to Arrow, by both twins."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.records.arrow.twins import TWINS, both, decoded, row_of, rows_of
+from tests.unit.records.batches import NOW_MS, new_records, sample
+
+from tidemill.model.errors import CorruptMessage, KafkaError
+from tidemill.records.arrow import COLUMNS, Decoder, kernels
+from tidemill.records.arrow.schema import TIMESTAMP_MS_MAX
+from tidemill.records.build import NewRecord, build_batch, end_marker, wrap
+from tidemill.records.compression import Codec
+from tidemill.records.header import place, read_header, stamp_append_time
+from tidemill.records.read import read_records
+
+
+@both
+@given(records=new_records, codec=st.sampled_from(list(Codec)), base=st.integers(0, 2**40))
+@settings(max_examples=60, deadline=None)
+def test_every_record_becomes_the_row_it_is(twin: str, records: list[NewRecord], codec: Codec, base: int) -> None:
+    batch = build_batch(records, base_offset=base, codec=codec)
+    assert rows_of(decoded(twin, batch)) == [row_of(record) for record in read_records(batch)]
+
+
+@both
+def test_batches_of_different_codecs_stand_in_a_row(twin: str) -> None:
+    batches = [build_batch(sample(5), base_offset=10 * n, codec=codec) for n, codec in enumerate(Codec)]
+    expected = [row_of(record) for batch in batches for record in read_records(batch)]
+    assert rows_of(decoded(twin, b"".join(batches))) == expected
+    assert rows_of(decoded(twin, b"".join(batches), rows=7)) == expected
+
+
+@both
+def test_only_offsets_of_the_range_are_given(twin: str) -> None:
+    buffer = b"".join(build_batch(sample(10), base_offset=base) for base in (0, 10, 20))
+    assert decoded(twin, buffer, 5, 23)["offset"].to_pylist() == list(range(5, 23))
+    assert decoded(twin, buffer, 30, 40).num_rows == 0
+    assert decoded(twin, buffer, 7, 7).num_rows == 0
+
+
+@both
+def test_only_wanted_columns_are_made_in_the_wanted_order(twin: str) -> None:
+    batch = build_batch(sample(3))
+    for columns in (("offset", "value"), ("topic",), ("headers", "key"), ("partition", "timestampType")):
+        table = decoded(twin, batch, columns=columns)
+        assert table.column_names == list(columns)
+        assert table.num_rows == 3
+        assert table == decoded(twin, batch).select(columns)
+
+
+def test_a_column_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match="no column colour; the columns are key, value, topic"):
+        Decoder("t", 0, columns=("colour",))
+
+
+@both
+def test_no_arrow_batch_has_more_rows_than_wanted(twin: str) -> None:
+    buffer = build_batch(sample(25)) + build_batch(sample(4), base_offset=25) + build_batch(sample(4), base_offset=29)
+    found = list(Decoder("t", 3, rows=10, twin=kernels(twin)).decode(buffer))
+    assert [batch.num_rows for batch in found] == [10, 10, 5, 8]
+    assert [at for batch in found for at in batch["offset"].to_pylist()] == list(range(33))
+
+
+@both
+def test_the_brokers_time_is_told_as_such(twin: str) -> None:
+    batch = build_batch(sample(2))
+    stamp_append_time(batch, 0, NOW_MS + 77)
+    rows = rows_of(decoded(twin, batch))
+    assert {(row["timestamp"], row["timestampType"]) for row in rows} == {((NOW_MS + 77) * 1000, 1)}
+
+
+@both
+def test_times_that_do_not_fit_are_set_to_the_last_that_does(twin: str) -> None:
+    times = [2**62, -(2**62), -1, 0]
+    batch = build_batch([NewRecord(None, None, (), time) for time in times])
+    expected = [TIMESTAMP_MS_MAX * 1000, -TIMESTAMP_MS_MAX * 1000, -1000, 0]
+    assert [row["timestamp"] for row in rows_of(decoded(twin, batch, columns=("timestamp",)))] == expected
+
+
+@both
+def test_headers_that_are_not_text_are_replaced(twin: str) -> None:
+    batch = build_batch([NewRecord(None, None, (("ab", b"1"),), NOW_MS)])
+    at = batch.index(b"ab")
+    batch[at : at + 2] = b"\xffb"
+    (row,) = rows_of(decoded(twin, batch, verify=False))
+    assert row["headers"] == [{"key": "�b", "value": b"1"}]
+
+
+def transactional(producer_id: int, base: int, count: int = 2) -> bytearray:
+    return build_batch(
+        sample(count), base_offset=base, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+    )
+
+
+def marker(producer_id: int, base: int, *, commit: bool) -> bytearray:
+    batch = end_marker(producer_id, 0, commit, NOW_MS)
+    place(batch, 0, base, 0)
+    return batch
+
+
+@both
+def test_markers_and_what_was_aborted_are_left_out(twin: str) -> None:
+    buffer = b"".join(
+        [
+            transactional(1, 0),  # aborted
+            transactional(2, 2),  # committed
+            build_batch(sample(1), base_offset=4),  # in no transaction
+            marker(1, 5, commit=False),
+            transactional(1, 6),  # the same producer, committed
+            marker(2, 8, commit=True),
+            marker(1, 9, commit=True),
+            transactional(1, 10),  # aborted again
+            marker(1, 12, commit=False),
+        ]
+    )
+    aborted = [(1, 10), (1, 0)]
+    assert decoded(twin, buffer, aborted=aborted)["offset"].to_pylist() == [2, 3, 4, 6, 7]
+    assert decoded(twin, buffer)["offset"].to_pylist() == [0, 1, 2, 3, 4, 6, 7, 10, 11]
+
+
+@both
+def test_a_transaction_aborted_before_the_fetch_starts_is_left_out(twin: str) -> None:
+    buffer = transactional(7, 100) + marker(7, 102, commit=False) + transactional(7, 103)
+    assert decoded(twin, buffer, 100, aborted=[(7, 40)])["offset"].to_pylist() == [103, 104]
+
+
+@both
+def test_a_batch_that_the_fetch_cut_is_left_out(twin: str) -> None:
+    whole, cut = build_batch(sample(3)), build_batch(sample(3), base_offset=3)
+    for left in (1, 60, 61, len(cut) - 1):
+        assert decoded(twin, whole + cut[:left])["offset"].to_pylist() == [0, 1, 2]
+    assert decoded(twin, b"").num_rows == 0
+
+
+@both
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_changed_bit_is_found(twin: str, codec: Codec) -> None:
+    batch = build_batch(sample(3), codec=codec)
+    batch[-3] ^= 4
+    with pytest.raises(CorruptMessage, match="CRC"):
+        decoded(twin, batch)
+
+
+@both
+def test_impossible_counts_and_offsets_are_refused(twin: str) -> None:
+    batch = build_batch(sample(3))
+    header = read_header(batch)
+    payload = bytes(batch[61:])
+    for wrong in (
+        header._replace(count=4, last_offset_delta=3),
+        header._replace(count=2),
+        header._replace(count=2**31 - 1, last_offset_delta=2**31 - 1),
+        header._replace(base_offset=-5),
+        header._replace(base_offset=2**63 - 2),
+        header._replace(last_offset_delta=1),
+        header._replace(base_timestamp=2**63 - 1),
+    ):
+        with pytest.raises(CorruptMessage):
+            decoded(twin, wrap(wrong, payload))
+
+
+def outcome(twin: str, buffer: bytes) -> pa.Table | str:
+    """The rows, or that there are none: which of several faults is told is left to the twin."""
+    try:
+        return decoded(twin, buffer, 1, verify=False)
+    except KafkaError:
+        return "refused"
+
+
+@given(records=new_records, changes=st.lists(st.tuples(st.integers(61, 400), st.integers(0, 255)), max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_the_twins_agree_on_damaged_batches(records: list[NewRecord], changes: list[tuple[int, int]]) -> None:
+    batch = build_batch(records)
+    for at, byte in changes:
+        if at < len(batch):
+            batch[at] = byte
+    reference, compiled = (outcome(twin, bytes(batch)) for twin in TWINS)
+    assert reference == compiled
+
+
+@given(payload=st.binary(max_size=120), count=st.integers(0, 12))
+@settings(max_examples=100, deadline=None)
+def test_the_twins_agree_on_noise(payload: bytes, count: int) -> None:
+    header = read_header(build_batch(sample(1)))._replace(count=count, last_offset_delta=max(count - 1, 0))
+    batch = bytes(wrap(header, payload))
+    reference, compiled = (outcome(twin, batch) for twin in TWINS)
+    assert reference == compiled
+
+
+@given(cut=st.integers(0, 200), grown=st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_the_twins_agree_on_payloads_of_the_wrong_length(cut: int, grown: int) -> None:
+    whole = build_batch(sample(6))
+    payload = bytes(whole[61 : max(61, len(whole) - cut)]) + bytes(grown)
+    batch = bytes(wrap(read_header(whole), payload))
+    reference, compiled = (outcome(twin, batch) for twin in TWINS)
+    assert reference == compiled
+
+
+def test_all_columns_are_those_of_sparks_own_source() -> None:
+    assert COLUMNS == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")

@@ -1,0 +1,173 @@
+"""Arrow to record batches, by both twins."""
+
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.records.arrow.twins import TWINS, both, decoded
+from tests.unit.records.batches import NOW_MS, new_records
+
+from tidemill.model.errors import InvalidRecord
+from tidemill.records.arrow import (
+    CONSISTENT_RANDOM,
+    MURMUR2_RANDOM,
+    Encoded,
+    Encoder,
+    Writer,
+    kernels,
+    rows_by_partition,
+    warm_up,
+)
+from tidemill.records.arrow.schema import HEADER
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.compression import Codec
+from tidemill.records.header import check_crc, read_header
+from tidemill.records.read import read_records
+
+HEADERS = pa.list_(HEADER)
+
+
+def rows(records: list[NewRecord]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "headers": pa.array(
+                [[{"key": key, "value": value} for key, value in record.headers] or None for record in records], HEADERS
+            ),
+            "timestamp": pa.array([record.timestamp for record in records], pa.timestamp("ms", tz="UTC")),
+        }
+    )
+
+
+def encoded(twin: str, batch: pa.RecordBatch, **options: object) -> list[Encoded]:
+    return list(Encoder(batch, now_ms=NOW_MS, twin=kernels(twin)).batches(**options))  # type: ignore[arg-type]  # the tests name them right
+
+
+@both
+@given(records=new_records, codec=st.sampled_from(list(Codec)))
+@settings(max_examples=60, deadline=None)
+def test_rows_become_the_batch_that_their_records_are(twin: str, records: list[NewRecord], codec: Codec) -> None:
+    ((batch, count),) = encoded(twin, rows(records), codec=codec)
+    check_crc(batch, 0, read_header(batch))
+    assert count == len(records)
+    assert batch == build_batch(records, codec=codec, leader_epoch=-1)
+
+
+@both
+@given(records=new_records, start=st.integers(0, 12), limit=st.integers(100, 20_000))
+@settings(max_examples=60, deadline=None)
+def test_what_goes_in_comes_out(twin: str, records: list[NewRecord], start: int, limit: int) -> None:
+    batch = rows(records).slice(start)
+    out = encoded(twin, batch, batch_bytes=limit)
+    for each in out:
+        assert len(each.batch) <= limit or each.count == 1
+    back = pa.Table.from_batches(
+        [part for each in out for part in decoded(twin, each.batch, columns=("key", "value", "headers")).to_batches()],
+        schema=batch.schema.remove(3),
+    )
+    assert back.to_pylist() == batch.select(["key", "value", "headers"]).to_pylist()
+
+
+@both
+def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
+    encoder = Encoder(pa.record_batch({"value": [b"0", b"1", b"2", b"3"]}), now_ms=NOW_MS, twin=kernels(twin))
+    (only,) = encoder.batches(np.array([3, 1], np.int64))
+    assert [(record.offset, record.key, record.value) for record in read_records(only.batch)] == [
+        (0, None, b"3"),
+        (1, None, b"1"),
+    ]
+    assert list(encoder.batches(np.array([], np.int64))) == []
+
+
+@both
+def test_the_writer_and_its_sequence_stand_in_every_batch(twin: str) -> None:
+    batch = pa.record_batch({"value": [b"x" * 50] * 6})
+    out = encoded(twin, batch, batch_bytes=300, writer=Writer(9, 4, 2**31 - 3, transactional=True))
+    headers = [read_header(each.batch) for each in out]
+    assert [header.count for header in headers] == [2, 2, 2]
+    assert [header.base_sequence for header in headers] == [2**31 - 3, 2**31 - 1, 1]
+    assert {(header.producer_id, header.producer_epoch, header.transactional) for header in headers} == {(9, 4, True)}
+
+
+@both
+def test_a_row_larger_than_a_batch_goes_alone(twin: str) -> None:
+    batch = pa.record_batch({"value": [b"a", b"b" * 5000, b"c", b"d"]})
+    assert [each.count for each in encoded(twin, batch, batch_bytes=1000)] == [1, 1, 2]
+
+
+@both
+def test_text_and_large_columns_and_missing_times_are_taken(twin: str) -> None:
+    batch = pa.record_batch(
+        {
+            "key": pa.array(["é", None], pa.large_string()),
+            "value": pa.array(["v", ""], pa.string()),
+            "timestamp": pa.array([5_000_001, None], pa.timestamp("us")),
+            "other": [1, 2],
+        }
+    )
+    ((out, _),) = encoded(twin, batch)
+    assert [(record.key, record.value, record.timestamp) for record in read_records(out)] == [
+        ("é".encode(), b"v", 5000),
+        (None, b"", NOW_MS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "line"),
+    [
+        ("value", pa.array([1]), "the column value is int64; only binary and string can be written"),
+        ("headers", pa.array([["x"]]), "the column headers is list<.*>; only list<struct<key: string, value: binary>>"),
+        ("headers", pa.array([[{"key": None, "value": b"1"}]], HEADERS), "the key of a header is null"),
+        ("timestamp", pa.array(["now"]), "the column timestamp is string; only timestamp and long can be written"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_named(column: str, values: pa.Array, line: str) -> None:
+    with pytest.raises(InvalidRecord, match=line):
+        encoded("python", pa.record_batch({column: values}))
+
+
+# From Kafka's own tests of its hash.
+MURMUR2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
+
+
+@both
+def test_keys_are_hashed_as_by_kafkas_producers(twin: str) -> None:
+    keys = pa.array(list(MURMUR2), pa.large_binary())
+    assert kernels(twin).murmur2(keys).tolist() == [number & 0x7FFFFFFF for number in MURMUR2.values()]
+    assert kernels(twin).crc32(keys).tolist() == [zlib.crc32(key) for key in MURMUR2]
+
+
+@given(keys=st.lists(st.none() | st.binary(max_size=40), max_size=20), start=st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_the_twins_agree_on_partitions(keys: list[bytes | None], start: int) -> None:
+    batch = pa.record_batch({"key": pa.array(keys, pa.binary())}).slice(start)
+    for partitioner in (CONSISTENT_RANDOM, MURMUR2_RANDOM):
+        reference, compiled = (
+            Encoder(batch, now_ms=0, twin=kernels(twin)).partitions(7, 5, partitioner).tolist() for twin in TWINS
+        )
+        assert reference == compiled
+
+
+def test_rows_without_a_key_go_where_the_caller_says() -> None:
+    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, twin=kernels("python"))
+    assert encoder.partitions(100, 42)[:2].tolist() == [42, 42]
+    by_murmur = encoder.partitions(100, 42, MURMUR2_RANDOM).tolist()
+    assert by_murmur[0] == 42
+    assert by_murmur[1] != 42
+    with pytest.raises(ValueError, match="no partitioner 'dice'; choose one of consistent_random, murmur2_random"):
+        encoder.partitions(1, 0, "dice")
+
+
+def test_rows_of_a_partition_keep_their_order() -> None:
+    found = rows_by_partition(np.array([2, 0, 2, 0, 5], np.int64))
+    assert {partition: part.tolist() for partition, part in found.items()} == {0: [1, 3], 2: [0, 2], 5: [4]}
+    assert rows_by_partition(np.array([], np.int64)) == {}
+
+
+@both
+def test_warming_up_uses_every_kernel_without_effect(twin: str) -> None:
+    warm_up(kernels(twin))

@@ -1,0 +1,30 @@
+"""Which twin is used."""
+
+import pytest
+
+from tidemill.client.raw.errors import InvalidOption
+from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.records.arrow import kernels
+
+
+def test_the_fastest_that_is_installed_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels().name == "numba"
+    monkeypatch.setattr("tidemill.records.arrow.twins.find_spec", lambda name: None)
+    assert kernels().name == "python"
+
+
+@pytest.mark.parametrize("name", ["python", "numba"])
+def test_a_twin_can_be_asked_for(name: str) -> None:
+    assert kernels(name).name == name
+    assert chosen_kernels({"TIDEMILL_KERNELS": name}).name == name
+
+
+def test_the_environment_may_say_nothing() -> None:
+    assert chosen_kernels({}).name == chosen_kernels({"TIDEMILL_KERNELS": ""}).name == kernels().name
+
+
+def test_a_wrong_name_is_told_with_the_right_ones() -> None:
+    with pytest.raises(
+        InvalidOption, match="TIDEMILL_KERNELS: there are no kernels 'cuda'; choose one of numba, python"
+    ):
+        chosen_kernels({"TIDEMILL_KERNELS": "cuda"})
