@@ -105,11 +105,11 @@ class TransactionCoordinator:
         for transactional_id in self._table.unfinished():
             self._finish_soon(transactional_id)
         for transactional_id in self._table.late(now_ms):
-            await self._time_out(transactional_id, now_ms)
+            await self._try(transactional_id, self._time_out(transactional_id, now_ms))
         if now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
             self._swept_ms = now_ms
             for transactional_id in self._table.forgettable(now_ms, self._limits.id_expiry_ms):
-                await self._run(self._forget(transactional_id, now_ms))
+                await self._try(transactional_id, self._forget(transactional_id, now_ms))
 
     async def init_producer(self, request: InitProducer | None) -> Identity:
         """Give a producer its identity; without a transactional id (None) it is simply a new one."""
@@ -218,7 +218,7 @@ class TransactionCoordinator:
         def decide(known: Transaction | None) -> Outcome:
             return Outcome(None) if known is None else rules.time_out(known, now_ms)
 
-        outcome = await self._run(self._change(transactional_id, decide))
+        outcome = await self._change(transactional_id, decide)
         if outcome.change is not None:
             log.info("transaction timed out", transactional_id=transactional_id)
 
@@ -299,6 +299,13 @@ class TransactionCoordinator:
         if turn is None:
             turn = self._turns[transactional_id] = asyncio.Lock()
         return turn
+
+    async def _try(self, transactional_id: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run work of the tick; what fails for one id is tried again at the next tick and does not hold up others."""
+        try:
+            await self._run(work)
+        except TidemillError as error:
+            log.warning("transactional id not tended", transactional_id=transactional_id, error=str(error))
 
     async def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run to the end, whatever becomes of the caller."""

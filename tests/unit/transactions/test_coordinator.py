@@ -213,6 +213,22 @@ def test_an_open_transaction_times_out() -> None:
     play(scene)
 
 
+def test_one_id_that_cannot_be_timed_out_does_not_hold_up_others() -> None:
+    async def scene(world: World) -> None:
+        coordinator, _ = await opened(world, "t-0")
+        other = await coordinator.init_producer(InitProducer("b", 60_000))
+        await coordinator.add_partitions("b", other, {T0})
+        world.now_ms += 60_001
+        world.journal.fail_next = True
+        await coordinator.tick(world.now_ms)
+        await settle(coordinator, "b", State.COMPLETE_ABORT)
+        assert coordinator.describe("a").state is State.ONGOING
+        await coordinator.tick(world.now_ms)
+        await settle(coordinator, "a", State.COMPLETE_ABORT)
+
+    play(scene)
+
+
 def test_an_id_that_rests_is_forgotten_also_by_the_journal() -> None:
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")
