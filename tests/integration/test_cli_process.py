@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_reader_in_order(cli_broker: Broker, words: list[str]) -> 
 
 
 def test_tables_on_a_terminal(cli_broker: Broker) -> None:
-    env = environ(cli_broker)
+    env = environ(cli_broker, TERM="xterm", PYTHONIOENCODING="utf-8")
     run(env, "topic", "create", "seen", "-p", "2")
     shown = on_a_terminal(env, "topic", "describe", "seen")
     assert "partition" in shown
