@@ -23,10 +23,10 @@ def broker() -> Iterator[Broker]:
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_go_on_after_a_kill(broker: Broker, protocol: str) -> None:
     create_topic(broker.bootstrap_servers, "t", PARTITIONS)
-    produce(broker.bootstrap_servers, "t", PARTITIONS, 10)
     with Crowd(broker.bootstrap_servers, "g", ["t"], **{"group.protocol": protocol}) as group:
         group.join("a", "b")
         group.until_shared(PARTITIONS)
+        produce(broker.bootstrap_servers, "t", PARTITIONS, 10)
         group.until(lambda: len(group.seen) == PARTITIONS * 10, "every record is seen")
         for consumer in group.members.values():
             consumer.commit(asynchronous=False)
