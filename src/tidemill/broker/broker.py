@@ -36,7 +36,6 @@ from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.interface import Marker, TransactionLimits
 
-TRANSACTIONS_TICK_MS = 1_000
 TENDED_AT_A_TIME = 32
 """Partitions that are looked after before clients get their turn: about a millisecond."""
 
@@ -97,9 +96,10 @@ class Broker:
         await self._topics.load()
         await self.groups.start()
         await self.transactions.start()
+        transactions_tick_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._timers = [
             asyncio.create_task(self._repeat(self.settings.tidemill_tend_interval_ms, self.tend)),
-            asyncio.create_task(self._repeat(TRANSACTIONS_TICK_MS, self.transactions.tick)),
+            asyncio.create_task(self._repeat(transactions_tick_ms, self.transactions.tick)),
         ]
 
     async def release(self) -> None:

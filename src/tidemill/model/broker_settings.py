@@ -83,7 +83,7 @@ _OWN = (
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
-        "10000",
+        "1000",
         "How often transactions that ran out of time are looked for.",
         low=1,
     ),
