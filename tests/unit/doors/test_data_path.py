@@ -235,6 +235,25 @@ def test_a_fetch_waits_for_records_and_no_longer(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_wait_always_ends(tmp_path: Path) -> None:
+    """Timers may come a fraction early by the clock; a fetch that then waits on would wait for ever."""
+
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            await door.broker.create_topic("t")
+            clients = [await RawClient.connect(door) for _ in range(10)]
+            for turn in range(30):
+                fields = fetch_fields(12, "t", {0: 0}, max_wait_ms=1 + turn % 7)
+                sent = [client.send(1, 12, **fields) for client in clients]
+                for client, correlation in zip(clients, sent, strict=True):
+                    assert only(await client.answer(1, 12, correlation)).records == b""
+            assert len(door.broker.partition("t", 0)._waiters) == 0
+            for client in clients:
+                await client.close()
+
+    run(test)
+
+
 def test_a_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:

@@ -8,6 +8,7 @@ A woken fetch reads again only the partitions that grew, and only when what they
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from uuid import UUID
 
@@ -63,6 +64,38 @@ class _Reading:
         )
 
 
+class _Turn:
+    """What a waiting fetch hears: partitions that woke it, and that its time is up.
+
+    Whether the time is up is what the timer says, not what a clock says: a loop's timers may come a little early.
+    """
+
+    __slots__ = ("_heard", "_loop", "expired", "woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._heard = loop.create_future()
+        self.woken: set[_Reading] = set()
+        self.expired = False
+
+    def wake(self, reading: _Reading) -> None:
+        self.woken.add(reading)
+        self._resolve()
+
+    def expire(self) -> None:
+        self.expired = True
+        self._resolve()
+
+    async def next(self) -> None:
+        """Return when something was heard since the last time."""
+        await self._heard
+        self._heard = self._loop.create_future()
+
+    def _resolve(self) -> None:
+        if not self._heard.done():
+            self._heard.set_result(None)
+
+
 class Fetch:
     """One request on its way to its answer."""
 
@@ -85,22 +118,19 @@ class Fetch:
         if self._complete() or self._request.max_wait_ms <= 0:
             return
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._request.max_wait_ms / 1000
-        woken: set[_Reading] = set()
-        turn: list[asyncio.Future[None]] = [loop.create_future()]
-        ends = [self._watch(reading, woken, turn) for reading in self.readings]
-        timer = loop.call_at(deadline, _resolve, turn)
+        turn = _Turn(loop)
+        ends: list[Callable[[], None]] = []
+        timer = loop.call_later(self._request.max_wait_ms / 1000, turn.expire)
         try:
-            woken.update(reading for reading in self.readings if reading.stale())
-            while not self._complete():
-                if not self._worthwhile(woken):
-                    await turn[0]
-                    if loop.time() >= deadline:
-                        await self._read_again(woken)
-                        return
-                    turn[0] = loop.create_future()
-                    continue
-                await self._read_again(woken)
+            ends.extend(self._watch(reading, turn) for reading in self.readings)
+            turn.woken.update(reading for reading in self.readings if reading.stale())
+            while not self._complete() and not turn.expired:
+                if self._worthwhile(turn.woken):
+                    await self._read_again(turn.woken)
+                else:
+                    await turn.next()
+            if not self._complete():
+                await self._read_again(turn.woken)
         finally:
             timer.cancel()
             for end in ends:
@@ -116,14 +146,10 @@ class Fetch:
             return bool(woken)
         return self._size + sum(growth) >= self._min_bytes
 
-    def _watch(self, reading: _Reading, woken: set[_Reading], turn: list[asyncio.Future[None]]) -> Callable[[], None]:
-        def wake() -> None:
-            woken.add(reading)
-            _resolve(turn)
-
+    def _watch(self, reading: _Reading, turn: _Turn) -> Callable[[], None]:
         if reading.partition is None:
             raise RuntimeError("a fetch with an error does not wait")
-        return reading.partition.watch(wake)
+        return reading.partition.watch(partial(turn.wake, reading))
 
     async def _read_again(self, woken: set[_Reading]) -> None:
         readings = list(woken)
@@ -167,11 +193,6 @@ class Fetch:
         reading.topic_name = topic if isinstance(topic, str) else _name_of(self._call, topic)
         reading.partition = self._call.broker.partition(reading.topic_name, reading.wanted.partition)
         return reading.partition
-
-
-def _resolve(turn: list[asyncio.Future[None]]) -> None:
-    if not turn[0].done():
-        turn[0].set_result(None)
 
 
 def _refuse_zstd(found: Slice) -> None:
