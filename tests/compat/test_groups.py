@@ -92,7 +92,7 @@ while True:
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def impatient() -> Iterator[Broker]:
     """A broker with short sessions."""
     short = {"group.min.session.timeout.ms": "3000", "group.consumer.session.timeout.ms": "3000"}
@@ -101,7 +101,7 @@ def impatient() -> Iterator[Broker]:
 
 
 def test_a_member_that_dies_is_replaced_after_its_session(impatient: Broker, protocol: str) -> None:
-    broker, topic = impatient, "orders"
+    broker, topic = impatient, f"orders.{protocol}"
     create_topic(broker.bootstrap_servers, topic, PARTITIONS)
     arguments = [broker.bootstrap_servers, topic, topic, protocol]
     child = subprocess.Popen([sys.executable, "-c", CHILD, *arguments], stdout=subprocess.PIPE, text=True)
@@ -117,6 +117,19 @@ def test_a_member_that_dies_is_replaced_after_its_session(impatient: Broker, pro
         child.kill()
         child.wait()
         child.stdout.close()  # type: ignore[union-attr]  # it was opened as a pipe
+
+
+def test_a_member_that_is_paused_is_passed_over_and_comes_back(impatient: Broker) -> None:
+    topic = "paused"
+    create_topic(impatient.bootstrap_servers, topic, PARTITIONS)
+    config = {"session.timeout.ms": 3_000, "max.poll.interval.ms": 3_000}
+    with crowd(impatient, topic, "classic", **config) as group:
+        group.join("a", "b")
+        group.until_shared(PARTITIONS)
+        paused = group.members.pop("b")
+        group.until_shared(PARTITIONS)
+        group.members["b"] = paused
+        group.until_shared(PARTITIONS)
 
 
 def test_a_static_member_that_restarts_disturbs_nobody(broker: Broker, topic: str, protocol: str) -> None:

@@ -1,6 +1,7 @@
 """Groups over kill -9 of the broker: what was acknowledged is there, members go on, nothing committed comes back."""
 
 import random
+import struct
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ from tidemill.testing import Broker
 
 PARTITIONS = 4
 KILLS = 3
+OFFSET_OF_G = b"\0\1\0\1g\0\1t\0\0\0\0"
+GROUP_G = b"\0\2\0\1g"
+NO_MEMBERS = b"\0\0\0\0"
 
 
 @pytest.fixture
@@ -38,6 +42,28 @@ def test_members_go_on_after_a_kill(broker: Broker, protocol: str) -> None:
         group.until(lambda: len(group.seen) >= PARTITIONS * 10, "the rest is seen")
         assert {offset for _, _, offset in group.seen} == set(range(10, 20))
         assert group.shares() == shares, "the broker remembers who had what"
+
+
+def test_the_journal_is_a_topic_that_kafka_tools_can_read(broker: Broker) -> None:
+    create_topic(broker.bootstrap_servers, "t", 1)
+    with Crowd(broker.bootstrap_servers, "g", ["t"]) as group:
+        group.join("a")
+        group.until_shared(1)
+        group.members["a"].commit(offsets=[TopicPartition("t", 0, 7, "note")], asynchronous=False)
+    found: dict[bytes, bytes] = {}
+    with Crowd(broker.bootstrap_servers, "reader", ["__consumer_offsets"]) as reader:
+        reader.join("r")
+        consumer = reader.members["r"]
+        end = time.monotonic() + WAIT_S
+        while not (OFFSET_OF_G in found and found.get(GROUP_G, b"").endswith(NO_MEMBERS)):
+            assert time.monotonic() < end, f"found {sorted(found)}"
+            for message in consumer.consume(100, 0.2):
+                if message.error() is None:
+                    found[message.key()] = message.value()
+    version, offset, epoch, length = struct.unpack_from(">hqih", found[OFFSET_OF_G])
+    assert (version, offset, epoch) == (3, 7, -1)
+    assert found[OFFSET_OF_G][16 : 16 + length].rstrip(b"\0") == b"note"  # this client sends a C string with its end
+    assert found[GROUP_G][:12] == b"\0\3\0\x08consumer"
 
 
 def test_a_commit_that_was_acknowledged_is_never_lost(broker: Broker) -> None:
