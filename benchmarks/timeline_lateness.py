@@ -26,6 +26,8 @@ from tidemill.timelines.core.timeline import Create, MakeReady
 from tidemill.timelines.sqlite import open_store
 
 FILL_BATCH = 10_000
+SCHEDULE_BATCH = 1_000
+SCHEDULED_PER_S = 3_000
 LEAD_S = 2.0
 YEAR_MS = 365 * 24 * 3_600_000
 BODY = bytes(100)
@@ -54,8 +56,8 @@ async def measure(address: str, rate: int, seconds: float) -> list[float]:
     total = round(rate * seconds)
     tasks: set[asyncio.Task[None]] = set()
     async with AsyncTimeline(address, "late") as timeline:
-        scheduled = asyncio.create_task(schedule(timeline, rate, total))
-        async for lease in timeline.work(consumer_id="bench", max_in_flight=5_000, idle_ms=10_000):
+        await schedule(timeline, rate, total)
+        async for lease in timeline.work(consumer_id="bench", max_in_flight=5_000, idle_ms=60_000):
             late_ms.append(time.time_ns() / 1e6 - lease.due.timestamp() * 1e3)
             task = asyncio.create_task(complete(lease))
             tasks.add(task)
@@ -63,17 +65,16 @@ async def measure(address: str, rate: int, seconds: float) -> list[float]:
             if len(late_ms) == total:
                 break
         await asyncio.gather(*tasks)
-        await scheduled
     return late_ms
 
 
 async def schedule(timeline: AsyncTimeline, rate: int, total: int) -> None:
-    """Schedule everything shortly before it is due: half a second's worth at a time, `LEAD_S` ahead."""
-    step = max(1, rate // 2)
-    start = time.time() + LEAD_S
-    for first in range(0, total, step):
-        await asyncio.sleep(max(0.0, start + first / rate - LEAD_S - time.time()))
-        await timeline.schedule([Message(BODY, start + n / rate) for n in range(first, min(total, first + step))])
+    """Schedule everything that will be due, and be done before the first of it is."""
+    first_due = time.time() + total / SCHEDULED_PER_S + LEAD_S
+    for first in range(0, total, SCHEDULE_BATCH):
+        numbers = range(first, min(total, first + SCHEDULE_BATCH))
+        await timeline.schedule([Message(BODY, first_due + number / rate) for number in numbers])
+    assert time.time() < first_due, "scheduling took too long: the machine is too busy for a measurement"
 
 
 async def complete(lease: AsyncLease) -> None:

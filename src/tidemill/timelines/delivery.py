@@ -41,6 +41,7 @@ LEASE_BATCH_MAX = 1_000
 QUEUED_MESSAGES_MAX = 10_000
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 RETRY_MS = 500
+PAUSE_S_MIN = 0.001
 PAUSE_S_MAX = 1.0
 """Looks again at least this often while consumers are there, should the clock have been set."""
 
@@ -271,7 +272,7 @@ class Delivery:
             await self._alarm.wait(PAUSE_S_MAX if self.roster.consumers else None)
             return
         pause_s = self._clock.delay_s(until_ms)
-        await self._alarm.wait(min(max(pause_s, 0.0005), PAUSE_S_MAX))
+        await self._alarm.wait(min(max(pause_s, PAUSE_S_MIN), PAUSE_S_MAX))
         late_ms = self._clock.late_ms(until_ms)
         if 0 < pause_s < PAUSE_S_MAX and late_ms >= 0:
             self._stats.wakeup.add(late_ms)

@@ -12,7 +12,8 @@ from itertools import count
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, Granted
 
-TIMER_S_MIN = 0.0005
+TIMER_S_MIN = 0.001
+"""What event loops can tell apart; anything less would spin."""
 TIMER_S_MAX = 0.1
 """Looks again at least this often, should the clock have been set."""
 

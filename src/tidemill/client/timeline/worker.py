@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import grpc.aio
@@ -29,6 +30,7 @@ BATCHES_IN_FLIGHT_MAX = 4
 HANDSHAKE_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+DONE = wire.Outcome(changed=True)
 
 
 @dataclass(slots=True)
@@ -217,15 +219,11 @@ class Worker:
             self._to_send.set()
 
     def _settle(self, outcomes: wire.Outcomes) -> None:
-        for pending, outcome in zip(self._sent.pop(outcomes.number, ()), outcomes.outcomes, strict=False):
-            if pending.outcome.done():
-                continue
-            error = by_name(outcome.error)(outcome.reason) if outcome.error else None
-            done_before = pending.repeated and pending.operation.action == wire.ACTION_COMPLETE
-            if error is None or (done_before and isinstance(error, UnknownMessage)):
-                pending.outcome.set_result(outcome.until_ms)
-            else:
-                pending.outcome.set_exception(error)
+        sent = self._sent.pop(outcomes.number, [])
+        answers = repeat(DONE) if outcomes.all_done else outcomes.outcomes
+        for pending, outcome in zip(sent, answers, strict=False):
+            if not pending.outcome.done():
+                _resolve(pending, outcome)
         if self._waiting:
             self._to_send.set()
 
@@ -237,6 +235,14 @@ class Worker:
         self._waiting.clear()
         self._sent.clear()
         self._arrived.set()
+
+
+def _resolve(pending: Pending, outcome: wire.Outcome) -> None:
+    done_before = pending.repeated and pending.operation.action == wire.ACTION_COMPLETE
+    if outcome.error and not (done_before and outcome.error == UnknownMessage.__name__):
+        pending.outcome.set_exception(by_name(outcome.error)(outcome.reason))
+    else:
+        pending.outcome.set_result(outcome.until_ms)
 
 
 def release_of(lease: wire.Lease, delay_ms: int) -> wire.Operation:

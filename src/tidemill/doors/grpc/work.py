@@ -25,7 +25,6 @@ BATCHES_WAITING_MAX = 100
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
-DONE = wire.Outcome(changed=True)
 
 
 class WorkStream:
@@ -118,11 +117,11 @@ class WorkStream:
             results: Sequence[Outcome | TimelineError] = await self._dispatcher.settle(self._timeline, commands)
         except TimelineError as error:
             results = [error] * len(commands)
-        answers = iter([_outcome(*one) for one in zip(commands, results, strict=True)])
+        answers = iter(zip(commands, results, strict=True))
         for batch in batches:
             self._room.release()
-            outcomes = list(islice(answers, len(batch.operations)))
-            self._send(wire.WorkDown(outcomes=wire.Outcomes(number=batch.number, outcomes=outcomes)))
+            outcomes = _outcomes(batch.number, list(islice(answers, len(batch.operations))))
+            self._send(wire.WorkDown(outcomes=outcomes))
 
     def _pong(self, pong: wire.Pong, consumer: Consumer) -> None:
         back_us = self._dispatcher.clock.wall_us()
@@ -199,8 +198,14 @@ def _command(operation: wire.Operation, now_ms: int) -> Command:
             return Complete(operation.seq, operation.token)
 
 
+def _outcomes(number: int, results: Sequence[tuple[Command, Outcome | TimelineError]]) -> wire.Outcomes:
+    if all(result is Outcome.DONE and not isinstance(command, Extend) for command, result in results):
+        return wire.Outcomes(number=number, all_done=True)
+    return wire.Outcomes(number=number, outcomes=[_outcome(*one) for one in results])
+
+
 def _outcome(command: Command, result: Outcome | TimelineError) -> wire.Outcome:
     if result is Outcome.DONE:
-        return wire.Outcome(changed=True, until_ms=command.until_ms) if isinstance(command, Extend) else DONE
+        return wire.Outcome(changed=True, until_ms=command.until_ms if isinstance(command, Extend) else 0)
     error: Any = result if isinstance(result, TimelineError) else error_of(result)
     return wire.Outcome(error=type(error).__name__, reason=str(error))

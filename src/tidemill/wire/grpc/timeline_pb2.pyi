@@ -296,12 +296,14 @@ class Lease(_message.Message):
     def __init__(self, id: _Optional[str] = ..., seq: _Optional[int] = ..., token: _Optional[int] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., expires_ms: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
 
 class Outcomes(_message.Message):
-    __slots__ = ("number", "outcomes")
+    __slots__ = ("number", "outcomes", "all_done")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    ALL_DONE_FIELD_NUMBER: _ClassVar[int]
     number: int
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    def __init__(self, number: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+    all_done: bool
+    def __init__(self, number: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., all_done: _Optional[bool] = ...) -> None: ...
 
 class Pinged(_message.Message):
     __slots__ = ("sent_us",)
