@@ -159,7 +159,7 @@ async def check_after(disk: SimDisk, history: History, clock: list[int], note: s
 
 
 async def check_retry(log: Partition, history: History, note: str) -> None:
-    """The last promised batch of the producer is known again, so a retry is not stored twice (B15)."""
+    """The last promised batch of the producer is known again, so a retry is not stored twice."""
     if history.retry is None or history.cut_low != 2**62:
         return
     original, base_offset = history.retry

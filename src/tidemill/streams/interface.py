@@ -112,7 +112,7 @@ class StreamLog(Protocol):
         ...
 
     async def truncate(self, end_offset: int) -> None:
-        """Drop every batch that reaches to `end_offset` or beyond; it stays dropped after a power cut (B9)."""
+        """Drop every batch that reaches to `end_offset` or beyond; it stays dropped after a power cut."""
         ...
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
@@ -175,7 +175,7 @@ class Disk(Protocol):
         ...
 
     def write(self, file: int, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers one after the other; after an OSError a part of them may be there (B11)."""
+        """Write all buffers one after the other; after an OSError a part of them may be there."""
         ...
 
     def pread(self, file: int, size: int, position: int) -> bytes:

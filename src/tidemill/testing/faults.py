@@ -5,7 +5,7 @@ What it models: each file has the bytes that a reader sees and the image that is
 content, or zeros where the file was shorter; the size is somewhere between the old and the new. Names (create,
 rename, remove) are safe after `fsync_dir`; of the later ones a power cut keeps those up to a random one, in their
 order. A failed fdatasync drops what it should have written and reports that once: the next one succeeds and the bytes
-are gone all the same (B10).
+are gone all the same.
 
 Every choice comes from the given random source, so a seed is a history. Operations that change something are counted;
 `fail_at` names the one that fails and how. Nothing here starts a thread.
@@ -199,7 +199,7 @@ class SimDisk:
             self._move(old, new, new.rpartition("/")[0])
 
     def truncate(self, file: int, size: int) -> None:
-        """Cut a file; safe only after fdatasync (B9)."""
+        """Cut a file; safe only after fdatasync."""
         if self._count() is Fault.SHORT:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         del self._open[file].data[size:]

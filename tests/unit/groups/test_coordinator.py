@@ -209,7 +209,7 @@ def test_a_journal_that_fails_changes_nothing(failure: Exception, told: type[Kaf
 
 
 def test_a_commit_that_waits_behind_a_fencing_change_is_fenced() -> None:
-    """B17: what is decided on is never older than what is already on its way to the disk."""
+    """What is decided on is never older than what is already on its way to the disk."""
 
     async def scene(lab: Lab) -> None:
         joined = await lab.member("g", "a")

@@ -2,7 +2,7 @@
 
 Topics are named up to version 9 and have ids from version 10 on; inside, a topic is its name. A partition that was
 never committed has offset -1 and no error, also in a group that nobody knows; any other trouble is an error code and
-never a made-up offset (B20).
+never a made-up offset.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

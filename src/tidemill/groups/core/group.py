@@ -5,7 +5,7 @@
       +---- nobody -----+      +------- join, leave, lost member ----------+----------------------------------+
 
 Rules:
-- Everything that changes the group names its generation and member; whoever is behind is refused (B17).
+- Everything that changes the group names its generation and member; whoever is behind is refused.
 - A join is parked until the generation is complete, a sync until the leader has sent the assignments. What is
   answered goes to `outbox`; the caller delivers it after the step's entries are durable.
 - Only two things are journaled: the assignments of a generation (its end), and that the group is empty. They change

@@ -3,7 +3,7 @@
 One heartbeat decides everything that is due: the member's new subscription, the group's next epoch, a new target
 assignment, and the member's own next step towards it. Most heartbeats decide nothing and write nothing.
 
-Fencing (B17): a member speaks with the epoch it was last told. A higher one is an impostor's; a lower one is refused,
+Fencing: a member speaks with the epoch it was last told. A higher one is an impostor's; a lower one is refused,
 except the one before, from a member that still owns no more than what it is assigned: its last answer was lost.
 """
 

@@ -1,7 +1,7 @@
 """The offsets that groups have committed, and those that transactions have staged for them.
 
 Rules:
-- An offset is what the journal says last; nothing here is ever guessed: what was never committed is absent (B20).
+- An offset is what the journal says last; nothing here is ever guessed: what was never committed is absent.
 - A staged offset is invisible until its transaction ends: a commit turns it into the group's offset, an abort forgets
   it; both in one journal batch, so that a crash leaves all of it or nothing. A repeated end finds nothing to do.
 - An offset outlives its group's last member by the retention; of a group that never had members, its own commit.

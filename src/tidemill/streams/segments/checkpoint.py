@@ -4,7 +4,7 @@ It names the log's start, the point up to which everything was flushed (so a sta
 after a clean shutdown that is nothing), the closed segments with their sizes, and the partition's own state at that
 point. A truncation is announced here before it is made, so that a start can finish it.
 
-It is written to a new file that is flushed, then renamed over the old one, then the folder is flushed (B12). The
+It is written to a new file that is flushed, then renamed over the old one, then the folder is flushed. The
 first line is the CRC of the second; a checkpoint that does not match is as good as none, and then the whole log is
 checked.
 """

@@ -1,8 +1,8 @@
 """A StreamLog in segment files.
 
 Batches are written to the end of the newest segment; when it is full a new one is begun. A write that fails half-way
-is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again (B11); a
-failed flush ends the log (B10). A flush covers all segments that have unflushed bytes, oldest first, and the folder
+is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again; a
+failed flush ends the log. A flush covers all segments that have unflushed bytes, oldest first, and the folder
 when it has new names.
 
 Reading: the tail serves what is new; else the index finds the neighbourhood, a piece of the file is read, its batches

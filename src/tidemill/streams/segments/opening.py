@@ -282,7 +282,7 @@ def remove_files(disk: Disk, segment: Segment) -> None:
 
 
 def cut_segment(disk: Disk, segment: Segment, end_offset: int) -> None:
-    """Cut off every batch that reaches to `end_offset` or beyond; flushed when this returns (B9)."""
+    """Cut off every batch that reaches to `end_offset` or beyond; flushed when this returns."""
     file = disk.open(segment.path)
     try:
         window = Window(disk, file, disk.size(segment.path))

@@ -4,10 +4,10 @@ Everything up to the checkpoint was flushed and is believed; what lies behind is
 checked, and indexed. A bad place is one of two things:
 
 - The torn end of a write that a crash cut short. Nobody was told that it is stored, so the file is cut there, what
-  comes after goes too, and the cut is flushed (B9). Blocks that never reached the disk are zeros or lie beyond the
+  comes after goes too, and the cut is flushed. Blocks that never reached the disk are zeros or lie beyond the
   end of the file.
 - Damage in the middle: good batches follow, and the place does not look torn. The segment is copied aside as
-  `.corrupt`, the damaged batch alone is left out, and it is reported; the good batches stay (B14). Readers see a
+  `.corrupt`, the damaged batch alone is left out, and it is reported; the good batches stay. Readers see a
   hole, never wrong bytes.
 
 When a torn end has good batches behind it they go as well, since the log must be a prefix, but the segment is copied

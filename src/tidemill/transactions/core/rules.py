@@ -5,11 +5,11 @@ before anything else happens (None: nothing changes) and the identity to answer 
 A request that may not do what it asks raises; then nothing changes.
 
 Rules that must hold:
-- Only `identity` acts. Every decision compares producer id and epoch, never the time (RELIABILITY B17).
+- Only `identity` acts. Every decision compares producer id and epoch, never the time.
 - An open transaction is ended before its id gets a new producer (InitProducerId answers ConcurrentTransactions while
   it waits), and its markers carry the higher epoch, so that the old producer is fenced on every partition too.
 - With `bump` (EndTxn 5, transaction.version 2) each transaction has its own epoch: a late batch of an old transaction
-  cannot join the next one (KIP-890, RELIABILITY B16).
+  cannot join the next one (KIP-890).
 - A producer id whose epochs are used up is replaced, by `spare_producer_id`; an outcome that gave it away says so.
 """
 
