@@ -103,3 +103,5 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 def test_null_where_the_protocol_has_none() -> None:
     with pytest.raises(ProtocolViolation, match="null"):
         read_message(request_class(12, 4), b"\x00" + bytes(20))
+    with pytest.raises(ProtocolViolation, match="null"):
+        read_message(request_class(16, 4), b"\x02\x00\x00")  # one state, and that one null

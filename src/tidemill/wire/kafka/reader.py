@@ -136,12 +136,12 @@ def _end(data: bytes | bytearray | memoryview, position: int, size: int) -> int:
 def _slot_reader(slot: Slot, layout: Layout) -> Read:
     item = _item_reader(slot, flexible=layout.flexible)
     nullable = slot.nullable and slot.tag is None
+    if slot.kind in {"string", "bytes", "records"} and (slot.array or not nullable):
+        item = _required(slot.name, item)  # an array may be null, its items may not
     if slot.array:
         return _array_reader(slot, item, flexible=layout.flexible, nullable=nullable)
     if slot.kind == STRUCT and nullable:
         return _nullable_struct(item)
-    if slot.kind in {"string", "bytes", "records"} and not nullable:
-        return _required(slot.name, item)
     return item
 
 
