@@ -51,9 +51,9 @@ async def _complete(lease: AsyncLease, record: Record) -> None:
     record.completed.add(lease.id)
 
 
-async def _work(timeline: AsyncTimeline, consumer: str, record: Record) -> None:
+async def _work(timeline: AsyncTimeline, consumer: str, record: Record, lease_ms: int = LEASE_MS) -> None:
     tasks = set()
-    async for lease in timeline.work(consumer_id=consumer, max_in_flight=50, lease_ms=LEASE_MS):
+    async for lease in timeline.work(consumer_id=consumer, max_in_flight=50, lease_ms=lease_ms):
         record.got(lease)
         tasks.add(asyncio.create_task(_complete(lease, record)))
 
@@ -129,7 +129,10 @@ async def _shared(first: str, second: str) -> None:
             assert time.monotonic() < ends
             await asyncio.sleep(0.1)
         record = Record()
-        workers = [asyncio.create_task(_work(one, name, record)) for one, name in ((here, "w1"), (there, "w2"))]
+        workers = [
+            asyncio.create_task(_work(one, name, record, lease_ms=10 * LIMIT_S * 1_000))
+            for one, name in ((here, "w1"), (there, "w2"))
+        ]
         start = time.time() + 0.3
         await here.schedule([Message(b"x", start + number / 500, id=f"m{number}") for number in range(300)])
         await _emptied(here)
