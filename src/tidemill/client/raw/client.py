@@ -30,6 +30,8 @@ from tidemill.model.topics import TopicPartition
 LATEST = -1
 EARLIEST = -2
 TRANSACTION_TIMEOUT_MS = 60_000
+PRODUCE_GRACE_S = 2.0
+"""The broker may wait for replicas as long as the request timeout; its answer needs a little longer."""
 _CONSUMER = -1
 
 R = TypeVar("R")
@@ -176,7 +178,7 @@ class RawClient:
             for partition in batches:
                 self._send(partition, ask({partition: batches[partition]}))
             return dict.fromkeys(batches, Produced())
-        return self._router.at_leaders("produce", batches, ask, produced)
+        return self._router.at_leaders("produce", batches, ask, produced, extra_s=PRODUCE_GRACE_S)
 
     def _send(self, partition: TopicPartition, request: Request) -> None:
         self._router.persist(f"produce to {partition}", lambda: self._router.leader(partition).ask(request))

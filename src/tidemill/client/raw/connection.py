@@ -81,9 +81,14 @@ class Connection:
             self._socket.close()
 
     def _introduce(self, credentials: Credentials | None) -> None:
-        self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
-        if credentials is None:
-            return
+        try:
+            self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{error} before it said anything; does security.protocol fit?") from None
+        if credentials is not None:
+            self._authenticate(credentials)
+
+    def _authenticate(self, credentials: Credentials) -> None:
         hands = self.call(plain(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})).message()
         if hands.error_code:
             offered = ", ".join(hands.mechanisms) or "none"
@@ -103,7 +108,7 @@ class Connection:
         self._fill(head, deadline)
         size = _SIZE.unpack(head)[0]
         if not 0 <= size <= FRAME_BYTES_MAX:
-            raise ProtocolViolation(f"an answer announces {size} bytes; is this the address of a Kafka broker?")
+            raise ProtocolViolation(f"{self.address} announces {size} bytes; is it the address of a Kafka broker?")
         frame = bytearray(size)
         self._fill(frame, deadline)
         return frame
@@ -144,6 +149,10 @@ def _connect(address: Address, options: ClientOptions) -> socket.socket:
         if options.tls is None:
             return plain_socket
         return tls_context(options.tls).wrap_socket(plain_socket, server_hostname=address.host)
+    except ssl.SSLCertVerificationError as error:
+        plain_socket.close()
+        advice = "name the authority that signed it in ssl.ca.location"
+        raise AuthenticationFailed(f"{address}: {error.verify_message}; {advice}") from None
     except OSError as error:
         plain_socket.close()
         raise Unreachable(f"{address} does not speak TLS with us: {_reason(error)}") from None

@@ -86,7 +86,7 @@ class Router:
         found: dict[TopicPartition, R] = {}
         left = dict(wanted)
         patience = self._patience(what)
-        while True:
+        while left:
             failures: list[TidemillError] = []
             for answer in self._round(left, ask, failures, extra_s):
                 for partition, outcome in read(answer).items():
@@ -94,12 +94,12 @@ class Router:
                         failures.append(told(str(partition), outcome))
                     elif left.pop(partition, None) is not None:
                         found[partition] = outcome
-            if not left:
-                return found
-            self.distrust()
-            # An error that will not pass is told rather than one that may.
-            failures.sort(key=lambda error: error.retriable)
-            patience(failures[0] if failures else ClientError(f"{what}: the broker left out {next(iter(left))}"))
+            if left:
+                self.distrust()
+                # An error that will not pass is told rather than one that may.
+                failures.sort(key=lambda error: error.retriable)
+                patience(failures[0] if failures else ClientError(f"the broker left out {next(iter(left))}"))
+        return found
 
     def at_coordinator(
         self, what: str, kind: Coordinated, key: str, request: Request, read: Callable[[Answer], R]

@@ -1,0 +1,310 @@
+"""The raw client against a running broker, beside other people's clients."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.client.raw import (
+    EARLIEST,
+    LATEST,
+    ClientError,
+    GroupOffset,
+    ProducerIdentity,
+    RawClient,
+    Unreachable,
+)
+from tidemill.model.errors import (
+    InvalidProducerEpoch,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    ProducerFenced,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import TopicPartition
+from tidemill.records.arrow import (
+    CONSISTENT_RANDOM,
+    MURMUR2_RANDOM,
+    Decoder,
+    Encoder,
+    Writer,
+    kernels,
+    rows_by_partition,
+)
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.compression import Codec
+from tidemill.testing import Broker
+
+NOW_MS = 1_700_000_000_000
+WAIT_S = 30
+QUICK = {"socket.connection.setup.timeout.ms": "200"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as raw:
+        yield raw
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that is taken and where nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    return new_topic(broker.bootstrap_servers)
+
+
+def new_topic(servers: str, partitions: int = 2) -> str:
+    name = f"t-{uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
+    return name
+
+
+def batch(*values: str, identity: ProducerIdentity | None = None, sequence: int = 0) -> bytearray:
+    records = [NewRecord(None, value.encode(), (), NOW_MS + at) for at, value in enumerate(values)]
+    if identity is None:
+        return build_batch(records)
+    return build_batch(
+        records,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=sequence,
+        transactional=identity.transactional_id is not None,
+    )
+
+
+def values_in(client: RawClient, partition: TopicPartition, *, committed: bool = False, start: int = 0) -> list[str]:
+    end = client.list_offsets({partition: LATEST}, committed=committed)[partition].offset
+    decoder = Decoder(*partition, columns=("value",), twin=kernels("python"))
+    return [
+        value.decode()
+        for piece in client.read_range(partition, start, end, committed=committed)
+        for rows in decoder.decode(piece.records, start, end, piece.aborted)
+        for value in rows["value"].to_pylist()
+    ]
+
+
+def test_batches_go_in_and_come_out(client: RawClient, topic: str) -> None:
+    here, there = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert client.produce(here, batch("a", "b")).base_offset == 0
+    assert client.produce(here, batch("c"), acks=1).base_offset == 2
+    found = client.produce_all({here: batch("d"), there: batch("x")})
+    assert {partition: each.base_offset for partition, each in found.items()} == {here: 3, there: 0}
+    assert values_in(client, here) == ["a", "b", "c", "d"]
+    assert values_in(client, here, start=2) == ["c", "d"]
+    assert values_in(client, there) == ["x"]
+
+
+def test_a_batch_nobody_answers_for_arrives_too(client: RawClient, topic: str) -> None:
+    here = TopicPartition(topic, 0)
+    client.produce(here, batch("a"), acks=0)
+    eventually(lambda: client.list_offsets({here: LATEST})[here].offset == 1)
+    assert values_in(client, here) == ["a"]
+
+
+def test_topics_are_found_by_name_and_pattern(client: RawClient, topic: str) -> None:
+    assert client.metadata([topic])[topic].partitions == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert client.metadata([]) == {}
+    assert set(client.topics(topic[:-1] + ".")) == {topic}
+    assert client.topics(topic[:-1]) == {}
+    assert not any(name.startswith("__") for name in client.topics())
+
+
+def test_offsets_are_found_by_time(client: RawClient, topic: str) -> None:
+    here, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    client.produce(here, batch("a", "b", "c"))
+    wanted = {EARLIEST: 0, LATEST: 3, NOW_MS + 1: 1, NOW_MS + 99: -1}
+    for at, offset in wanted.items():
+        assert client.list_offsets({here: at})[here].offset == offset
+    assert client.list_offsets({empty: LATEST, here: LATEST})[empty].offset == 0
+    assert client.list_offsets({}) == {}
+
+
+def test_a_range_comes_in_pieces_with_one_request_ahead(client: RawClient, topic: str) -> None:
+    here = TopicPartition(topic, 0)
+    for number in range(30):
+        client.produce(here, batch(f"{number}-" + "x" * 500))
+    pieces = []
+    for piece in client.read_range(here, 3, 27, max_bytes=2000):
+        pieces.append(piece)
+        assert client.list_offsets({here: LATEST})[here].offset == 30  # other requests may come in between
+    assert len(pieces) > 3
+    assert pieces[-1].next_offset >= 27
+    next(client.read_range(here, 0, 30, max_bytes=600))  # what is left unread does not disturb what follows
+    assert len(values_in(client, here)) == 30
+
+
+def test_what_others_write_is_read_and_the_other_way_round(client: RawClient, broker: Broker, topic: str) -> None:
+    here = TopicPartition(topic, 0)
+    names = ("none", "gzip", "snappy", "lz4", "zstd")
+    for name in names:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": name})
+        producer.produce(topic, name.encode() * 20, partition=0, headers=[("h", b"1")])
+        assert producer.flush(WAIT_S) == 0
+    rows = pa.record_batch({"value": [f"own {codec.name}".encode() for codec in Codec]})
+    for codec in Codec:
+        for encoded in Encoder(rows, now_ms=NOW_MS, twin=kernels("python")).batches(codec=codec):
+            client.produce(here, encoded.batch)
+    expected = values_in(client, here)
+    assert expected[:5] == [name * 20 for name in names]
+    assert consumed(broker, here, len(expected)) == expected
+
+
+def consumed(broker: Broker, partition: TopicPartition, count: int) -> list[str]:
+    from confluent_kafka import TopicPartition as Place
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": uuid4().hex})
+    try:
+        consumer.assign([Place(*partition, 0)])
+        deadline = time.monotonic() + WAIT_S
+        found: list[str] = []
+        while len(found) < count and time.monotonic() < deadline:
+            found += [message.value().decode() for message in consumer.consume(count - len(found), 1.0)]
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("partitioner", [CONSISTENT_RANDOM, MURMUR2_RANDOM])
+def test_keys_go_where_librdkafka_puts_them(client: RawClient, broker: Broker, partitioner: str) -> None:
+    name = new_topic(broker.bootstrap_servers, 7)
+    keys = [b"key-%d" % number for number in range(60)]
+    placed: dict[bytes, int] = {}
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": partitioner})
+    for key in keys:
+        producer.produce(name, b"", key, on_delivery=lambda error, sent: placed.update({sent.key(): sent.partition()}))
+    assert producer.flush(WAIT_S) == 0
+    encoder = Encoder(pa.record_batch({"key": keys}), now_ms=NOW_MS, twin=kernels("python"))
+    ours = rows_by_partition(encoder.partitions(7, 0, partitioner))
+    assert {keys[row]: partition for partition, rows in ours.items() for row in rows} == placed
+
+
+def test_a_group_without_members_keeps_offsets(client: RawClient, topic: str) -> None:
+    group, here = uuid4().hex, TopicPartition(topic, 0)
+    assert client.group_offsets(group) == {}
+    client.commit_offsets(group, {here: GroupOffset(5, -1, "note")})
+    assert client.group_offsets(group) == {here: GroupOffset(5, -1, "note")}
+    assert client.group_offsets(group, [TopicPartition(topic, 1)]) == {}
+    assert client.find_coordinator(group).port > 0
+
+
+def test_a_batch_sent_twice_is_there_once(client: RawClient, topic: str) -> None:
+    here = TopicPartition(topic, 0)
+    identity = client.init_producer()
+    sent = batch("a", identity=identity)
+    client.produce(here, bytes(sent))
+    client.produce(here, bytes(sent))
+    client.produce(here, batch("b", identity=identity, sequence=1))
+    assert values_in(client, here) == ["a", "b"]
+
+
+def test_a_transaction_is_all_or_nothing(client: RawClient, topic: str) -> None:
+    here, group, name = TopicPartition(topic, 0), uuid4().hex, uuid4().hex
+    for number, commit in enumerate((True, False, True)):
+        identity = client.init_producer(name)
+        client.add_partitions(identity, [here])
+        client.produce(here, batch(f"v{number}", identity=identity), transactional_id=name)
+        client.commit_offsets_in(identity, group, {here: GroupOffset(number, -1, f"batch {number}")})
+        if number == 2:
+            assert values_in(client, here, committed=True) == ["v0"]  # nothing is visible before the end
+        client.end_transaction(identity, commit=commit)
+        assert client.group_offsets(group)[here].offset == (number if commit else 0)
+    assert values_in(client, here, committed=True) == ["v0", "v2"]
+    assert values_in(client, here) == ["v0", "v1", "v2"]
+
+
+def test_a_writer_whose_id_was_taken_over_is_fenced(client: RawClient, topic: str) -> None:
+    here, name = TopicPartition(topic, 0), uuid4().hex
+    old = client.init_producer(name)
+    client.add_partitions(old, [here])
+    client.produce(here, batch("lost", identity=old), transactional_id=name)
+    client.init_producer(name)
+    with pytest.raises((ProducerFenced, InvalidProducerEpoch)):
+        client.end_transaction(old, commit=True)
+    assert values_in(client, here, committed=True) == []
+
+
+def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None:
+    here, name = TopicPartition(topic, 0), uuid4().hex
+    identity = client.init_producer(name)
+    client.add_partitions(identity, [here])
+    rows = pa.record_batch({"value": [f"{number}".encode() for number in range(100)]})
+    encoder = Encoder(rows, now_ms=NOW_MS, twin=kernels("python"))
+    writer = Writer(identity.producer_id, identity.producer_epoch, 0, transactional=True)
+    batches = list(encoder.batches(batch_bytes=1000, writer=writer))
+    assert len(batches) > 1
+    for encoded in batches:
+        client.produce(here, encoded.batch, transactional_id=name)
+    client.end_transaction(identity, commit=True)
+    assert values_in(client, here, committed=True) == [f"{number}" for number in range(100)]
+
+
+def test_what_is_wrong_is_one_line(client: RawClient, topic: str) -> None:
+    here = TopicPartition(topic, 0)
+    cases: list[tuple[type[Exception], str, Callable[[], object]]] = [
+        (UnknownTopicOrPartition, "there is no topic nowhere", lambda: client.metadata(["nowhere"])),
+        (OffsetOutOfRange, f"fetch from offset 9: {here}: ", lambda: client.fetch(here, 9)),
+        (MessageTooLarge, f"produce: {here}: ", lambda: client.produce(here, batch("x" * 2_000_000))),
+        (ClientError, "'[' is not a regular expression: ", lambda: client.topics("[")),
+        (
+            ClientError,
+            "a transaction needs a transactional id",
+            lambda: client.add_partitions(ProducerIdentity(1, 0), []),
+        ),
+    ]
+    for kind, line, call in cases:
+        with pytest.raises(kind) as told:
+            call()
+        assert str(told.value).startswith(line)
+        assert "\n" not in str(told.value)
+
+
+def test_an_address_where_nobody_listens_is_named(silent: str) -> None:
+    with RawClient({"bootstrap.servers": silent, **QUICK}) as raw, pytest.raises(Unreachable) as told:
+        raw.topics()
+    assert str(told.value) == f"no broker answers at {silent}: connection refused"
+
+
+def test_the_first_address_that_answers_is_enough(broker: Broker, silent: str) -> None:
+    with RawClient({"bootstrap.servers": f"{silent},{broker.bootstrap_servers}", **QUICK}) as raw:
+        assert isinstance(raw.topics(), dict)
+
+
+def test_a_call_outlasts_a_restart_of_the_broker() -> None:
+    with Broker() as running, RawClient({"bootstrap.servers": running.bootstrap_servers}) as raw:
+        here = TopicPartition(new_topic(running.bootstrap_servers), 0)
+        for number in range(20):
+            raw.produce(here, batch(f"{number}-" + "x" * 500))
+        decoder = Decoder(*here, columns=("offset",), twin=kernels("python"))
+        found: list[int] = []
+        for piece in raw.read_range(here, 0, 20, max_bytes=1500):
+            found += [at for rows in decoder.decode(piece.records) for at in rows["offset"].to_pylist()]
+            if len(found) < 4:
+                running.restart()
+        assert found == list(range(20))
+        running.restart()
+        assert raw.produce(here, batch("after")).base_offset == 20
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

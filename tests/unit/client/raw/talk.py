@@ -1,0 +1,38 @@
+"""Requests as the broker's door reads them, and answers as it writes them."""
+
+from typing import Any
+
+from tidemill.client.raw.apis import Api
+from tidemill.client.raw.conversation import Answer, Conversation, Request
+from tidemill.wire.kafka.requests import Header, is_flexible, read_header
+from tidemill.wire.kafka.schema import response_class
+from tidemill.wire.kafka.writer import message_writer
+
+
+def conversation(api: Api, version: int) -> Conversation:
+    """One whose broker serves exactly this version."""
+    talk = Conversation("me")
+    talk.learn({api.key: (version, version)})
+    return talk
+
+
+def heard_by_the_door(talk: Conversation, request: Request) -> tuple[Header, bytes]:
+    """The header that the door reads and the whole frame."""
+    _, buffers = talk.ask(request)
+    sent = b"".join(buffers)
+    assert int.from_bytes(sent[:4], "big") == len(sent) - 4
+    frame = sent[4:]
+    version = int.from_bytes(frame[2:4], "big")
+    return read_header(frame, flexible=is_flexible(request.api.key, version)), frame
+
+
+def answer(api: Api, version: int, body: bytes) -> Answer:
+    """An answer with this body."""
+    return Answer(0, api, version, memoryview(body))
+
+
+def written(api: Api, version: int, message: Any) -> Answer:
+    """An answer with kio's object as its body."""
+    body = bytearray()
+    message_writer(response_class(api.key, version))(body, message)
+    return answer(api, version, bytes(body))

@@ -1,0 +1,109 @@
+"""Fetch and Produce by hand: what is written is what the door reads, and the other way round, in every version."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.client.raw.talk import answer, conversation, heard_by_the_door
+from tests.unit.records.batches import sample
+
+from tidemill.client.raw.apis import FETCH, PRODUCE
+from tidemill.client.raw.fetching import Fetched, Wanted, fetch_request, fetched
+from tidemill.client.raw.producing import Produced, produce_request, produced
+from tidemill.model.errors import MessageTooLarge, NotLeaderOrFollower, ProtocolViolation, TidemillError
+from tidemill.model.topics import TopicPartition
+from tidemill.records.build import build_batch
+from tidemill.wire.kafka.fetch import FetchOutcome, FetchPartition, read_fetch, write_fetch
+from tidemill.wire.kafka.produce import ProduceOutcome, read_produce, write_produce
+
+ORDERS = TopicPartition("orders", 5)
+fetch_versions = pytest.mark.parametrize("version", range(FETCH.low, FETCH.high + 1))
+produce_versions = pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE.high + 1))
+
+
+@fetch_versions
+def test_the_door_reads_the_fetch_that_was_meant(version: int) -> None:
+    wanted = Wanted(offset=2**40, max_bytes=12345, committed=True, max_wait_ms=17, min_bytes=3)
+    header, frame = heard_by_the_door(conversation(FETCH, version), fetch_request(ORDERS, wanted))
+    request = read_fetch(frame, header.body, version)
+    assert request.topics == [("orders", [FetchPartition(5, -1, 2**40, 12345)])]
+    assert (request.replica_id, request.max_wait_ms, request.min_bytes, request.max_bytes) == (-1, 17, 3, 12345)
+    assert (request.committed, request.session_id, request.session_epoch, request.forgotten) == (True, 0, -1, [])
+
+
+def fetch_answer(version: int, outcome: FetchOutcome) -> bytes:
+    return b"".join(write_fetch(version, [("orders", [outcome])]))
+
+
+@fetch_versions
+def test_what_the_door_gives_is_read_back(version: int) -> None:
+    batches = build_batch(sample(3), base_offset=10) + build_batch(sample(2), base_offset=20)
+    records = [bytes(batches), bytes(batches[:30])]  # the last batch is cut
+    size = sum(map(len, records))
+    outcome = FetchOutcome(5, 0, 100, 90, 7, [(4, 12), (5, 1)], records, size)
+    found = fetched(answer(FETCH, version, fetch_answer(version, outcome)), Wanted(11))
+    assert isinstance(found, Fetched)
+    assert bytes(found.records) == b"".join(records)
+    assert found[1:] == (((4, 12), (5, 1)), 100, 90, 7 if version >= 5 else -1, 22)
+
+
+@fetch_versions
+def test_an_empty_fetch_stays_where_it_is(version: int) -> None:
+    body = fetch_answer(version, FetchOutcome(5, 0, 100, 90, 7))
+    found = fetched(answer(FETCH, version, body), Wanted(33))
+    assert isinstance(found, Fetched)
+    assert (bytes(found.records), found.aborted, found.next_offset) == (b"", (), 33)
+
+
+@fetch_versions
+def test_an_error_of_the_partition_is_given(version: int) -> None:
+    body = fetch_answer(version, FetchOutcome(5, NotLeaderOrFollower.code))
+    assert isinstance(fetched(answer(FETCH, version, body), Wanted(0)), NotLeaderOrFollower)
+
+
+@fetch_versions
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_damaged_answers_to_fetch_are_refused_and_nothing_worse(version: int, data: st.DataObject) -> None:
+    batch = bytes(build_batch(sample(1)))
+    body = bytearray(fetch_answer(version, FetchOutcome(5, 0, 100, 90, 7, [(4, 12)], [batch], len(batch))))
+    body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(TidemillError):
+        fetched(answer(FETCH, version, bytes(body[: data.draw(st.integers(0, len(body)))])), Wanted(0))
+
+
+@produce_versions
+def test_the_door_reads_the_batches_that_were_sent(version: int) -> None:
+    batches = {TopicPartition("a", 0): b"first" * 99, ORDERS: b"second", TopicPartition("a", 7): b"third"}
+    request = produce_request(batches, acks=-1, timeout_ms=1500, transactional_id="tx" if version % 2 else None)
+    header, frame = heard_by_the_door(conversation(PRODUCE, version), request)
+    read = read_produce(frame, header.body, version)
+    assert (read.transactional_id, read.acks, read.timeout_ms) == ("tx" if version % 2 else None, -1, 1500)
+    found = {
+        TopicPartition(str(topic), part.partition): bytes(part.records or b"")
+        for topic, parts in read.topics
+        for part in parts
+    }
+    assert found == {partition: bytes(batch) for partition, batch in batches.items()}
+
+
+@produce_versions
+def test_what_became_of_each_batch_is_read_back(version: int) -> None:
+    outcomes = [
+        ProduceOutcome(5, 0, 1000, 1_700_000_000_123, 3),
+        ProduceOutcome(6, MessageTooLarge.code, error_message="too big by far"),
+        ProduceOutcome(7, 46),
+    ]
+    found = produced(answer(PRODUCE, version, bytes(write_produce(version, [("orders", outcomes)]))))
+    assert found[ORDERS] == Produced(1000, 1_700_000_000_123, 3 if version >= 5 else -1)
+    refused = found[TopicPartition("orders", 6)]
+    assert isinstance(refused, MessageTooLarge)
+    assert str(refused) == ("too big by far" if version >= 8 else str(MessageTooLarge()))
+    assert found[TopicPartition("orders", 7)] == Produced()  # a batch that was there already is written
+
+
+def test_an_answer_about_something_else_is_refused() -> None:
+    body = b"".join(write_fetch(12, [("a", [FetchOutcome(0)]), ("b", [FetchOutcome(0)])]))
+    with pytest.raises(ProtocolViolation):
+        fetched(answer(FETCH, 12, body), Wanted(0))

@@ -1,0 +1,54 @@
+"""How long a call goes on."""
+
+import pytest
+
+from tidemill.client.raw.errors import AuthenticationFailed, ConnectionLost, Unreachable
+from tidemill.client.raw.options import ClientOptions
+from tidemill.client.raw.retries import UNKNOWN_TOPIC_MS, pause_ms, told
+from tidemill.client.raw.topology import Address
+from tidemill.model.errors import (
+    CorruptMessage,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    TidemillError,
+    UnknownTopicOrPartition,
+)
+
+OPTIONS = ClientOptions((Address("a", 1),), connect_timeout_ms=1000, api_timeout_ms=60_000)
+
+
+def pause(error: TidemillError, waited_ms: int = 0, attempt: int = 0, *, contacted: bool = True) -> int | None:
+    return pause_ms(error, attempt=attempt, waited_ms=waited_ms, contacted=contacted, options=OPTIONS)
+
+
+@pytest.mark.parametrize("error", [MessageTooLarge(), CorruptMessage(), AuthenticationFailed()])
+def test_errors_that_will_not_pass_are_final(error: TidemillError) -> None:
+    assert pause(error) is None
+
+
+@pytest.mark.parametrize("error", [NotLeaderOrFollower(), ConnectionLost(), Unreachable()])
+def test_errors_that_may_pass_are_waited_for_as_long_as_a_call_may_take(error: TidemillError) -> None:
+    assert pause(error, 59_999) == 1
+    assert pause(error, 60_000) is None
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    pauses = [pause(NotLeaderOrFollower(), 0, attempt) for attempt in range(6)]
+    assert pauses == [100, 200, 400, 800, 1000, 1000]
+    assert pause(NotLeaderOrFollower(), 0, 10_000) == 1000
+
+
+def test_an_address_where_nobody_ever_answered_gets_the_connect_timeout() -> None:
+    assert pause(Unreachable(), 999, contacted=False) == 1
+    assert pause(Unreachable(), 1000, contacted=False) is None
+
+
+def test_a_topic_that_nobody_knows_gets_a_moment() -> None:
+    assert pause(UnknownTopicOrPartition(), UNKNOWN_TOPIC_MS - 1) == 1
+    assert pause(UnknownTopicOrPartition(), UNKNOWN_TOPIC_MS) is None
+
+
+def test_an_error_says_what_was_tried() -> None:
+    error = told("produce", told("t-0", MessageTooLarge("11 bytes")))
+    assert isinstance(error, MessageTooLarge)
+    assert str(error) == "produce: t-0: 11 bytes"
