@@ -9,10 +9,11 @@ import pytest
 from tidemill.groups.alarms import Alarms
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
-from tidemill.groups.core.heartbeats import HeartbeatRequest
+from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
 from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.subscriptions import read_assignment, write_subscription
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -26,6 +27,7 @@ from tidemill.model.errors import (
     KafkaStorageError,
     MemberIdRequired,
     NotCoordinator,
+    RebalanceInProgress,
     UnknownMemberId,
 )
 from tidemill.model.topics import TopicPartition
@@ -35,6 +37,7 @@ from tidemill.testing.clock import VirtualClock
 WAIT_S = 30
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0)
 T0 = TopicPartition("t", 0)
+SUBSCRIBES = (("range", write_subscription(["t"])),)
 
 
 class FakeJournal:
@@ -86,10 +89,10 @@ class Lab:
         request = JoinRequest(group, member_id, None, name, "/h", 10_000, 10_000, "consumer", (("range", b""),))
         return await self.groups.join(request._replace(**changes))  # type: ignore[arg-type]  # fields of the request
 
-    async def enter(self, group: str, name: str) -> JoinAnswer:
-        first = await self.join(group, name)
+    async def enter(self, group: str, name: str, **changes: object) -> JoinAnswer:
+        first = await self.join(group, name, "", **changes)
         assert isinstance(first.error, MemberIdRequired)
-        return await self.join(group, name, first.member_id)
+        return await self.join(group, name, first.member_id, **changes)
 
     async def member(self, group: str, name: str) -> JoinAnswer:
         """The only member of a stable group."""
@@ -333,6 +336,33 @@ def test_what_is_refused_at_the_door() -> None:
         with pytest.raises(GroupIdNotFound):
             lab.groups.describe("g")
         assert lab.groups.list_groups() == []
+
+    play(scene)
+
+
+def test_both_protocols_in_one_group() -> None:
+    async def scene(lab: Lab) -> None:
+        classic = await lab.enter("g", "a", protocols=SUBSCRIBES)
+        await lab.groups.sync(SyncRequest("g", 1, classic.member_id))
+
+        async def pulse(epoch: int) -> HeartbeatAnswer:
+            joining = HeartbeatRequest("g", "n", epoch, rebalance_timeout_ms=9_000, topic_names=("t",))
+            return await lab.groups.consumer_heartbeat(joining._replace(owned=frozenset()))
+
+        assert (await pulse(0)).member_epoch == 2
+        with pytest.raises(RebalanceInProgress):
+            lab.groups.heartbeat("g", 1, classic.member_id, None)
+        joined = await lab.join("g", "a", classic.member_id, protocols=SUBSCRIBES)
+        assert (joined.generation, joined.leader, joined.protocol) == (2, "", "range")
+        synced = await lab.groups.sync(SyncRequest("g", 2, classic.member_id))
+        assert len(read_assignment(synced.assignment)["t"]) == 1
+        lab.groups.heartbeat("g", 2, classic.member_id, None)
+        assert [member.about.classic is None for member in lab.groups.describe_consumers("g").members] == [False, True]
+        assert (await pulse(-1)).member_epoch == -1
+        assert lab.groups.describe("g").state == "PreparingRebalance"
+        lab.clock.advance(10_000)
+        await lab.groups._tick("g")
+        assert lab.groups.describe("g").state == "Empty"
 
     play(scene)
 
