@@ -76,6 +76,19 @@ def test_the_ready_line_names_the_real_addresses(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "coordination.journal").exists()
 
 
+def test_the_default_data_directory_takes_topics_and_records(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    with serving(*DOORS, cwd=tmp_path) as (_, line):
+        address = line.split("kafka=")[1].split()[0]
+        create_topic(address, "orders")
+        producer = Producer({"bootstrap.servers": address})
+        producer.produce("orders", b"first", partition=0)
+        assert producer.flush(WAIT_S) == 0
+    [log] = (tmp_path / "data" / "streams").glob("*/0/*.log")
+    assert b"first" in log.read_bytes()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with serving(*DOORS, cwd=tmp_path) as (process, line):

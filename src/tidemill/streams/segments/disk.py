@@ -7,12 +7,14 @@ first asks for what the page cache has (RWF_NOWAIT), so that a reader of old dat
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from tidemill.records.header import Buffer
+from tidemill.streams.interface import FlushFailed
 
 T = TypeVar("T")
 
@@ -27,7 +29,7 @@ class RealDisk:
     """File operations below one folder."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root = root.absolute()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="disk")
 
     def open(self, path: str, *, create: bool = False) -> int:
@@ -78,13 +80,15 @@ class RealDisk:
 
     def fdatasync(self, file: int) -> None:
         """Wait for the disk."""
-        os.fdatasync(file)
+        with _flushing():
+            os.fdatasync(file)
 
     def fsync_dir(self, path: str) -> None:
         """Wait until the names in the folder are on the disk."""
         folder = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
+            with _flushing():
+                os.fsync(folder)
         finally:
             os.close(folder)
 
@@ -129,6 +133,14 @@ class RealDisk:
     def shutdown(self) -> None:
         """End the threads after what they do now."""
         self._threads.shutdown()
+
+
+@contextmanager
+def _flushing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FlushFailed(error.errno, error.strerror) from error
 
 
 def _rest(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
