@@ -6,20 +6,29 @@ side by side first. Only the wanted columns are made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.selection import OFFSET_MAX, Place, select
 from tidemill.records.arrow.twins import Kernels, Span, kernels
-from tidemill.records.compression import DECOMPRESSED_BYTES_MAX, Codec
-from tidemill.records.header import HEADER_SIZE, Buffer, check_crc
+from tidemill.records.compression import Codec
+from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc
 from tidemill.records.read import read_payload
 
 ROWS = 10_000
 """Rows per Arrow batch that Spark takes fastest (SPARK.md)."""
 GROUP_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of a group; with the largest batch behind it still far below the 2 GiB that an Arrow array can address."""
+
+
+class _Opened(NamedTuple):
+    """A batch at its position, with its records where they were compressed."""
+
+    position: int
+    header: BatchHeader
+    payload: bytes | None
 
 
 class Decoder:
@@ -51,38 +60,28 @@ class Decoder:
         `aborted` is what a fetch for committed records says. CorruptMessage when anything is damaged.
         """
         view = memoryview(buffer)
-        for group in self._groups(select(view, start, end, aborted)):
-            data, spans = self._open(view, group)
+        for group in self._groups(view, select(view, start, end, aborted)):
+            data, spans = _side_by_side(view, group)
             found = self._twin.read(data, spans, start, end, self._wanted)
             rows = len(found["offset"])
             if rows:
                 yield from self._sliced(self._assemble(found, rows))
 
-    def _groups(self, places: Iterable[Place]) -> Iterator[list[Place]]:
-        group: list[Place] = []
+    def _groups(self, view: memoryview, places: Iterable[Place]) -> Iterator[list[_Opened]]:
+        group: list[_Opened] = []
         rows = size = 0
-        for place in places:
-            if group and (rows + place.header.count > self._rows or size > GROUP_BYTES_MAX):
+        for position, header in places:
+            if group and (rows + header.count > self._rows or size > GROUP_BYTES_MAX):
                 yield group
                 group, rows, size = [], 0, 0
-            group.append(place)
-            rows += place.header.count
-            size += place.header.size if place.header.codec == Codec.NONE else DECOMPRESSED_BYTES_MAX
+            if self._verify:
+                check_crc(view, position, header)
+            payload = None if header.codec == Codec.NONE else read_payload(view[position:], header)
+            group.append(_Opened(position, header, payload))
+            rows += header.count
+            size += header.size if payload is None else len(payload)
         if group:
             yield group
-
-    def _open(self, view: memoryview, group: list[Place]) -> tuple[memoryview, list[Span]]:
-        if self._verify:
-            for position, header in group:
-                check_crc(view, position, header)
-        if all(header.codec == Codec.NONE for _, header in group):
-            return view, [Span(position + HEADER_SIZE, position + header.size, header) for position, header in group]
-        payloads = [read_payload(view[position:], header) for position, header in group]
-        spans, at = [], 0
-        for payload, (_, header) in zip(payloads, group, strict=True):
-            spans.append(Span(at, at + len(payload), header))
-            at += len(payload)
-        return memoryview(payloads[0] if len(payloads) == 1 else b"".join(payloads)), spans
 
     def _assemble(self, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
         arrays = [self._constant(name, rows) if name in self._constants else found[name] for name in self.schema.names]
@@ -99,3 +98,18 @@ class Decoder:
     def _sliced(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for first in range(0, batch.num_rows, self._rows):
             yield batch.slice(first, self._rows)
+
+
+def _side_by_side(view: memoryview, group: list[_Opened]) -> tuple[memoryview, list[Span]]:
+    """One piece of memory with the records of all batches, and where they lie in it."""
+    if all(payload is None for _, _, payload in group):
+        return view, [Span(position + HEADER_SIZE, position + header.size, header) for position, header, _ in group]
+    spans: list[Span] = []
+    payloads: list[Buffer] = []
+    at = 0
+    for position, header, payload in group:
+        records = view[position + HEADER_SIZE : position + header.size] if payload is None else payload
+        payloads.append(records)
+        spans.append(Span(at, at + len(records), header))
+        at += len(records)
+    return memoryview(payloads[0] if len(payloads) == 1 else b"".join(payloads)), spans

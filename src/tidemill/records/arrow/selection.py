@@ -22,11 +22,9 @@ class Aborted:
         self._open: set[int] = set()
 
     def covers(self, header: BatchHeader) -> bool:
-        """Whether this batch, which follows the one asked before, is aborted."""
+        """Whether this transactional batch, which follows the one asked before, is aborted."""
         while self._coming and self._coming[-1][0] <= header.last_offset:
             self._open.add(self._coming.pop()[1])
-        if not header.transactional:
-            return False
         if header.control:
             self._open.discard(header.producer_id)
             return False
@@ -44,11 +42,11 @@ def select(buffer: Buffer, start: int, end: int, aborted: Iterable[tuple[int, in
     """The batches that hold offsets from `start` to before `end`, in order; a cut last batch is left out."""
     filtered = Aborted(aborted)
     for position, header in iter_headers(buffer, partial_ok=True):
-        if header.base_offset < 0 or header.last_offset > OFFSET_MAX:
-            raise CorruptMessage(f"a record batch has the impossible offset {header.base_offset}")
-        if header.base_offset >= end:
+        base, last = header.base_offset, header.last_offset
+        if base < 0 or last > OFFSET_MAX:
+            raise CorruptMessage(f"a record batch has the impossible offset {base}")
+        if base >= end:
             return
-        hidden = filtered.covers(header)
-        if hidden or header.control or header.last_offset < start or header.count == 0:
-            continue
-        yield Place(position, header)
+        hidden = header.transactional and filtered.covers(header)
+        if not (hidden or header.control or last < start or header.count == 0):
+            yield Place(position, header)
