@@ -195,6 +195,74 @@ def test_a_failed_flush_fences_the_log_for_good() -> None:
     asyncio.run(run())
 
 
+def test_a_failed_flush_fences_every_log_of_the_disk() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(6))
+        store = SegmentStore(disk)
+        open_one = opener(store, lambda: NOW)
+        one, other = await open_one("t", 0, parse(SMALL), 0), await open_one("t", 1, parse(SMALL), 0)
+        await asyncio.gather(one.append(batch(0), acks=-1), other.append(batch(0), acks=-1))
+        await one.append(batch(1), acks=1)
+        disk.fail_at, disk.fault = disk.operations, Fault.ENOSPC
+        with pytest.raises(KafkaStorageError):
+            await one._flusher.reach(one.log_end_offset)
+        assert disk.operations == disk.fail_at + 1, "something else failed than the flush"
+        operations = disk.operations
+        for log in (one, other):
+            assert "start the broker anew" in str(log.failed)
+            for call in (log.append(batch(2), acks=1), log.append_own(batch(2)), log.append(batch(2), acks=-1)):
+                with pytest.raises(KafkaStorageError):
+                    await call
+            await log.close()
+        with pytest.raises(KafkaStorageError):
+            await open_one("t", 2, parse(SMALL), 0)
+        assert disk.operations == operations, "a failed disk was touched again"
+        after = opener(SegmentStore(disk.power_cut()), lambda: NOW)
+        for index in (0, 1):
+            again = await after("t", index, parse(SMALL), 0)
+            assert (await read_all(again))[0][0] == bytes(batch(0)[16:])
+            assert again.failed is None
+
+    asyncio.run(run())
+
+
+def test_a_flush_that_ends_after_another_one_failed_promises_nothing() -> None:
+    async def run() -> None:
+        disk = SlowFlushDisk()
+        open_one = opener(SegmentStore(disk), lambda: NOW)
+        one, other = await open_one("t", 0, parse(SMALL), 0), await open_one("t", 1, parse(SMALL), 0)
+        disk.hold = True
+        waiting = asyncio.create_task(one.append(batch(0), acks=-1))
+        await asyncio.wait_for(disk.held.wait(), LIMIT_S)
+        await other.append(batch(0), acks=1)
+        disk.fail_at, disk.fault = disk.operations, Fault.EIO
+        with pytest.raises(KafkaStorageError):
+            await other._flusher.reach(1)
+        disk.go_on.set()
+        with pytest.raises(KafkaStorageError):
+            await asyncio.wait_for(waiting, LIMIT_S)
+
+    asyncio.run(run())
+
+
+class SlowFlushDisk(SimDisk):
+    """A disk whose next flush is done at once and told late."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(5))
+        self.hold = False
+        self.held = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        result = await super().aside(call)
+        if self.hold:
+            self.hold = False
+            self.held.set()
+            await self.go_on.wait()
+        return result
+
+
 class SlowDisk(SimDisk):
     """A disk whose large writes wait for a sign."""
 

@@ -94,8 +94,10 @@ class Partitions:
     async def close(self) -> None:
         """Close everything; a partition that cannot be closed does not keep the others open."""
         keys = list(self._open)
-        results = await _bounded((self._open.pop(key).close() for key in keys), keep_errors=True)
-        await self.store.close(clean=not _report(results) and not self._broken)
+        closing = [self._open.pop(key) for key in keys]
+        results = await _bounded((each.close() for each in closing), keep_errors=True)
+        failed = any(each.failed is not None for each in closing)
+        await self.store.close(clean=not _report(results) and not self._broken and not failed)
 
     async def _open_one(self, name: str, settings: TopicSettings, info: PartitionInfo) -> None:
         self._open[name, info.index] = await self.store.open(name, info.index, settings, info.leader_epoch)

@@ -4,8 +4,8 @@ A `StreamLog` keeps batches in the order in which they were appended and gives t
 know producers, transactions or readers. Its rules:
 
 - `append` takes all of its batches or none; a `KafkaStorageError` leaves the log as it was before.
-- `flush` covers everything that was appended when it was called. Once a flush has failed the log is `failed` and
-  every call raises: what the disk holds is not known any more, so nothing may be acknowledged.
+- `flush` covers everything that was appended when it was called. Once a flush has failed, every log on that disk is
+  `failed` and every call raises: what the disk holds is not known any more, so nothing may be acknowledged.
 - `read` gives whole batches, from the one that contains the offset on; where compaction left a hole, from the next
   one on.
 - `save` keeps the partition's state beside the log, together with the end offset that the state is true for.
@@ -43,6 +43,10 @@ class Rewritten(NamedTuple):
 
     base_offset: int
     content: Any
+
+
+class FlushFailed(OSError):
+    """The disk could not make bytes or names safe: what it holds is not known any more, and asking again lies."""
 
 
 class StreamLog(Protocol):
@@ -187,11 +191,11 @@ class Disk(Protocol):
         ...
 
     def fdatasync(self, file: int) -> None:
-        """Return when the file's bytes and size are safe."""
+        """Return when the file's bytes and size are safe; FlushFailed when they may never be."""
         ...
 
     def fsync_dir(self, path: str) -> None:
-        """Return when the names in the folder are safe."""
+        """Return when the names in the folder are safe; FlushFailed when they may never be."""
         ...
 
     def rename(self, old: str, new: str) -> None:

@@ -20,6 +20,7 @@ from random import Random
 from typing import TypeVar
 
 from tidemill.records.header import Buffer
+from tidemill.streams.interface import FlushFailed
 
 T = TypeVar("T")
 
@@ -176,14 +177,17 @@ class SimDisk:
         """Make a file's bytes safe, or drop them and say so."""
         try:
             self._count()
-        except OSError:
+        except OSError as error:
             self._open[file].drop_unsafe()
-            raise
+            raise FlushFailed(error.errno, error.strerror) from error
         self._open[file].sync()
 
     def fsync_dir(self, path: str) -> None:
         """Make the names of a folder safe."""
-        self._count()
+        try:
+            self._count()
+        except OSError as error:
+            raise FlushFailed(error.errno, error.strerror) from error
         for change in self._pending.pop(path, []):
             change(self._safe_names)
 

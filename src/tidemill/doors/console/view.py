@@ -4,6 +4,9 @@ from typing import Any
 
 from tidemill.broker.broker import Broker
 
+NAMES_MAX = 3
+"""Partitions that are named for one reason; of the others the number is told."""
+
 
 def status_of(broker: Broker) -> dict[str, Any]:
     """The broker in numbers."""
@@ -27,7 +30,7 @@ def status_of(broker: Broker) -> dict[str, Any]:
 
 def health_of(broker: Broker) -> dict[str, Any]:
     """How the broker is: healthy, degraded (a part of it does not serve), and the reasons."""
-    reasons = [f"{topic}-{index}: {error}" for (topic, index), error in sorted(broker.partitions.broken().items())]
+    reasons = _broken_partitions(broker)
     timelines = broker.timelines.health() if broker.timelines is not None else None
     healthy = not reasons and (timelines is None or timelines.state == "healthy")
     return {
@@ -43,6 +46,19 @@ def health_of(broker: Broker) -> dict[str, Any]:
             "clients_drift_ms": timelines.clients_drift_ms,
         },
     }
+
+
+def _broken_partitions(broker: Broker) -> list[str]:
+    """One line for each reason, since a failed disk takes every partition with it."""
+    names: dict[str, list[str]] = {}
+    for (topic, index), error in sorted(broker.partitions.broken().items()):
+        names.setdefault(str(error), []).append(f"{topic}-{index}")
+    return [f"{_some(found)}: {error}" for error, found in names.items()]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
 
 
 def topics_of(broker: Broker) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """A StreamLog in segment files.
 
 Batches are written to the end of the newest segment; when it is full a new one is begun. A write that fails half-way
-is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again; a
-failed flush ends the log. A flush covers all segments that have unflushed bytes, oldest first, and the folder
+is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again; a failed
+flush ends all logs of the disk. A flush covers all segments that have unflushed bytes, oldest first, and the folder
 when it has new names.
 
 Reading: the tail serves what is new; else the index finds the neighbourhood, a piece of the file is read, its batches
@@ -21,7 +21,7 @@ from tidemill.model.errors import CorruptMessage, KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
-from tidemill.streams.interface import Rewritten, Saved, StoredBatch
+from tidemill.streams.interface import FlushFailed, Rewritten, Saved, StoredBatch
 from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.files import OpenFile
@@ -79,8 +79,8 @@ class SegmentLog:
 
     @property
     def failed(self) -> BaseException | None:
-        """The disk error that ended the log."""
-        return self._failed
+        """The disk error that ended the log, or all logs of the disk."""
+        return self._shared.failed or self._failed
 
     @property
     def saved(self) -> Saved | None:
@@ -129,6 +129,7 @@ class SegmentLog:
         finally:
             for one in opened:
                 self._files.release(one)
+        self._check()  # another log may have found the disk failing meanwhile
 
     async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
         """From the tail, or from the segment that has the offset."""
@@ -302,11 +303,13 @@ class SegmentLog:
                 self._unindexed.append(segment)
 
     def _check(self) -> None:
-        if self._failed is not None:
-            raise KafkaStorageError(f"{self._folder} has failed: {self._failed}")
+        if self.failed is not None:
+            raise KafkaStorageError(f"{self._folder} has failed: {self.failed}")
 
     def _fail(self, error: BaseException) -> NoReturn:
-        if self._failed is None:
+        if isinstance(error, FlushFailed):
+            self._shared.fence(error)
+        elif self._failed is None:
             self._failed = error
             LOGGER.error("log fenced after a disk error", folder=self._folder, error=str(error))
         raise KafkaStorageError(f"{self._folder} has failed: {error}") from error
@@ -315,7 +318,7 @@ class SegmentLog:
         try:
             return await self._disk.aside(call)
         except OSError as error:
-            if error.errno in NO_ROOM:
+            if error.errno in NO_ROOM and not isinstance(error, FlushFailed):
                 raise KafkaStorageError(f"{self._folder}: {error}") from error
             self._fail(error)
 

@@ -7,9 +7,11 @@ CRCs checked, so that a damaged batch is never served. What the page cache has i
 import asyncio
 from functools import partial
 
+import structlog
+
 from tidemill.model.errors import CorruptMessage, KafkaStorageError
 from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc, read_header
-from tidemill.streams.interface import Disk
+from tidemill.streams.interface import Disk, FlushFailed
 from tidemill.streams.segments.files import OpenFiles
 from tidemill.streams.segments.index import Index
 from tidemill.streams.segments.recovery import Window, index_of
@@ -17,16 +19,25 @@ from tidemill.streams.segments.segment import Indexes, Segment, read_index, writ
 from tidemill.streams.segments.tail import TailBudget
 
 READ_BYTES_MAX = 2 * 1024 * 1024
+REMEDY = "check the disk (kernel log, free space), then start the broker anew"
+LOGGER = structlog.get_logger(__name__)
 
 
 class Shared:
-    """What all logs of a store have together."""
+    """What all logs of a store have together; when the disk fails a flush, all of them end with it."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
+        self.failed: KafkaStorageError | None = None
         self.files = OpenFiles(disk)
         self.indexes = Indexes()
         self.tails = TailBudget()
+
+    def fence(self, error: FlushFailed) -> None:
+        """Let no log on this disk take or promise anything more: what a failed flush lost may be anywhere."""
+        if self.failed is None:
+            self.failed = KafkaStorageError(f"the disk failed a flush: {error}; {REMEDY}")
+            LOGGER.critical("the disk failed a flush, nothing more is stored or served", error=str(error), do=REMEDY)
 
 
 class SegmentReader:

@@ -6,7 +6,7 @@ from pathlib import Path
 import structlog
 
 from tidemill.model.topic_settings import TopicSettings
-from tidemill.streams.interface import Disk
+from tidemill.streams.interface import Disk, FlushFailed
 from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
 from tidemill.streams.segments.log import SegmentLog
@@ -31,7 +31,13 @@ class SegmentStore:
     async def open(self, topic: str, index: int, settings: TopicSettings) -> SegmentLog:
         """The log of a partition; recovered when the last stop was not clean."""
         folder = f"{topic}/{index}"
-        opened = await self._disk.aside(partial(self._open, folder, settings))
+        if self._shared.failed is not None:
+            raise self._shared.failed
+        try:
+            opened = await self._disk.aside(partial(self._open, folder, settings))
+        except FlushFailed as error:
+            self._shared.fence(error)
+            raise
         if opened.report.quarantined:
             LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
         if opened.report.cut_bytes:
