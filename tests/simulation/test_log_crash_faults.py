@@ -149,6 +149,31 @@ def test_a_damaged_last_batch_does_not_give_its_offset_away() -> None:
     asyncio.run(run())
 
 
+def test_damage_in_a_closed_segment_does_not_keep_a_log_without_saved_state_from_opening() -> None:
+    async def run(seed: int) -> None:
+        random = Random(seed)
+        disk = SimDisk(random)
+        original = await filled(disk)
+        log = await open_log(disk)
+        await log.truncate(BATCHES - 2)  # what was saved is void now; a start has to read all
+        disk = disk.killed()
+        number = random.randrange(BATCHES - 12)
+        path, at, size = positions_of(disk)[number]
+        disk.flip_bit(path, at + random.randrange(16, size), random.randrange(8))
+        log = await open_log(disk)
+        note = f"seed {seed} batch {number} of {path}"
+        assert report_of(log), note
+        assert f"{path}.corrupt" in [f"t/0/{name}" for name in disk.list("t/0")], note
+        found, refused = await read_all(log)
+        assert refused == 0, note
+        assert found == {offset: data for offset, data in original.items() if offset < BATCHES - 2 and offset != number}
+        assert (await log.append(batch(99), acks=-1)).base_offset == BATCHES - 2, note
+        await log.close()
+
+    for seed in range(20):
+        asyncio.run(run(seed))
+
+
 def test_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
     async def run() -> None:
         disk = SimDisk(Random(2), quota_bytes=2000)

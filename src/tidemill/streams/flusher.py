@@ -6,7 +6,7 @@ lives while nobody waits. A flush that fails answers all who wait with the error
 
 import asyncio
 
-from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from tidemill.streams.interface import StreamLog
 
 
@@ -21,8 +21,11 @@ class Flusher:
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def reach(self, offset: int) -> None:
-        """Return when everything before `offset`, which has been appended, is safe."""
+    async def reach(self, offset: int, *, timeout_s: float | None = None) -> None:
+        """Return when everything before `offset`, which has been appended, is safe; RequestTimedOut when it is late.
+
+        The flush goes on for the others, and what was appended stays.
+        """
         if offset <= self.flushed_offset:
             return
         loop = asyncio.get_running_loop()
@@ -30,7 +33,14 @@ class Flusher:
         self._waiting.append(waiter)
         if self._task is None:
             self._task = loop.create_task(self._run())
-        await waiter
+        if timeout_s is None:
+            await waiter
+            return
+        timer = loop.call_later(timeout_s, _give_up, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
 
     async def settled(self) -> None:
         """Return when no flush runs."""
@@ -62,3 +72,8 @@ class Flusher:
                 waiter.set_result(None)
             else:
                 waiter.set_exception(error)
+
+
+def _give_up(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(RequestTimedOut("the disk did not take the records in time"))

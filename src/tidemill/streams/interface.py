@@ -154,8 +154,11 @@ class StreamLog(Protocol):
 class LogStore(Protocol):
     """Where the logs of all partitions are."""
 
-    async def open(self, topic: str, index: int, settings: TopicSettings) -> StreamLog:
-        """The log of a partition, recovered if need be, new if there was none."""
+    async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> StreamLog:
+        """The log of a partition, recovered if need be, new if there was none.
+
+        Unless `believe`, every batch is looked at, and damaged ones are set aside.
+        """
         ...
 
     async def close(self) -> None:

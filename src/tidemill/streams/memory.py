@@ -202,7 +202,14 @@ class MemoryStore:
     def __init__(self) -> None:
         self._logs: dict[tuple[str, int], MemoryLog] = {}
 
-    async def open(self, topic: str, index: int, settings: TopicSettings) -> MemoryLog:
+    async def open(
+        self,
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        *,
+        believe: bool = True,  # noqa: ARG002 - memory is not damaged
+    ) -> MemoryLog:
         """The log of a partition; the same one as before when it was opened before."""
         log = self._logs.get((topic, index))
         if log is None:

@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from tidemill.model.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from tidemill.model.errors import (
+    CorruptMessage,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+)
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
 from tidemill.records.header import Buffer, iter_headers, read_header
@@ -127,9 +133,17 @@ class Partition:
         return self._log.failed
 
     async def append(
-        self, batch: bytearray | memoryview, *, acks: int, request_version: int = VERSION_NEWEST
+        self,
+        batch: bytearray | memoryview,
+        *,
+        acks: int,
+        request_version: int = VERSION_NEWEST,
+        timeout_s: float | None = None,
     ) -> Appended:
-        """Store what a producer sent; acks=-1 returns when it is flushed, 0 and 1 when it is written."""
+        """Store what a producer sent; acks=-1 returns when it is flushed, 0 and 1 when it is written.
+
+        A flush that takes longer than `timeout_s` is a RequestTimedOut for the producer; the records stay.
+        """
         self._check_open()
         header = check_produced(batch, version=request_version)
         batch, header = admit(batch, header, self.settings, self._clock())
@@ -137,7 +151,7 @@ class Partition:
         settings = self.settings
         durable = acks == ACKS_ALL and settings.tidemill_flush == "fsync"
         if durable or self._log.end_offset - self._flusher.flushed_offset >= settings.flush_messages:
-            await self._flusher.reach(placed.next_offset)
+            await self._flusher.reach(placed.next_offset, timeout_s=timeout_s if durable else None)
         return Appended(placed.base_offset, placed.append_time_ms, self._log.start_offset)
 
     async def append_own(self, batch: bytearray) -> Appended:
@@ -398,10 +412,23 @@ def opener(store: LogStore, clock: Clock) -> OpenPartition:
 
     one_cleaning = asyncio.Lock()
 
+    async def open_log(
+        topic: str, index: int, settings: TopicSettings, leader_epoch: int, *, believe: bool
+    ) -> Partition:
+        log = await store.open(topic, index, settings, believe=believe)
+        try:
+            return await open_partition(
+                log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning
+            )
+        except BaseException:
+            await log.close()
+            raise
+
     async def open_one(topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
-        log = await store.open(topic, index, settings)
-        return await open_partition(
-            log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning
-        )
+        try:
+            return await open_log(topic, index, settings, leader_epoch, believe=True)
+        except CorruptMessage as error:
+            LOGGER.error("damage found; the whole log is checked", topic=topic, partition=index, error=str(error))
+            return await open_log(topic, index, settings, leader_epoch, believe=False)
 
     return open_one

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from tests.unit.broker.worlds import batch_of, running
 from tidemill.broker.stores import CLEAN_MARKER
 from tidemill.doors.console.view import health_of
 from tidemill.model.errors import KafkaStorageError
-from tidemill.streams.segments import disk
 
 
 def failing(_: int) -> None:
@@ -24,7 +24,7 @@ def test_every_partition_refuses_and_the_broker_is_not_ready(tmp_path: Path, mon
             await broker.partition("orders", 0).append(batch_of(b"kept"), acks=-1)
             assert health_of(broker)["streams"]["reasons"] == []
             with monkeypatch.context() as patch:
-                patch.setattr(disk.os, "fdatasync", failing)
+                patch.setattr(os, "fdatasync", failing)
                 with pytest.raises(KafkaStorageError):
                     await broker.partition("orders", 1).append(batch_of(b"lost"), acks=-1)
             for index in range(5):

@@ -4,6 +4,7 @@ The order: the checkpoint is read; a truncation that it announces is finished; s
 go; each other segment is believed (closed before the checkpoint, of the size it names) or checked from the last
 flushed place on. The result is a log without a torn end. Where the checkpoint itself is damaged nothing is known of
 what was flushed: then every bad place with good batches behind it is taken for damage, and nothing good is dropped.
+When a believed segment turns out to be damaged, the folder is opened once more and nothing is believed.
 
 Everything here blocks; the log runs it aside.
 """
@@ -50,7 +51,8 @@ class _Range(NamedTuple):
 class Opening:
     """One opening of one folder."""
 
-    def __init__(self, disk: Disk, folder: str, settings: TopicSettings) -> None:
+    def __init__(self, disk: Disk, folder: str, settings: TopicSettings, *, believe: bool = True) -> None:
+        self._believe = believe
         self._disk = disk
         self._folder = folder
         self._interval = settings.index_interval_bytes
@@ -95,7 +97,7 @@ class Opening:
     def _check_all(self, segments: list[Segment], start_offset: int) -> int:
         """Check the segments in their order, drop those behind a torn end; the offset where the log ends."""
         found = self._checkpoint
-        believed = {closed.base_offset: closed for closed in found.closed} if found else {}
+        believed = {closed.base_offset: closed for closed in found.closed} if found and self._believe else {}
         end_offset = found.end_offset if found and not segments else start_offset
         for place, segment in enumerate(segments):
             if end_offset == NEXT_BASE:
@@ -122,9 +124,9 @@ class Opening:
 
     def _flushed_until(self, segment: Segment) -> int:
         """The position up to which the segment's bytes are known to have been flushed."""
-        if self._unsure:
-            return ALL_FLUSHED
         found = self._checkpoint
+        if self._unsure or (found is not None and found.cut_to >= 0):  # a truncation flushes before it cuts
+            return ALL_FLUSHED
         if found is None or segment.base_offset > found.active.base_offset:
             return 0
         return ALL_FLUSHED if segment.base_offset < found.active.base_offset else found.active.size_bytes
@@ -171,7 +173,7 @@ class Opening:
 
     def _known_index(self, segment: Segment, size: int) -> tuple[Index, int]:
         """The index up to the checkpoint and the offset there, when all of it can be believed."""
-        found = self._checkpoint
+        found = self._checkpoint if self._believe else None
         if found is not None and segment.base_offset == found.active.base_offset and size >= found.active.size_bytes:
             segment.first_append_ms = found.active.first_append_ms
             index = read_index(self._disk, segment, found.active.size_bytes)

@@ -28,13 +28,13 @@ class SegmentStore:
         """A store on the real disk."""
         return cls(RealDisk(root))
 
-    async def open(self, topic: str, index: int, settings: TopicSettings) -> SegmentLog:
-        """The log of a partition; recovered when the last stop was not clean."""
+    async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> SegmentLog:
+        """The log of a partition; recovered when the last stop was not clean, or looked at as a whole."""
         folder = f"{topic}/{index}"
         if self._shared.failed is not None:
             raise self._shared.failed
         try:
-            opened = await self._disk.aside(partial(self._open, folder, settings))
+            opened = await self._disk.aside(partial(self._open, folder, settings, believe=believe))
         except FlushFailed as error:
             self._shared.fence(error)
             raise
@@ -49,6 +49,6 @@ class SegmentStore:
         self._shared.files.close()
         self._disk.shutdown()
 
-    def _open(self, folder: str, settings: TopicSettings) -> Opened:
+    def _open(self, folder: str, settings: TopicSettings, *, believe: bool) -> Opened:
         empty_folder(self._disk, folder + DELETED)
-        return Opening(self._disk, folder, settings).run()
+        return Opening(self._disk, folder, settings, believe=believe).run()
