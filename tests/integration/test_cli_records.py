@@ -58,8 +58,15 @@ def test_a_chosen_partition_and_acks(tidemill: CommandLine) -> None:
         tidemill.fine("produce", "wide", "--partition", "1", "--acks", acks, "-m", acks)
     assert read(tidemill, "wide", "--partition", "1") == ["0", "1", "all"]
     assert read(tidemill, "wide", "--partition", "0") == []
-    assert "partition" in tidemill.refused(FAILED, "produce", "wide", "--partition", "7", "-m", "x")
-    assert "partitions 0 to 2, not 7" in tidemill.refused(FAILED, "consume", "wide", "--partition", "7")
+    for words in (["produce", "wide", "-m", "x"], ["consume", "wide"]):
+        assert "wide has partitions 0 to 2, not 7" in tidemill.refused(FAILED, *words, "--partition", "7")
+
+
+def test_records_without_a_key_take_the_partitions_in_turn(tidemill: CommandLine) -> None:
+    tidemill.fine("topic", "create", "turns", "-p", "3")
+    written = tidemill.fine("produce", "turns", stdin=b"x\n" * 9)
+    partitions = [int(line.split()[2]) for line in written.lines]
+    assert partitions == [(partitions[0] + turn) % 3 for turn in range(9)]
 
 
 def test_where_reading_starts(tidemill: CommandLine) -> None:
@@ -135,6 +142,7 @@ def test_a_command_that_keeps_failing(tidemill: CommandLine) -> None:
         (["produce", "x", "-f", "/no/such/file"], FAILED, "cannot read /no/such/file: No such file or directory"),
         (["produce", "x", "-m", "a", "--key-separator", ":"], FAILED, "this line has no ':': a"),
         (["produce", "x", "-m", "a", "--compression", "brotli"], WRONG_USE, "none, gzip, snappy, lz4, zstd"),
+        (["produce", "x", "-m", "a", "--acks", "7"], WRONG_USE, "--acks 7 is none of 0, 1, all"),
         (["produce", "x", "-m", "a", "-H", "novalue"], WRONG_USE, "is not name=value"),
         (["produce", "a b", "-m", "a"], FAILED, "Invalid topic"),
     ],

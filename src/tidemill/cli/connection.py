@@ -115,6 +115,12 @@ def partitions_of(client: "AdminClient", topic: str) -> list[int]:
     return sorted(partition.id for partition in describe_topic(client, topic).partitions)
 
 
+def check_partition(topic: str, partition: int, partitions: list[int]) -> None:
+    """Refuse a partition that the topic does not have."""
+    if partition not in partitions:
+        raise CommandFailed(f"{topic} has partitions 0 to {partitions[-1]}, not {partition}")
+
+
 def no_topic(topic: str) -> CommandFailed:
     """The one line that a missing topic deserves."""
     return CommandFailed(f"there is no topic {topic}; create it with: tidemill topic create {topic}")

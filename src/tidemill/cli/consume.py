@@ -16,6 +16,7 @@ from tidemill.cli.connection import (
     Bootstrap,
     Json,
     admin,
+    check_partition,
     client_settings,
     partitions_of,
     told,
@@ -89,8 +90,8 @@ def consume(
         name = group or f"tidemill-exec-{topic}"
         _execute(bootstrap, topic, exec_, parallel, name, dead_letter, attempts, max_records)
         return
-    if partition is not None and partition not in partitions:
-        raise CommandFailed(f"{topic} has partitions 0 to {partitions[-1]}, not {partition}")
+    if partition is not None:
+        check_partition(topic, partition, partitions)
     text_of = _formatter(format_, as_json=as_json)
     with _reader(bootstrap, group, committed=committed) as reader, told(f"read {topic}"):
         if as_group:

@@ -1,5 +1,6 @@
 """`tidemill produce`: records from an argument, a file or standard input to a topic."""
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -9,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, client_settings, pairs
+from tidemill.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    TIMEOUT_S,
+    Bootstrap,
+    Json,
+    admin,
+    check_partition,
+    client_settings,
+    pairs,
+)
 from tidemill.cli.output import Advance, progress, remark, say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -19,6 +29,7 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 64 << 20
 ECHO_MAX = 20
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = ("0", "1", "all")
 
 
 class Line(NamedTuple):
@@ -59,11 +70,16 @@ def produce(
     """
     if compression not in CODECS:
         raise WrongUse(f"--compression {compression} is none of {', '.join(CODECS)}")
+    if acks not in ACKS:
+        raise WrongUse(f"--acks {acks} is none of {', '.join(ACKS)}")
     if message and file:
         raise WrongUse("give --message or --file, not both")
     headers = list(pairs(header or [], "--header").items())
-    admin(bootstrap)
-    run = _Run(topic, partition, headers, _producer(bootstrap, compression, acks))
+    partitions = sorted(admin(bootstrap).list_topics(topic, TIMEOUT_S).topics[topic].partitions)
+    if partitions and partition >= 0:
+        check_partition(topic, partition, partitions)
+    turn = _Turn(partition, partitions)
+    run = _Run(topic, turn, headers, _producer(bootstrap, compression, acks))
     with ExitStack() as stack:
         lines, total = _lines(stack, message, file, key, key_separator)
         advance = stack.enter_context(progress(f"producing to {topic}", total, in_bytes=True))
@@ -124,11 +140,32 @@ def _line(raw: bytes, key: str | None, separator: str | None) -> Line:
     return Line(before.decode(errors="replace"), after, len(raw) + 1)
 
 
+class _Turn:
+    """Where a record goes: the partition that was asked for, else by its key, else each partition in its turn.
+
+    The first turn is drawn, so that many calls with one record each share the partitions too. A topic that is about to
+    be created by its first record has no known partitions yet: there the client chooses.
+    """
+
+    def __init__(self, fixed: int, partitions: list[int]) -> None:
+        self._fixed, self._partitions = fixed, partitions
+        self._next = secrets.randbelow(len(partitions)) if partitions else 0
+
+    def of(self, key: str | None) -> int | None:
+        """The partition of the next record, or None where the client chooses."""
+        if self._fixed >= 0:
+            return self._fixed
+        if key is not None or not self._partitions:
+            return None
+        self._next = (self._next + 1) % len(self._partitions)
+        return self._partitions[self._next]
+
+
 class _Run:
     """One call of the command: what was sent, what arrived, what failed first."""
 
-    def __init__(self, topic: str, partition: int, headers: list[tuple[str, str]], producer: "Producer") -> None:
-        self._topic, self._partition, self._headers, self._producer = topic, partition, headers, producer
+    def __init__(self, topic: str, turn: _Turn, headers: list[tuple[str, str]], producer: "Producer") -> None:
+        self._topic, self._turn, self._headers, self._producer = topic, turn, headers, producer
         # The first places by their turn in the input: partitions answer in any order.
         self._places: dict[int, dict[str, Any]] = {}
         self._sent = 0
@@ -146,7 +183,8 @@ class _Run:
             raise CommandFailed(f"write to {self._topic}: {self._error} ({self._count:,} records were written before)")
 
     def _send_one(self, line: Line) -> None:
-        where = {} if self._partition < 0 else {"partition": self._partition}
+        partition = self._turn.of(line.key)
+        where = {} if partition is None else {"partition": partition}
         answered = partial(self._delivered, self._sent)
         while True:
             try:
