@@ -40,6 +40,7 @@ class ShardWriter:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
             done.set_exception(NotCoordinator())
+            done.exception()  # whoever asked may be gone
             return done
         if not entries:
             done.set_result(None)
