@@ -1,6 +1,7 @@
 """Produce and Fetch through the door."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,6 +11,7 @@ from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, pr
 
 from tidemill.doors.kafka.server import OWED_BYTES_MAX
 from tidemill.records.compression import Codec
+from tidemill.streams.memory import MemoryLog
 
 PRODUCE = range(3, 14)
 FETCH = range(4, 18)
@@ -73,6 +75,33 @@ def test_what_produce_refuses(tmp_path: Path) -> None:
             answer = await client.ask(0, 13, **produce_fields(13, uuid4(), 0, good))
             assert answer.responses[0].partition_responses[0].error_code == 100
             assert door.broker.partition("t", 0).log_end_offset == 0
+            await client.close()
+
+    run(test)
+
+
+def test_acks_all_is_not_awaited_longer_than_the_producer_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records stay: a producer that sends them again is told where they are."""
+    disk_works = asyncio.Event()
+
+    async def flush(_: MemoryLog) -> None:
+        await disk_works.wait()
+
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            await door.broker.create_topic("t")
+            client = await RawClient.connect(door)
+            monkeypatch.setattr(MemoryLog, "flush", flush)
+            sent = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
+            for code, offset in ((7, -1), (7, -1), (0, 0)):
+                fields = produce_fields(9, "t", 0, sent) | {"timeout": timedelta(milliseconds=code)}
+                if code == 0:
+                    disk_works.set()
+                    fields = produce_fields(9, "t", 0, sent)
+                answer = await client.ask(0, 9, **fields)
+                outcome = answer.responses[0].partition_responses[0]
+                assert (outcome.error_code, outcome.base_offset) == (code, offset)
+            assert door.broker.partition("t", 0).log_end_offset == 1
             await client.close()
 
     run(test)
