@@ -11,8 +11,9 @@ def test_create_list_describe_delete(tidemill: CommandLine) -> None:
     assert ["life", "3", "1"] in [line.split() for line in tidemill.fine("topic", "list").lines]
     tidemill.fine("produce", "life", "--partition", "1", "-m", "a", "-m", "b")
     described = [line.split() for line in tidemill.fine("topic", "describe", "life").lines]
-    assert described[0] == ["PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "RECORDS"]
-    assert described[2] == ["1", "0", "0", "0", "0", "2", "2"]
+    assert described[0] == ["PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "RECORDS", "BYTES"]
+    assert described[2][:-1] == ["1", "0", "0", "0", "0", "2", "2"]
+    assert [row[-1] == "0" for row in described[1:]] == [True, False, True]
     assert tidemill.fine("topic", "delete", "life", "--yes").out == "deleted life\n"
     assert "life" not in tidemill.fine("topic", "list").out
 

@@ -7,7 +7,7 @@ remembered with its error, and every use of it gets that error.
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -22,8 +22,19 @@ OPENING_MAX = 32
 log = structlog.get_logger("tidemill.broker")
 
 
+class Room(NamedTuple):
+    """A place for records and what its disk holds; -1 where nobody can say."""
+
+    place: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class PartitionStore(Protocol):
     """Where partitions are kept."""
+
+    async def room(self) -> Room:
+        """The place, and how much fits into it."""
 
     async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
         """The partition as it was left, or a new one."""

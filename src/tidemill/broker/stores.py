@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from tidemill.broker.partitions import Room
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import LogStore
 from tidemill.streams.partition import OpenPartition, Partition, opener
@@ -43,6 +44,11 @@ class TopicFolders:
             log.warning("the last run did not end in order; the logs are checked", data_dir=str(data_dir))
         for left in list(self._deleted.iterdir()):
             self._remove_later(left)
+
+    async def room(self) -> Room:
+        """The folder of the partitions and its disk."""
+        usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
+        return Room(str(self._streams.absolute()), usage.total, usage.free)
 
     async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
         """The partition as it was left, or a new one."""
@@ -106,6 +112,10 @@ class MemoryTopics:
         self._make_logs = make_logs
         self._clock = clock
         self._open: dict[str, OpenPartition] = {}
+
+    async def room(self) -> Room:
+        """As much as the process may take."""
+        return Room("memory", -1, -1)
 
     async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
         """A new partition."""

@@ -17,7 +17,7 @@ from tidemill.cli.connection import (
     told,
 )
 from tidemill.cli.output import confirm, progress, say, show, show_json
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -86,17 +86,17 @@ def list_(
 
 @app.command()
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """Show partitions, offsets and the settings that differ from the defaults.
+    """Show partitions, offsets, sizes and the settings that differ from the defaults.
 
     Example: tidemill topic describe orders
     """
     client = admin(bootstrap)
-    rows = _partition_rows(client, name)
+    rows = _partition_rows(client, bootstrap, name)
     overrides = {entry.name: entry.value for entry in _configs(client, name) if not entry.is_default}
     if as_json:
         show_json({"topic": name, "partitions": rows, "config": overrides})
         return
-    show(rows, ("partition", "leader", "replicas", "isr", "start", "end", "records"), as_json=False)
+    show(rows, ("partition", "leader", "replicas", "isr", "start", "end", "records", "bytes"), as_json=False)
     for setting, value in sorted(overrides.items()):
         say(f"{setting}={value}")
 
@@ -180,9 +180,25 @@ def _alter_configs(client: "AdminClient", name: str, overrides: dict[str, str], 
     answer(client.incremental_alter_configs([resource])[resource], f"alter {name}")
 
 
-def _partition_rows(client: "AdminClient", name: str) -> list[dict[str, Any]]:
+def _sizes(bootstrap: str, name: str, partitions: list[int]) -> dict[int, int]:
+    """Bytes of each partition; the Kafka client of the other questions cannot ask for them."""
+    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.model.errors import KafkaError
+    from tidemill.model.topics import TopicPartition
+
+    try:
+        with RawClient({"bootstrap.servers": bootstrap}) as client:
+            found = client.sizes(TopicPartition(name, index) for index in partitions)
+    except (KafkaError, ClientError) as error:
+        raise CommandFailed(f"describe {name}: {error}") from None
+    return {partition.partition: size for partition, size in found.items()}
+
+
+def _partition_rows(client: "AdminClient", bootstrap: str, name: str) -> list[dict[str, Any]]:
     described = describe_topic(client, name)
-    starts, ends = offsets_of(client, name, [partition.id for partition in described.partitions])
+    indexes = [partition.id for partition in described.partitions]
+    starts, ends = offsets_of(client, name, indexes)
+    sizes = _sizes(bootstrap, name, indexes)
     return [
         {
             "partition": partition.id,
@@ -192,6 +208,7 @@ def _partition_rows(client: "AdminClient", name: str) -> list[dict[str, Any]]:
             "start": starts[partition.id],
             "end": ends[partition.id],
             "records": ends[partition.id] - starts[partition.id],
+            "bytes": sizes[partition.id],
         }
         for partition in sorted(described.partitions, key=lambda partition: partition.id)
     ]

@@ -446,6 +446,7 @@ def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path
             (result,) = (await client.ask(35, version, topics=None)).results
             sizes = [part.partition_size for part in result.topics[0].partitions]
             assert sizes == [len(batch(b"v")), 0]
+            assert result.log_dir == "memory"
             topic = request_part(35, version, "DescribableLogDirTopic", topic="t", partitions=(1, 9))
             (result,) = (await client.ask(35, version, topics=(topic,))).results
             assert [part.partition_index for part in result.topics[0].partitions] == [1]

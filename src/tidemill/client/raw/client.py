@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from tidemill.client.raw import coordination
-from tidemill.client.raw.apis import LIST_OFFSETS
+from tidemill.client.raw.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.raw.conversation import Answer, Buffer, Request, plain
 from tidemill.client.raw.coordination import GroupOffset, ProducerIdentity
 from tidemill.client.raw.errors import InvalidOption
@@ -114,6 +114,18 @@ class RawClient:
             return plain(LIST_OFFSETS, fields)
 
         return self._router.at_leaders("list offsets", wanted, ask, _found_offsets)
+
+    def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How many bytes each partition has at its leader."""
+
+        def ask(share: Mapping[TopicPartition, int]) -> Request:
+            topics = [
+                {"topic": name, "partitions": [index for index, _ in entries]}
+                for name, entries in _by_topic(share).items()
+            ]
+            return plain(DESCRIBE_LOG_DIRS, {"topics": topics})
+
+        return self._router.at_leaders("ask for sizes", dict.fromkeys(partitions, 0), ask, _found_sizes)
 
     # Records
 
@@ -252,6 +264,15 @@ def _by_topic(wanted: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int,
     for partition, timestamp in wanted.items():
         topics.setdefault(partition.topic, []).append((partition.partition, timestamp))
     return topics
+
+
+def _found_sizes(answer: Answer) -> dict[TopicPartition, int | KafkaError]:
+    found: dict[TopicPartition, int | KafkaError] = {}
+    for directory in answer.message().results:
+        for topic in directory.topics:
+            for part in topic.partitions:
+                found[TopicPartition(topic.name, part.partition_index)] = part.partition_size
+    return found
 
 
 def _found_offsets(answer: Answer) -> dict[TopicPartition, FoundOffset | KafkaError]:

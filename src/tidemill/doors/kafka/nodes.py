@@ -18,11 +18,9 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 
-LOG_DIR = "streams"
 _GROUP, _TRANSACTION = 0, 1
 _BROKERS = 1
 _BATCHED_FROM = 4
-_UNKNOWN_BYTES = -1
 
 
 async def describe_cluster(call: Call, request: Any) -> Any:
@@ -64,7 +62,7 @@ def _coordinator(node: BrokerAddress, error: TidemillError | None) -> dict[str, 
 
 
 async def describe_log_dirs(call: Call, request: Any) -> Any:
-    """How large each partition is; null asks for all."""
+    """How large each partition is, and how much room there is; null asks for all partitions."""
     broker = call.broker
     if request.topics is None:
         asked = [(topic.name, [info.index for info in topic.partitions]) for topic in broker.topics()]
@@ -75,12 +73,13 @@ async def describe_log_dirs(call: Call, request: Any) -> Any:
         partitions = tuple(part for index in indexes if (part := _directory_part(call, name, index)) is not None)
         if partitions:
             topics.append(call.part("DescribeLogDirsTopic", name=name, partitions=partitions))
+    room = await broker.partitions.store.room()
     result = call.part(
         "DescribeLogDirsResult",
-        log_dir=LOG_DIR,
+        log_dir=room.place,
         topics=tuple(topics),
-        total_bytes=_UNKNOWN_BYTES,
-        usable_bytes=_UNKNOWN_BYTES,
+        total_bytes=room.total_bytes,
+        usable_bytes=room.usable_bytes,
     )
     return call.response(results=(result,))
 
