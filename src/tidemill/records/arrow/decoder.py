@@ -6,29 +6,23 @@ side by side first. Only the wanted columns are made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+import crc32c
+import numpy as np
 import pyarrow as pa
 
+from tidemill.model.errors import CorruptMessage
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
-from tidemill.records.arrow.selection import OFFSET_MAX, Place, select
-from tidemill.records.arrow.twins import Kernels, Span, kernels
-from tidemill.records.compression import Codec
-from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc
-from tidemill.records.read import read_payload
+from tidemill.records.arrow.selection import OFFSET_MAX
+from tidemill.records.arrow.table import ATTRIBUTES, CRC, END, POSITION, RECORDS, SIZE, START, Table
+from tidemill.records.arrow.twins import Kernels, kernels
+from tidemill.records.compression import codec_of, decompress
+from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
 
 ROWS = 10_000
 """Rows per Arrow batch that Spark takes fastest (SPARK.md)."""
 GROUP_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of a group; with the largest batch behind it still far below the 2 GiB that an Arrow array can address."""
-
-
-class _Opened(NamedTuple):
-    """A batch at its position, with its records where they were compressed."""
-
-    position: int
-    header: BatchHeader
-    payload: bytes | None
 
 
 class Decoder:
@@ -60,28 +54,31 @@ class Decoder:
         `aborted` is what a fetch for committed records says. CorruptMessage when anything is damaged.
         """
         view = memoryview(buffer)
-        for group in self._groups(view, select(view, start, end, aborted)):
-            data, spans = _side_by_side(view, group)
-            found = self._twin.read(data, spans, start, end, self._wanted)
+        table = self._twin.scan(view, start, end, tuple(aborted))
+        if self._verify:
+            _check_crcs(view, table)
+        for data, group in self._groups(view, table):
+            found = self._twin.read(data, group, start, end, self._wanted)
             rows = len(found["offset"])
             if rows:
                 yield from self._sliced(self._assemble(found, rows))
 
-    def _groups(self, view: memoryview, places: Iterable[Place]) -> Iterator[list[_Opened]]:
-        group: list[_Opened] = []
-        rows = size = 0
-        for position, header in places:
-            if group and (rows + header.count > self._rows or size > GROUP_BYTES_MAX):
-                yield group
-                group, rows, size = [], 0, 0
-            if self._verify:
-                check_crc(view, position, header)
-            payload = None if header.codec == Codec.NONE else read_payload(view[position:], header)
-            group.append(_Opened(position, header, payload))
-            rows += header.count
-            size += header.size if payload is None else len(payload)
-        if group:
-            yield group
+    def _groups(self, view: memoryview, table: Table) -> Iterator[tuple[memoryview, Table]]:
+        first = rows = size = 0
+        payloads: list[bytes | None] = []
+        lines = table[:, [POSITION, SIZE, ATTRIBUTES, RECORDS]].tolist()
+        for index, (position, batch_size, attributes, count) in enumerate(lines):
+            if payloads and (rows + count > self._rows or size > GROUP_BYTES_MAX):
+                yield _side_by_side(view, table[first:index], payloads)
+                first, rows, size, payloads = index, 0, 0, []
+            codec = attributes & CODEC_BITS
+            records = view[position + HEADER_SIZE : position + batch_size]
+            payload = decompress(codec_of(codec), records) if codec else None
+            payloads.append(payload)
+            rows += count
+            size += batch_size if payload is None else len(payload)
+        if payloads:
+            yield _side_by_side(view, table[first:], payloads)
 
     def _assemble(self, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
         arrays = [self._constant(name, rows) if name in self._constants else found[name] for name in self.schema.names]
@@ -100,16 +97,22 @@ class Decoder:
             yield batch.slice(first, self._rows)
 
 
-def _side_by_side(view: memoryview, group: list[_Opened]) -> tuple[memoryview, list[Span]]:
-    """One piece of memory with the records of all batches, and where they lie in it."""
-    if all(payload is None for _, _, payload in group):
-        return view, [Span(position + HEADER_SIZE, position + header.size, header) for position, header, _ in group]
-    spans: list[Span] = []
-    payloads: list[Buffer] = []
-    at = 0
-    for position, header, payload in group:
-        records = view[position + HEADER_SIZE : position + header.size] if payload is None else payload
-        payloads.append(records)
-        spans.append(Span(at, at + len(records), header))
-        at += len(records)
-    return memoryview(payloads[0] if len(payloads) == 1 else b"".join(payloads)), spans
+def _check_crcs(view: memoryview, table: Table) -> None:
+    for position, size, crc in table[:, [POSITION, SIZE, CRC]].tolist():
+        if crc32c.crc32c(view[position + CRC_START : position + size]) != crc:
+            raise CorruptMessage(f"the CRC of the record batch at byte {position} does not match")
+
+
+def _side_by_side(view: memoryview, table: Table, payloads: list[bytes | None]) -> tuple[memoryview, Table]:
+    """One piece of memory with the records of all these batches, and the table that says where they lie in it."""
+    if all(payload is None for payload in payloads):
+        return view, table
+    records = [
+        view[start:end] if payload is None else payload
+        for payload, (start, end) in zip(payloads, table[:, [START, END]].tolist(), strict=True)
+    ]
+    moved = table.copy()
+    moved[:, END] = np.cumsum([len(each) for each in records])
+    moved[1:, START] = moved[:-1, END]
+    moved[0, START] = 0
+    return memoryview(b"".join(records)), moved

@@ -12,14 +12,19 @@ import pyarrow as pa
 from tidemill.model.errors import CorruptMessage
 from tidemill.records.arrow.columns import Bytes, Columns, bytes_of, header_parts, list_offsets
 from tidemill.records.arrow.compiled import read as reading
+from tidemill.records.arrow.compiled import scan as scanning
 from tidemill.records.arrow.compiled import write as writing
 from tidemill.records.arrow.schema import HEADER, SCHEMA
-from tidemill.records.arrow.twins import Span
+from tidemill.records.arrow.table import END, RECORDS, START, WIDTH, Table
+from tidemill.records.header import HEADER_SIZE
 from tidemill.records.read import RECORD_BYTES_MIN
 
 # The table of CRC-32, got back from the CRCs of single bytes: crc32(byte) is table[byte ^ 0xFF] ^ 0xFF000000.
 _CRC_TABLE = np.array([zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)], np.uint32)
-_NOTHING = np.zeros(1, np.uint8)
+_SCAN_REASONS = {
+    scanning.BAD_HEADER: "the header of a record batch is impossible",
+    scanning.BAD_OFFSET: "a record batch has an impossible offset",
+}
 
 
 class _Room(NamedTuple):
@@ -56,13 +61,22 @@ class NumbaKernels:
 
     name = "numba"
 
+    def scan(self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> Table:
+        """The batches that `selection` chooses."""
+        producers, firsts = np.array(aborted, np.int64).reshape(len(aborted), 2).T.copy()
+        table = np.empty((len(data) // HEADER_SIZE, WIDTH), np.int64)
+        opened = np.zeros(len(aborted), np.int8)
+        lines = scanning.scan(_memory(data), start, end, producers, firsts, opened, table)
+        if lines < 0:
+            raise CorruptMessage(_SCAN_REASONS[lines])
+        return table[:lines]
+
     def read(
-        self, data: memoryview, spans: Sequence[Span], start: int, end: int, wanted: AbstractSet[str]
+        self, data: memoryview, table: Table, start: int, end: int, wanted: AbstractSet[str]
     ) -> dict[str, pa.Array]:
         """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`."""
-        memory = np.frombuffer(data, np.uint8) if len(data) else _NOTHING[:0]
-        memory.flags.writeable = False
-        table, rows, size = _table(spans, len(data))
+        memory = _memory(data)
+        rows, size = _room_for(table)
         want = (int("key" in wanted), int("value" in wanted))
         keys, values = (_Room.of(rows * each, size * each) for each in want)
         fixed = (np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.int64))
@@ -118,29 +132,18 @@ class NumbaKernels:
         return out
 
 
-def _table(spans: Sequence[Span], size: int) -> tuple[npt.NDArray[np.int64], int, int]:
-    """The spans as numbers, with the rows and bytes they can give at most."""
-    rows = room = 0
-    lines = []
-    for start, end, header in spans:
-        if not 0 <= start <= end <= size or header.count * RECORD_BYTES_MIN > end - start:
-            raise CorruptMessage(f"{header.count} records cannot lie in {end - start} bytes")
-        rows += header.count
-        room += end - start
-        append_time = header.max_timestamp
-        lines.append(
-            (
-                start,
-                end,
-                header.count,
-                header.last_offset_delta,
-                header.base_offset,
-                header.base_timestamp,
-                append_time,
-                int(header.log_append_time),
-            )
-        )
-    return np.array(lines, np.int64).reshape(len(lines), len(reading.SPAN)), rows, room
+def _memory(data: memoryview) -> npt.NDArray[np.uint8]:
+    memory = np.frombuffer(data, np.uint8) if len(data) else np.zeros(0, np.uint8)
+    memory.flags.writeable = False
+    return memory
+
+
+def _room_for(table: Table) -> tuple[int, int]:
+    """The rows and bytes that these records can be at most."""
+    sizes = table[:, END] - table[:, START]
+    if (table[:, RECORDS] * RECORD_BYTES_MIN > sizes).any():
+        raise CorruptMessage("a batch counts more records than its bytes can hold")
+    return int(table[:, RECORDS].sum()), int(sizes.sum())
 
 
 def _headers(

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns, header_parts, list_offsets
 from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
-from tidemill.records.arrow.twins import Span
+from tidemill.records.arrow.selection import select
+from tidemill.records.arrow.table import END, START, Table, header_of, table_of
 from tidemill.records.build import NewRecord, encode_records
 from tidemill.records.read import scan_records
 from tidemill.records.record import Headers
@@ -27,14 +28,19 @@ class PythonKernels:
 
     name = "python"
 
+    def scan(self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> Table:
+        """The batches that `selection` chooses."""
+        return table_of(select(data, start, end, aborted))
+
     def read(
-        self, data: memoryview, spans: Sequence[Span], start: int, end: int, wanted: AbstractSet[str]
+        self, data: memoryview, table: Table, start: int, end: int, wanted: AbstractSet[str]
     ) -> dict[str, pa.Array]:
         """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`."""
         rows: dict[str, list[Any]] = {name: [] for name in {*wanted, "offset"} - {"topic", "partition"}}
-        for span in spans:
-            kind = int(span.header.log_append_time)
-            for record in scan_records(bytes(data[span.start : span.end]), span.header):
+        for line in table.tolist():
+            header = header_of(line)
+            kind = int(header.log_append_time)
+            for record in scan_records(bytes(data[line[START] : line[END]]), header):
                 if not start <= record.offset < end:
                     continue
                 row = {**record._asdict(), "timestampType": kind}

@@ -9,24 +9,16 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns
-from tidemill.records.header import BatchHeader
+from tidemill.records.arrow.table import Table
 
 NAMES = ("numba", "python")
-
-
-class Span(NamedTuple):
-    """The uncompressed records of one batch: where they lie, and the header that they belong to."""
-
-    start: int
-    end: int
-    header: BatchHeader
 
 
 class Kernels(Protocol):
@@ -34,12 +26,15 @@ class Kernels(Protocol):
 
     name: str
 
+    def scan(self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> Table:
+        """The batches that `selection` chooses; CorruptMessage when a header is damaged."""
+
     def read(
-        self, data: memoryview, spans: Sequence[Span], start: int, end: int, wanted: AbstractSet[str]
+        self, data: memoryview, table: Table, start: int, end: int, wanted: AbstractSet[str]
     ) -> dict[str, pa.Array]:
         """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`.
 
-        CorruptMessage when any record of the spans is damaged, wanted or not.
+        CorruptMessage when any record of the table is damaged, wanted or not.
         """
 
     def prepare(self, columns: Columns) -> Any:

@@ -1,6 +1,6 @@
 """Records to columns, compiled: memory in, Arrow buffers out.
 
-Compiled code checks no index, so every read here is proven first. A record's length must lie within its span; from
+Compiled code checks no index, so every read here is proven first. A record's length must lie within its batch; from
 then on every part of the record is read only below the record's end, and a size is compared with what is left (never
 added first: a sum could overflow). Room for the output needs no check of its own: each copied byte comes from its own
 place in the input, so the input's size is enough, and a count of records is bounded by the bytes they need.
@@ -16,6 +16,17 @@ from numba import njit
 
 from tidemill.records.arrow.compiled.memory import BAD, copy, varint
 from tidemill.records.arrow.schema import MICROSECONDS, TIMESTAMP_MS_MAX
+from tidemill.records.arrow.table import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIME,
+    END,
+    LAST_DELTA,
+    MAX_TIME,
+    RECORDS,
+    START,
+)
+from tidemill.records.header import LOG_APPEND_TIME_BIT
 
 OK, CUT, LENGTH, PARTS, DELTA, TIMESTAMP, HEADERS, TRAILING = range(8)
 REASONS = {
@@ -29,8 +40,7 @@ REASONS = {
 }
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-# The columns of a table of spans, and of the totals.
-SPAN = START, END, RECORDS, LAST_DELTA, BASE_OFFSET, BASE_TIME, APPEND_TIME, KIND = tuple(range(8))
+# The columns of the totals.
 TOTALS = ROWS, KEY_BYTES, VALUE_BYTES, KEY_NULLS, VALUE_NULLS, ENTRIES, NAME_BYTES, CONTENT_BYTES = tuple(range(8))
 
 
@@ -130,30 +140,31 @@ def _record(data: Any, at: Any, limit: Any) -> Any:
 def read(
     data: Any, table: Any, low: Any, high: Any, wanted: Any, keys: Any, values: Any, fixed: Any, totals: Any
 ) -> Any:
-    """Fill the columns from the spans of `table`; the reason for which that is impossible, or OK.
+    """Fill the columns from the records of `table`; the reason for which that is impossible, or OK.
 
     `keys` and `values` are (ends, data, validity bits), `fixed` is (offsets, times, kinds, places of the headers).
     """
     row = np.int64(0)
     key_bytes = np.int64(0)
     value_bytes = np.int64(0)
-    for span in range(table.shape[0]):
-        at = table[span, START]
+    for line in range(table.shape[0]):
+        at = table[line, START]
+        kind = np.int32(table[line, ATTRIBUTES] & LOG_APPEND_TIME_BIT != 0)
         previous = np.int64(-1)
-        for _ in range(table[span, RECORDS]):
-            status, at, time, delta, key, value, headers = _record(data, at, table[span, END])
+        for _ in range(table[line, RECORDS]):
+            status, at, time, delta, key, value, headers = _record(data, at, table[line, END])
             if status != OK:
                 return status
-            if delta <= previous or delta > table[span, LAST_DELTA]:
+            if delta <= previous or delta > table[line, LAST_DELTA]:
                 return DELTA
             previous = delta
-            if table[span, KIND]:
-                time = table[span, APPEND_TIME]
-            elif _overflows(table[span, BASE_TIME], time):
+            if kind:
+                time = table[line, MAX_TIME]
+            elif _overflows(table[line, BASE_TIME], time):
                 return TIMESTAMP
             else:
-                time += table[span, BASE_TIME]
-            offset = table[span, BASE_OFFSET] + delta
+                time += table[line, BASE_TIME]
+            offset = table[line, BASE_OFFSET] + delta
             if offset < low or offset >= high:
                 continue
             if wanted[0]:
@@ -164,13 +175,13 @@ def read(
                 totals[VALUE_NULLS] += value[1] < 0
             fixed[0][row] = offset
             fixed[1][row] = min(max(time, -TIMESTAMP_MS_MAX), TIMESTAMP_MS_MAX) * MICROSECONDS
-            fixed[2][row] = table[span, KIND]
+            fixed[2][row] = kind
             fixed[3][row] = headers[0]
             totals[ENTRIES] += headers[1]
             totals[NAME_BYTES] += headers[2]
             totals[CONTENT_BYTES] += headers[3]
             row += 1
-        if at != table[span, END]:
+        if at != table[line, END]:
             return TRAILING
     totals[ROWS] = row
     totals[KEY_BYTES] = key_bytes
