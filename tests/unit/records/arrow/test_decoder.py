@@ -199,5 +199,45 @@ def test_the_twins_agree_on_payloads_of_the_wrong_length(cut: int, grown: int) -
     assert reference == compiled
 
 
+kinds = st.sampled_from(["plain", "data", "commit", "abort", "compressed"])
+steps = st.lists(st.tuples(kinds, st.integers(1, 3)), max_size=12)
+
+
+def log_of(steps: list[tuple[str, int]]) -> bytes:
+    """Batches and markers of three producers, in a row."""
+    log, offset = bytearray(), 0
+    for kind, producer_id in steps:
+        match kind:
+            case "plain" | "compressed":
+                codec = Codec.NONE if kind == "plain" else Codec.ZSTD
+                batch = build_batch(sample(2), base_offset=offset, codec=codec)
+            case "data":
+                batch = transactional(producer_id, offset)
+            case _:
+                batch = marker(producer_id, offset, commit=kind == "commit")
+        offset = read_header(batch).next_offset
+        log += batch
+    return bytes(log)
+
+
+@given(steps=steps, aborted=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 20)), max_size=4), data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_the_twins_agree_on_transactions_and_damaged_headers(
+    steps: list[tuple[str, int]], aborted: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    log = bytearray(log_of(steps))
+    if log and data.draw(st.booleans()):
+        log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+    start, end = data.draw(st.integers(0, 10)), data.draw(st.integers(5, 30))
+
+    def seen(twin: str) -> pa.Table | str:
+        try:
+            return decoded(twin, bytes(log), start, end, aborted, verify=False)
+        except KafkaError:
+            return "refused"
+
+    assert seen("python") == seen("numba")
+
+
 def test_all_columns_are_those_of_sparks_own_source() -> None:
     assert COLUMNS == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
