@@ -28,6 +28,7 @@ ROOM_GROWTH = 4
 GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
 GZIP_MEMBERS_MAX = 256  # each costs a copy of what follows it
 ZSTD_LEVEL = 3
+LZ4_LEVEL = 1  # the fast form; from 2 on it is a sixth as fast for a hundredth less (measured)
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # its version and the oldest that can read it
@@ -63,7 +64,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
         case Codec.SNAPPY:
             return _xerial(data)
         case Codec.LZ4:
-            frame = cramjam.lz4.Compressor(block_linked=False)
+            frame = cramjam.lz4.Compressor(level=LZ4_LEVEL, block_linked=False)
             frame.compress(bytes(data))
             return bytes(frame.finish())
         case Codec.ZSTD:
