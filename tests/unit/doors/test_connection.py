@@ -14,6 +14,7 @@ from tidemill.doors.kafka.api import Api, Buffers, Call
 from tidemill.doors.kafka.router import Router
 from tidemill.doors.kafka.server import standard_router
 from tidemill.model.errors import GroupIdNotFound
+from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER
 
 API_VERSIONS = 18
 
@@ -427,16 +428,15 @@ def test_quiet_connections_and_drops_are_closed_and_busy_ones_are_not(tmp_path: 
     run(test)
 
 
-def test_announcing_much_costs_nothing(tmp_path: Path) -> None:
+def test_announcing_much_costs_little_and_is_counted(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
             clients = [await RawClient.connect(door) for _ in range(50)]
             for client in clients:
                 client.writer.write(struct.pack(">i", 90 << 20) + b"x")
             await until(lambda: sum(each._frames.partial_size > 0 for each in door._connections) == 50)
-            held = sum(each._frames.partial_bytes for each in door._connections)
-            assert held == 50
-            assert door._held_bytes == 50
+            assert {len(each._frames._frame or b"") for each in door._connections} == {FRAME_BYTES_EAGER}
+            assert door._held_bytes == 50 * FRAME_BYTES_EAGER
             honest = await RawClient.connect(door)
             await honest.ask(API_VERSIONS, 0)
             for client in (*clients, honest):

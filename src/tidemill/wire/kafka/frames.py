@@ -3,7 +3,7 @@
 The socket writes straight into memory that `space` hands out. Between frames that is a scratch buffer shared by all
 connections (a read is over before the next one starts), from which whole frames are copied out once. Within a frame
 that did not arrive in one piece it is the frame itself. The announced size is checked before anything is
-allocated, and a large frame gets its memory as its bytes arrive, so announcing 100 MiB costs a client's peer nothing.
+allocated, and a large frame gets its memory as its bytes arrive, so announcing 100 MiB costs a client's peer little.
 """
 
 from struct import Struct
@@ -11,8 +11,8 @@ from struct import Struct
 from tidemill.model.errors import ProtocolViolation
 
 SIZE_BYTES = 4
-FRAME_BYTES_EAGER = 4 * 1024 * 1024
-"""A frame up to this size gets its memory at once."""
+FRAME_BYTES_EAGER = 256 * 1024
+"""A frame up to this size gets its memory at once; a larger one at most twice the bytes that have come."""
 _SIZE = Struct(">i")
 
 
@@ -31,8 +31,8 @@ class FrameReader:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes held of a frame that is not complete."""
-        return self._filled if self._frame is not None else len(self._rest)
+        """Bytes of memory held for a frame that is not complete."""
+        return len(self._frame if self._frame is not None else self._rest)
 
     @property
     def partial_size(self) -> int:
