@@ -1,0 +1,231 @@
+"""The options of the source, named as those of Spark's kafka source.
+
+Names come in any case, because Spark does not keep it. Those that begin with `kafka.` go to the client; the rest must
+be known here: an option that is silently ignored is found when it is too late. Every complaint is one line.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tidemill.model.errors import InvalidTopic
+from tidemill.model.topics import TopicPartition, check_topic_name
+from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.core.positions import EARLIEST, LATEST, Position, parse_offsets, parse_time, parse_times
+
+CLIENT_PREFIX = "kafka."
+SERVERS = "kafka.bootstrap.servers"
+ISOLATION_LEVELS = {"read_committed": True, "read_uncommitted": False}
+SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
+STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+SOURCE_NAMES = (
+    *SUBSCRIPTIONS,
+    *STREAM_ONLY,
+    *BATCH_ONLY,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "failOnDataLoss",
+    "rowsPerBatch",
+)
+OF_SPARK = ("path", "checkpointLocation", "queryName", "groupIdPrefix")
+"""Options that Spark adds, or that mean nothing here and do no harm."""
+OF_ITS_CONSUMER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+"""Options of Spark's own consumer; here the client's `kafka.default.api.timeout.ms` bounds all of it."""
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+ROWS_PER_BATCH = 10_000
+"""Rows of an Arrow batch that Spark takes fastest."""
+
+
+class Options:
+    """Options by name in any case, and how to read their values."""
+
+    def __init__(self, given: Mapping[str, str], known: Collection[str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        names = {name.lower(): name for name in (*known, *OF_SPARK, *OF_ITS_CONSUMER)}
+        for name in self._given:
+            if name not in names and not name.startswith(CLIENT_PREFIX):
+                near = difflib.get_close_matches(name, names, 1)
+                advice = f"; did you mean {names[near[0]]}?" if near else ""
+                raise WrongOption(f"there is no option {name}{advice}")
+
+    def text(self, name: str) -> str | None:
+        """The value as it is."""
+        return self._given.get(name.lower())
+
+    def number(self, name: str) -> int | None:
+        """A whole number above 0."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.strip().isdecimal() or int(value) == 0:
+            raise WrongOption(f"{name}: {value!r} is not a whole number above 0")
+        return int(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in {"true", "false"}:
+            raise WrongOption(f"{name}: {value!r} is neither true nor false")
+        return value.strip().lower() == "true"
+
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """One of a few words."""
+        value = (self.text(name) or default).strip().lower()
+        if value not in choices:
+            raise WrongOption(f"{name}: {value!r} is none of {', '.join(choices)}")
+        return value
+
+    def client(self) -> dict[str, str]:
+        """What the client is given, in Kafka's spelling."""
+        if not self.text(SERVERS):
+            raise WrongOption(f"{SERVERS} is missing: give host:port[,host:port]")
+        length = len(CLIENT_PREFIX)
+        return {name[length:]: value for name, value in self._given.items() if name.startswith(CLIENT_PREFIX)}
+
+    def forbid(self, names: Collection[str], reason: str) -> None:
+        """Refuse options that the kind of query has no use for."""
+        for name in names:
+            if self.text(name) is not None:
+                raise WrongOption(f"{name} {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which partitions are read: those of the topics, of topics that match, or exactly the assigned ones."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All that a reader has to know."""
+
+    client: Mapping[str, str]
+    subscription: Subscription
+    starting: Position
+    ending: Position
+    no_later_record: str
+    committed: bool
+    group: str | None
+    max_offsets: int | None
+    max_bytes: int | None
+    min_partitions: int | None
+    max_records: int | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    rows: int
+
+
+def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """The options of a batch or streaming query; WrongOption names the one that is wrong."""
+    options = Options(given, SOURCE_NAMES)
+    if streaming:
+        options.forbid(BATCH_ONLY, "is for batch queries; a streaming query has no end")
+    else:
+        options.forbid(STREAM_ONLY, "is for streaming queries; a batch query reads its whole range")
+    level = options.choice("kafka.isolation.level", ISOLATION_LEVELS, "read_committed")
+    return SourceOptions(
+        client=options.client(),
+        subscription=_subscription(options),
+        starting=_starting(options, streaming=streaming),
+        ending=_position(options, "ending") or parse_offsets("endingOffsets", "latest"),
+        no_later_record=options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error"),
+        committed=ISOLATION_LEVELS[level],
+        group=options.text("kafka.group.id"),
+        max_offsets=options.number("maxOffsetsPerTrigger"),
+        max_bytes=options.number("maxBytesPerTrigger"),
+        min_partitions=options.number("minPartitions"),
+        max_records=options.number("maxRecordsPerPartition"),
+        include_headers=options.flag("includeHeaders", default=False),
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        rows=options.number("rowsPerBatch") or ROWS_PER_BATCH,
+    )
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that the options ask for; what can be wrong in any query is told here already."""
+    options = Options(given, SOURCE_NAMES)
+    options.client()
+    _subscription(options)
+    return (*COLUMNS, HEADERS) if options.flag("includeHeaders", default=False) else COLUMNS
+
+
+def _starting(options: Options, *, streaming: bool) -> Position:
+    position = _position(options, "starting", refused=None if streaming else LATEST)
+    return position or parse_offsets("startingOffsets", "latest" if streaming else "earliest")
+
+
+def _position(options: Options, which: str, refused: int | None = EARLIEST) -> Position | None:
+    """The first that is given of a time, times, offsets: the order of Spark's kafka source."""
+    time, times, offsets = (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets")
+    if (value := options.text(time)) is not None:
+        return parse_time(time, value)
+    if (value := options.text(times)) is not None:
+        return parse_times(times, value)
+    if (value := options.text(offsets)) is not None:
+        return parse_offsets(offsets, value, refused)
+    return None
+
+
+def _subscription(options: Options) -> Subscription:
+    given = [name for name in SUBSCRIPTIONS if options.text(name) is not None]
+    if len(given) != 1:
+        what = " and ".join(given) if given else "none"
+        raise WrongOption(f"give one of {', '.join(SUBSCRIPTIONS)}; here is {what}")
+    value = (options.text(given[0]) or "").strip()
+    if given[0] == "subscribe":
+        topics = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))
+        return Subscription(topics=_checked("subscribe", topics))
+    if given[0] == "subscribePattern":
+        return Subscription(pattern=_pattern(value))
+    return Subscription(assigned=_assigned(value))
+
+
+def _checked(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    if not topics:
+        raise WrongOption(f"{option} names no topic")
+    for topic in topics:
+        try:
+            check_topic_name(topic)
+        except InvalidTopic as error:
+            raise WrongOption(f"{option}: {error}") from None
+    return topics
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise WrongOption(f"subscribePattern: {value!r} is not a regular expression: {error}") from None
+    if not value:
+        raise WrongOption("subscribePattern is empty")
+    return value
+
+
+def _assigned(value: str) -> tuple[TopicPartition, ...]:
+    example = 'such as {"orders": [0, 1]}'
+    try:
+        topics = json.loads(value)
+    except ValueError:
+        raise WrongOption(f"assign: {value!r} is not JSON {example}") from None
+    if not isinstance(topics, dict) or not topics:
+        raise WrongOption(f"assign: {value!r} is not JSON {example}")
+    found: list[TopicPartition] = []
+    for topic, indexes in topics.items():
+        if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
+            raise WrongOption(f"assign: the partitions of {topic} are not a list of numbers, {example}")
+        found.extend(TopicPartition(topic, index) for index in indexes)
+    return tuple(sorted(set(found)))

@@ -1,0 +1,142 @@
+"""What a query reads next: topics and offsets as the broker tells them, brought together by `core`.
+
+It runs in the driver and asks for metadata and offsets only; the one look at records is a small sample per partition
+when a trigger is limited by bytes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from tidemill.client.raw import RawClient, TopicInfo
+from tidemill.model.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.errors import DataLost, WrongOption
+from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, ranges_between, split
+from tidemill.pipelines.core.options import SourceOptions
+from tidemill.pipelines.core.positions import EARLIEST, LATEST, Position
+from tidemill.records.header import iter_headers
+
+SAMPLE_BYTES = 256 * 1024
+"""What is fetched of a partition to learn how large its records are."""
+ADVICE = "set failOnDataLoss=false to go on with what is there"
+
+
+class Planner:
+    """Plans for one query."""
+
+    def __init__(self, client: RawClient, options: SourceOptions) -> None:
+        self._client = client
+        self._options = options
+
+    def batch(self) -> list[OffsetRange]:
+        """The tasks of a batch query."""
+        partitions, _ = self._partitions()
+        start = self._place(self._options.starting, partitions)
+        end = self._place(self._options.ending, partitions)
+        ranges = [OffsetRange(part, start[part], end[part]) for part in sorted(partitions) if start[part] < end[part]]
+        return self._split(ranges)
+
+    def beginning(self) -> Progress:
+        """Where a streaming query without a checkpoint begins."""
+        partitions, ids = self._partitions()
+        return Progress(self._place(self._options.starting, partitions), ids)
+
+    def newest(self) -> Progress:
+        """Where the logs end now."""
+        partitions, ids = self._partitions()
+        return Progress(self._ask(dict.fromkeys(partitions, LATEST)), ids)
+
+    def advance(self, start: Progress, newest: Progress, *, unlimited: bool) -> Progress:
+        """How far the next micro-batch goes; DataLost when something between is gone for ever."""
+        self._check_losses(start, newest)
+        if unlimited:
+            return newest
+        first = self._first(newcomers(start, newest))
+        begin = {part: first.get(part, start.offsets.get(part, 0)) for part in newest.offsets}
+        end = dict(newest.offsets)
+        if self._options.max_offsets is not None:
+            end = limited(begin, end, self._options.max_offsets, {})
+        if self._options.max_bytes is not None:
+            end = limited(begin, end, self._options.max_bytes, self._record_sizes(begin, end))
+        return Progress(end, newest.ids)
+
+    def tasks(self, start: Progress, end: Progress) -> list[OffsetRange]:
+        """The tasks of a micro-batch."""
+        return self._split(ranges_between(start, end, self._first(newcomers(start, end))))
+
+    def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        return split(ranges, self._options.min_partitions, self._options.max_records)
+
+    def _partitions(self) -> tuple[list[TopicPartition], dict[str, str]]:
+        wanted = self._options.subscription
+        if wanted.pattern is not None:
+            topics = self._client.topics(wanted.pattern)
+        else:
+            topics = self._named(wanted.topics or {part.topic for part in wanted.assigned})
+        ids = {name: topic.topic_id.hex for name, topic in topics.items() if topic.topic_id is not None}
+        there = [TopicPartition(name, index) for name, topic in topics.items() for index in topic.leaders]
+        absent = sorted(part for part in wanted.assigned if part.topic in topics and part not in there)
+        if absent:
+            raise WrongOption(f"assign: topic {absent[0].topic} has no partition {absent[0].partition}")
+        return [part for part in there if not wanted.assigned or part in wanted.assigned], ids
+
+    def _named(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        if self._options.fail_on_data_loss:
+            return self._client.metadata(names)
+        found: dict[str, TopicInfo] = {}
+        for name in sorted(names):
+            try:
+                found.update(self._client.metadata([name]))
+            except UnknownTopicOrPartition:
+                continue  # deleted; it may come again
+        return found
+
+    def _ask(self, questions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if not questions:
+            return {}
+        found = self._client.list_offsets(questions, committed=self._options.committed)
+        return {part: answer.offset for part, answer in found.items()}
+
+    def _first(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._ask(dict.fromkeys(partitions, EARLIEST))
+
+    def _place(self, position: Position, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        answers = self._ask(position.questions(partitions))
+        ends = self._ask({part: LATEST for part, at in answers.items() if at < 0})
+
+        def otherwise(part: TopicPartition) -> int:
+            if position is self._options.starting and self._options.no_later_record == "error":
+                raise WrongOption(
+                    f"{position.option}: {part} has no record so late; "
+                    "startingOffsetsByTimestampStrategy=latest begins at its end"
+                )
+            return ends[part]
+
+        return position.place(partitions, answers, otherwise)
+
+    def _check_losses(self, start: Progress, newest: Progress) -> None:
+        if not self._options.fail_on_data_loss:
+            return
+        for topic in sorted(start.renewed_in(newest)):
+            raise DataLost(f"topic {topic} was deleted and created again since the last micro-batch; {ADVICE}")
+        for part, offset in sorted(start.offsets.items()):
+            end = newest.offsets.get(part)
+            if end is None:
+                raise DataLost(f"{part} is gone, and with it what comes after offset {offset}; {ADVICE}")
+            if end < offset:
+                raise DataLost(f"{part} ends at offset {end}, before {offset} where the query is; {ADVICE}")
+
+    def _record_sizes(
+        self, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, float]:
+        return {part: self._record_size(part, begin[part]) for part in end if begin[part] < end[part]}
+
+    def _record_size(self, part: TopicPartition, offset: int) -> float:
+        try:
+            piece = self._client.fetch(part, offset, max_bytes=SAMPLE_BYTES, committed=self._options.committed)
+            headers = [header for _, header in iter_headers(piece.records, partial_ok=True)]
+        except OffsetOutOfRange:
+            headers = []  # the task that reads it says what is lost
+        except KafkaError as error:
+            raise type(error)(f"{part}: {error}") from None
+        records = sum(header.last_offset_delta + 1 for header in headers)
+        return sum(header.size for header in headers) / records if records else 1.0

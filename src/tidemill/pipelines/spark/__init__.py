@@ -1,0 +1,1 @@
+"""Spark's side of the pipelines: the only place that imports PySpark."""

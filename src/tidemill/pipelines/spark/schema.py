@@ -1,0 +1,45 @@
+"""The columns of a topic as Spark types, equal to those of Spark's kafka source."""
+
+from collections.abc import Iterable
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tidemill.pipelines.core.errors import WrongOption
+
+TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
+
+
+def schema_of(columns: Iterable[str]) -> StructType:
+    """The schema of these columns."""
+    return StructType([StructField(name, TYPES[name]) for name in columns])
+
+
+def columns_in(schema: StructType) -> tuple[str, ...]:
+    """The columns that a user asked for; WrongOption names one that a topic does not have, or not of this type."""
+    for field in schema.fields:
+        known = TYPES.get(field.name)
+        if known is None:
+            raise WrongOption(f"schema: there is no column {field.name}; a topic has {', '.join(TYPES)}")
+        if field.dataType.simpleString() != known.simpleString():
+            found, right = field.dataType.simpleString(), known.simpleString()
+            raise WrongOption(f"schema: the column {field.name} is {right}, not {found}; convert it after reading")
+    return tuple(schema.fieldNames())

@@ -1,0 +1,76 @@
+"""A local Spark session that starts quickly and says little."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.spark.format import TidemillSource
+
+LOCAL = "127.0.0.1"
+CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+JAVA_ADVICE = "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to one"
+
+
+class JavaMissing(PipelineError):
+    """There is no Java to run Spark with."""
+
+
+def session(
+    master: str | None = None, *, name: str = "tidemill", options: dict[str, str] | None = None
+) -> SparkSession:
+    """A session in which format("tidemill") works; the one that runs already, if there is one.
+
+    `master` is Spark's own (None: all cores of this machine); `options` are Spark settings that win over those here.
+    """
+    check_java()
+    local = master is None or master.startswith("local")
+    if local:  # Spark would take the first python3 of the PATH, which may know nothing of Tidemill
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    cores = os.cpu_count() or 1
+    builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
+    for key, value in {
+        **_settings(cores, local=local),
+        **(options or {}),
+    }.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make format("tidemill") known to a session."""
+    spark.dataSource.register(TidemillSource)
+
+
+def check_java() -> None:
+    """Say in one line that Java is missing, before Spark says it in fifty."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        if not (Path(home) / "bin" / "java").exists():
+            raise JavaMissing(f"JAVA_HOME is {home}, where there is no bin/java; {JAVA_ADVICE}")
+    elif shutil.which("java") is None:
+        raise JavaMissing(f"there is no java on the PATH; {JAVA_ADVICE}")
+
+
+def _settings(cores: int, *, local: bool) -> dict[str, str]:
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if local:
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": LOCAL,
+            "spark.driver.bindAddress": LOCAL,
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+            "spark.sql.shuffle.partitions": str(cores),
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+        }
+    return settings

@@ -1,0 +1,5 @@
+"""Spark for Tidemill: `session()` starts one, `register(spark)` adds format("tidemill") to one that you have."""
+
+from tidemill.pipelines.spark.session import JavaMissing, register, session
+
+__all__ = ["JavaMissing", "register", "session"]
