@@ -1,0 +1,84 @@
+"""Idempotent producers over connections that break at the worst moments: every record once, in order."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from tests.compat.crowd import WAIT_S, create_topic
+from tests.compat.proxy import Cut, CuttingProxy
+
+from tidemill.testing import Broker
+
+PARTITIONS = 3
+RECORDS = 600
+ROUND = 100
+CUTS_MIN = 12
+
+
+@pytest.fixture
+def proxy() -> Iterator[CuttingProxy]:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    with CuttingProxy(random.Random(seed)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def broker(proxy: CuttingProxy) -> Iterator[Broker]:
+    """A broker that sends its clients through the proxy."""
+    with Broker(flags={"advertise": proxy.address}) as broker:
+        proxy.target = broker.bootstrap_servers
+        yield broker
+
+
+def impatient(proxy: CuttingProxy, **more: Any) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": proxy.address,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 50,
+        "retry.backoff.ms": 10,
+        "log_level": 0,
+        **more,
+    }
+
+
+def read_all(proxy: CuttingProxy, topic: str) -> dict[int, list[bytes]]:
+    consumer = Consumer(impatient(proxy, **{"group.id": "reader", "enable.partition.eof": True}))
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    seen: dict[int, list[bytes]] = defaultdict(list)
+    ended: set[int] = set()
+    while len(ended) < PARTITIONS:
+        message = consumer.poll(WAIT_S)
+        assert message is not None, "the reader waits for ever"
+        if message.error() is None:
+            seen[message.partition()].append(message.value())
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
+    consumer.close()
+    return seen
+
+
+@pytest.mark.usefixtures("broker")
+def test_an_idempotent_producer_writes_every_record_once_and_in_order(proxy: CuttingProxy) -> None:
+    proxy.cutting = False
+    create_topic(proxy.address, "t", PARTITIONS)
+    proxy.cutting = True
+    errors: list[KafkaError | None] = []
+    producer = Producer(impatient(proxy, **{"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 5}))
+    sent: dict[int, list[bytes]] = defaultdict(list)
+    numbers = count()
+    while len(errors) < RECORDS or sum(proxy.cuts.values()) < CUTS_MIN or not proxy.cuts[Cut.ANSWER_DROPPED]:
+        for number in islice(numbers, ROUND):
+            partition, value = number % PARTITIONS, b"%d" % number
+            producer.produce("t", value, partition=partition, on_delivery=lambda error, _: errors.append(error))
+            sent[partition].append(value)
+            producer.poll(0)
+        assert producer.flush(WAIT_S) == 0
+    print(f"{len(errors)} records, cuts: {dict(proxy.cuts)}")
+    proxy.cutting = False
+    assert {error for error in errors if error is not None} == set()
+    assert read_all(proxy, "t") == sent
