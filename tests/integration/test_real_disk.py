@@ -159,3 +159,20 @@ def test_many_idle_partitions_have_no_tasks_threads_or_files(tmp_path: Path) -> 
         await store.close()
 
     asyncio.run(run())
+
+
+def test_reserved_room_is_given_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        size = 1_000_000
+        store = SegmentStore.at(tmp_path)
+        settings = parse({"segment.bytes": str(size), "preallocate": "true"})
+        log = await opener(store, now_ms)("t", 0, settings, 0)
+        await log.append(batch(b"one"), acks=-1)
+        path = tmp_path / "t" / "0" / f"{0:020d}.log"
+        assert path.stat().st_size == size
+        again = await opener(SegmentStore.at(tmp_path), now_ms)("t", 0, settings, 0)  # as after a crash
+        assert (again.log_end_offset, path.stat().st_size) == (1, len(batch(b"one")))
+        await log.close()
+        await store.close()
+
+    asyncio.run(run())

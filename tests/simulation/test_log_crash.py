@@ -21,7 +21,9 @@ from tidemill.testing.faults import Fault, SimDisk
 STEPS = 40
 HOUR_MS = 3_600_000
 PRODUCER = 7
-SETTINGS = parse({"segment.bytes": "9000", "index.interval.bytes": "500", "retention.ms": str(10 * HOUR_MS)})
+SMALL = {"segment.bytes": "9000", "index.interval.bytes": "500", "retention.ms": str(10 * HOUR_MS)}
+SETTINGS = parse(SMALL)
+PREALLOCATED = parse({**SMALL, "preallocate": "true", "file.delete.delay.ms": "0"})
 
 
 class History:
@@ -107,12 +109,14 @@ async def cut(log: Partition, random: Random, history: History) -> None:
     history.sequence = known[0].last_sequence + 1 if known else history.sequence
 
 
-async def run_history(seed: int, fail_at: int, fault: Fault) -> tuple[SimDisk, History, list[int]]:
+async def run_history(
+    seed: int, fail_at: int, fault: Fault, settings: TopicSettings = SETTINGS
+) -> tuple[SimDisk, History, list[int]]:
     random = Random(seed)
     disk = SimDisk(Random(seed + fail_at), fail_at=fail_at, fault=fault)
     history, clock = History(), [1_000_000_000_000]
     try:
-        log = await open_log(disk, clock)
+        log = await open_log(disk, clock, settings)
     except OSError:
         return disk, history, clock
     for _ in range(STEPS):
@@ -138,8 +142,11 @@ async def stored(log: Partition) -> dict[int, tuple[int, bytes]]:
     return found
 
 
-async def check_after(disk: SimDisk, history: History, clock: list[int], note: str) -> None:
-    log = await open_log(disk, clock)
+async def check_after(
+    disk: SimDisk, history: History, clock: list[int], note: str, settings: TopicSettings = SETTINGS
+) -> None:
+    log = await open_log(disk, clock, settings)
+    assert not any(name.endswith(".deleted") for name in disk.list("t/0")), note
     assert history.start_low <= log.log_start_offset <= max(history.start_high, history.start_low), note
     limit = min(history.promised_end, history.cut_low)
     promised = max((end for end, _ in history.batches.values() if end <= limit), default=0)
@@ -152,7 +159,7 @@ async def check_after(disk: SimDisk, history: History, clock: list[int], note: s
     assert appended.base_offset >= promised, note
     end_offset = log.log_end_offset
     await log.close()
-    again = await open_log(disk.killed(), clock)
+    again = await open_log(disk.killed(), clock, settings)
     assert (again.log_end_offset, again._log.report.scanned_bytes) == (end_offset, 0), note  # type: ignore[attr-defined]
     assert set(found) <= set(await stored(again)), note
     await again.close()
@@ -171,14 +178,14 @@ async def check_retry(log: Partition, history: History, note: str) -> None:
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power-cut", "kill"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_stop_at_every_operation_leaves_a_clean_prefix(seed: int, power: bool) -> None:
+@pytest.mark.parametrize(("seed", "settings"), [(1, SETTINGS), (2, SETTINGS), (3, PREALLOCATED)])
+def test_a_stop_at_every_operation_leaves_a_clean_prefix(seed: int, settings: TopicSettings, power: bool) -> None:
     async def run() -> int:
         fail_at = 0
         while True:
-            disk, history, clock = await run_history(seed, fail_at, Fault.KILL)
+            disk, history, clock = await run_history(seed, fail_at, Fault.KILL, settings)
             after = disk.power_cut() if power else disk.killed()
-            await check_after(after, history, clock, f"seed {seed} operation {fail_at}")
+            await check_after(after, history, clock, f"seed {seed} operation {fail_at}", settings)
             if not disk.dead:
                 return fail_at
             fail_at += 1

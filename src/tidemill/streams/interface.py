@@ -138,6 +138,10 @@ class StreamLog(Protocol):
         """Run a call that takes long, beside the loop if the log has threads."""
         ...
 
+    async def sweep(self, now_ms: int) -> None:
+        """Do what has waited for its time: files that were removed a while ago go for good."""
+        ...
+
     async def save(self, state: dict[str, Any]) -> None:
         """Flush, and keep `state` beside the log as true for the present end offset."""
         ...
@@ -207,6 +211,10 @@ class Disk(Protocol):
 
     def truncate(self, file: int, size: int) -> None:
         """Cut the file."""
+        ...
+
+    def allocate(self, file: int, size: int) -> None:
+        """Let the file have `size` bytes, zeros behind what it has, and the room for them."""
         ...
 
     def list(self, path: str) -> list[str]:

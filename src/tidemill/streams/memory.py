@@ -171,6 +171,9 @@ class MemoryLog:
         """There are no threads."""
         return call()
 
+    async def sweep(self, now_ms: int) -> None:
+        """Nothing waits."""
+
     async def save(self, state: dict[str, Any]) -> None:
         """Keep the state."""
         self._saved = Saved(self._end_offset, state)

@@ -11,6 +11,7 @@ idle. Once the disk has failed a flush, every call raises KafkaStorageError unti
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from random import random as uniform
 from typing import Any, NamedTuple
 
 import structlog
@@ -49,6 +50,7 @@ LOGGER = structlog.get_logger(__name__)
 __all__ = ["NOT_FOUND", "Appended", "FoundOffset", "OpenPartition", "Partition", "Slice", "open_partition", "opener"]
 
 Clock = Callable[[], int]
+Random = Callable[[], float]
 
 
 class Appended(NamedTuple):
@@ -70,11 +72,33 @@ class Slice(NamedTuple):
     aborted: list[AbortedTransaction]
 
 
+class _Jitter:
+    """A share of `segment.jitter.ms`, drawn once for each segment, so that segments begun together end apart."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._base_offset = -1
+        self._share = 0.0
+
+    def of(self, base_offset: int) -> float:
+        """The share of the segment that begins at this offset."""
+        if base_offset != self._base_offset:
+            self._base_offset, self._share = base_offset, self._random()
+        return self._share
+
+
 class Partition:
     """One partition, led by this broker."""
 
     def __init__(
-        self, log: StreamLog, topic: str, index: int, leader: Leader, clock: Clock, one_cleaning: asyncio.Lock
+        self,
+        log: StreamLog,
+        topic: str,
+        index: int,
+        leader: Leader,
+        clock: Clock,
+        one_cleaning: asyncio.Lock,
+        random: Random,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -94,6 +118,7 @@ class Partition:
         self._cleaner = Cleaner(log, leader, self._writer)
         self._cleaning: asyncio.Task[None] | None = None
         self._one_cleaning = one_cleaning
+        self._jitter = _Jitter(random)
         self._waits_for_cleaning = False
         self._work: set[asyncio.Task[None]] = set()
 
@@ -251,6 +276,7 @@ class Partition:
         self._leader.producers.expire(now_ms)
         if self._cleaning is None:
             await self._retain(now_ms)
+            await self._log.sweep(now_ms)
             self._start_cleaning(now_ms)
         await self._flush_by_time(now_ms)
         if self._writer.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES:
@@ -329,7 +355,7 @@ class Partition:
     async def _retain(self, now_ms: int) -> None:
         facts = self._log.segments()
         start_offset = retained_start(facts, self.settings, self._log.start_offset, now_ms)
-        if roll_due(facts[-1], self.settings, now_ms):
+        if roll_due(facts[-1], self.settings, now_ms, self._jitter.of(facts[-1].base_offset)):
             async with self._writer.exclusive():
                 await self._log.roll(now_ms)
         if start_offset > self._log.start_offset:
@@ -395,20 +421,30 @@ class Partition:
 
 
 async def open_partition(
-    log: StreamLog, topic: str, index: int, *, clock: Clock, leader_epoch: int, one_cleaning: asyncio.Lock
+    log: StreamLog,
+    topic: str,
+    index: int,
+    *,
+    clock: Clock,
+    leader_epoch: int,
+    one_cleaning: asyncio.Lock,
+    random: Random,
 ) -> Partition:
     """A partition over a log that has been opened; producers and transactions are as the log says."""
     leader = Leader(leader_epoch)
     await replay(log, leader, clock())
     leader.epoch = max(leader_epoch, leader.epochs.last)
-    return Partition(log, topic, index, leader, clock, one_cleaning)
+    return Partition(log, topic, index, leader, clock, one_cleaning, random)
 
 
 OpenPartition = Callable[[str, int, TopicSettings, int], Awaitable[Partition]]
 
 
-def opener(store: LogStore, clock: Clock) -> OpenPartition:
-    """What a broker opens partitions with: (topic, index, settings, leader epoch) -> Partition."""
+def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenPartition:
+    """What a broker opens partitions with: (topic, index, settings, leader epoch) -> Partition.
+
+    `random` gives numbers from 0 to 1.
+    """
 
     one_cleaning = asyncio.Lock()
 
@@ -418,7 +454,7 @@ def opener(store: LogStore, clock: Clock) -> OpenPartition:
         log = await store.open(topic, index, settings, believe=believe)
         try:
             return await open_partition(
-                log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning
+                log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning, random=random
             )
         except BaseException:
             await log.close()

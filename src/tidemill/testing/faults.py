@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 BLOCK_BYTES = 4096
 TURNS_MAX = 3
+ROOM_MAX = 2**62
 
 
 class Fault(Enum):
@@ -155,11 +156,10 @@ class SimDisk:
         """Write, or a part and an error."""
         data = b"".join(buffers)
         fault = self._count()
-        room = len(data)
-        if fault is Fault.SHORT:
-            room = len(data) // 2
-        elif self.quota_bytes >= 0:
-            room = max(0, self.quota_bytes - sum(len(one.data) for one in self._names.values()))
+        room = len(data) // 2 if fault is Fault.SHORT else len(data)
+        grown = position + len(data) - len(self._open[file].data)
+        if grown > (free := self._room()):
+            room = max(0, len(data) - (grown - free))
         self._open[file].write(data[:room], position)
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -193,6 +193,9 @@ class SimDisk:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, or a folder with all in it."""
+        self._alive()
+        if old not in self._dirs and old not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
         self._count()
         if old in self._dirs:
             self._dirs.discard(old)
@@ -207,6 +210,13 @@ class SimDisk:
         if self._count() is Fault.SHORT:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         del self._open[file].data[size:]
+
+    def allocate(self, file: int, size: int) -> None:
+        """Zeros up to `size`, if there is room for them."""
+        if self._count() is Fault.SHORT or size - len(self._open[file].data) > self._room():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data = self._open[file].data
+        data.extend(bytes(max(0, size - len(data))))
 
     def list(self, path: str) -> list[str]:
         """The names of files in a folder, and of folders."""
@@ -243,6 +253,12 @@ class SimDisk:
 
     def shutdown(self) -> None:
         """Nothing to end."""
+
+    def _room(self) -> int:
+        """Bytes that files may still grow."""
+        if self.quota_bytes < 0:
+            return ROOM_MAX
+        return max(0, self.quota_bytes - sum(len(one.data) for one in self._names.values()))
 
     def _put(self, path: str, data: bytes) -> None:
         file = _File()

@@ -44,9 +44,12 @@ def test_the_start_never_goes_back() -> None:
 
 def test_an_old_segment_is_closed_unless_it_is_empty() -> None:
     facts = SegmentFacts(0, 10, 5, NOW, NOW - 100)
-    assert roll_due(facts, topic(segment_ms=100), NOW)
-    assert not roll_due(facts, topic(segment_ms=101), NOW)
-    assert not roll_due(facts._replace(size_bytes=0), topic(segment_ms=100), NOW)
+    assert roll_due(facts, topic(segment_ms=100), NOW, 0.5)
+    assert not roll_due(facts, topic(segment_ms=101), NOW, 0.5)
+    assert not roll_due(facts._replace(size_bytes=0), topic(segment_ms=100), NOW, 0.5)
+    assert roll_due(facts, topic(segment_ms=110, segment_jitter_ms=20), NOW, 0.5)
+    assert not roll_due(facts, topic(segment_ms=110, segment_jitter_ms=20), NOW, 0.4)
+    assert roll_due(facts, topic(segment_ms=110, segment_jitter_ms=10**9), NOW, 0.99), "the age is never negative"
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8), st.integers(0, 2000))

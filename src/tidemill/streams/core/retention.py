@@ -29,10 +29,11 @@ def retained_start(segments: Sequence[SegmentFacts], settings: TopicSettings, st
     return max(start_offset, segments[keep - 1].next_offset) if keep else start_offset
 
 
-def roll_due(active: SegmentFacts, settings: TopicSettings, now_ms: int) -> bool:
-    """Whether the segment being written is old enough to be closed."""
+def roll_due(active: SegmentFacts, settings: TopicSettings, now_ms: int, jitter: float) -> bool:
+    """Whether the segment being written is old enough to be closed; `jitter` (0 to 1) takes its share off that age."""
+    age_ms = settings.segment_ms - int(min(settings.segment_jitter_ms, settings.segment_ms) * jitter)
     # What is being written is not compacted, so a limit to the wait for compaction also limits how long it is written.
-    limit_ms = min(settings.segment_ms, settings.max_compaction_lag_ms) if settings.compacted else settings.segment_ms
+    limit_ms = min(age_ms, settings.max_compaction_lag_ms) if settings.compacted else age_ms
     return active.size_bytes > 0 and now_ms - active.first_append_ms >= limit_ms
 
 

@@ -100,6 +100,12 @@ class RealDisk:
         """Cut the file."""
         os.ftruncate(file, size)
 
+    def allocate(self, file: int, size: int) -> None:
+        """Reserve room; OSError where the system cannot."""
+        if not hasattr(os, "posix_fallocate"):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        os.posix_fallocate(file, 0, size)
+
     def list(self, path: str) -> list[str]:
         """The names in the folder, sorted."""
         try:

@@ -41,6 +41,11 @@ class Index:
         self.gaps = False
         self._last_indexed = 0
 
+    @property
+    def bytes(self) -> int:
+        """What the entries by offset take in their file."""
+        return len(self.entries) * self.entries.itemsize
+
     def add(self, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
         """Take in the batch that follows in the file."""
         position = self.size

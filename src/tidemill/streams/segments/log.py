@@ -12,6 +12,7 @@ are walked and their CRCs checked, so that a damaged batch is never served.
 import errno
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -29,6 +30,7 @@ from tidemill.streams.segments.folders import delete_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP, Index
 from tidemill.streams.segments.opening import Opened, Opening, remove_files
 from tidemill.streams.segments.reading import SegmentReader, Shared
+from tidemill.streams.segments.removed import RemovedFiles, remove_all, set_aside
 from tidemill.streams.segments.rewriting import Rewriting
 from tidemill.streams.segments.segment import Segment, write_index, write_indexes
 from tidemill.streams.segments.swapping import put_in_place
@@ -57,6 +59,7 @@ class SegmentLog:
         self._reader = SegmentReader(shared, settings.index_interval_bytes)
         self._unflushed: dict[Segment, None] = {}
         self._unindexed: list[Segment] = []
+        self._removed = RemovedFiles()
         self._new_names = True  # the first segment may be new
         self._changes = 0  # how often compaction or retention has taken files from under a reader
         self._start_offset = self._end_offset = 0
@@ -207,7 +210,8 @@ class SegmentLog:
         self._start_offset = start_offset
         if gone:
             self._drop(gone)
-            await self._aside(partial(self._remove, gone))
+            async with self._reader.loading:
+                await self._remove_later(gone)
 
     async def truncate(self, end_offset: int) -> None:
         """Announce the cut, make it, and confirm: a crash in between is finished at the next start.
@@ -271,6 +275,12 @@ class SegmentLog:
         """On a thread of the disk."""
         return await self._disk.aside(call)
 
+    async def sweep(self, now_ms: int) -> None:
+        """Remove the files whose delay is over."""
+        paths = self._removed.due(now_ms, self.settings.file_delete_delay_ms)
+        if paths:
+            await self._disk.aside(partial(remove_all, self._disk, paths))
+
     async def save(self, state: dict[str, Any]) -> None:
         """Flush, then write the index of the newest segment and the checkpoint."""
         await self._save(self._checkpoint(self._start_offset, state))
@@ -278,6 +288,8 @@ class SegmentLog:
     async def close(self) -> None:
         """Close the files."""
         self._tail.clear()
+        if self._segments[-1].preallocated and self.failed is None:
+            self._give_back(self._segments[-1])
         for segment in self._segments:
             self._files.forget(segment.path)
             self._shared.indexes.forget(segment)
@@ -337,15 +349,23 @@ class SegmentLog:
 
     def _is_full(self, segment: Segment, batches: Sequence[Buffer], last: BatchHeader) -> bool:
         size = segment.size_bytes + sum(map(len, batches))
-        return size > self.settings.segment_bytes or last.base_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        index_full = segment.index is not None and segment.index.bytes >= self.settings.segment_index_bytes
+        too_far = last.base_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        return size > self.settings.segment_bytes or too_far or index_full
 
     def _begin(self, base_offset: int) -> Segment:
         segment = Segment(self._folder, base_offset, Index())
         try:
-            self._files.get(segment.path, create=True).dirty = True
+            opened = self._files.get(segment.path, create=True)
+            opened.dirty = True
+            if self.settings.preallocate:
+                segment.preallocate(self._disk, opened.file, self.settings.segment_bytes)
         except OSError as error:
             raise KafkaStorageError(f"{self._folder}: {error}") from error
         old = self._segments[-1]
+        if old.preallocated:
+            self._give_back(old)
+            self._unflushed[old] = None
         self._closed_bytes += old.size_bytes
         self._shared.indexes.note(old)
         self._unindexed.append(old)
@@ -354,6 +374,10 @@ class SegmentLog:
         self._unflushed[segment] = None
         self._new_names = True
         return segment
+
+    def _give_back(self, segment: Segment) -> None:
+        with suppress(OSError):
+            segment.give_back(self._disk, self._files.get(segment.path).file)
 
     def _commit(self, segment: Segment, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         segment.add(headers, self.settings.index_interval_bytes, now_ms)
@@ -426,6 +450,12 @@ class SegmentLog:
         self._bases[:] = [segment.base_offset for segment in self._segments]
         self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
         self._changes += 1
+
+    async def _remove_later(self, gone: list[Segment]) -> None:
+        if self.settings.file_delete_delay_ms:
+            self._removed.add(await self._aside(partial(set_aside, self._disk, self._folder, gone)))
+        else:
+            await self._aside(partial(self._remove, gone))
 
     def _remove(self, gone: list[Segment]) -> None:
         for segment in gone:

@@ -15,8 +15,18 @@ from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import Disk, Saved
 from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
+from tidemill.streams.segments.folders import DELETED
 from tidemill.streams.segments.index import Index
-from tidemill.streams.segments.recovery import CORRUPT, OFFSET_MAX, Bad, Window, index_of, next_good, walk
+from tidemill.streams.segments.recovery import (
+    CORRUPT,
+    OFFSET_MAX,
+    Bad,
+    Window,
+    index_of,
+    next_good,
+    only_zeros,
+    walk,
+)
 from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, read_index
 from tidemill.streams.segments.swapping import NAME_DIGITS, finish_swaps
 
@@ -55,6 +65,7 @@ class Opening:
         self._believe = believe
         self._disk = disk
         self._folder = folder
+        self._settings = settings
         self._interval = settings.index_interval_bytes
         self._scanned = 0
         self._cut = 0
@@ -70,7 +81,7 @@ class Opening:
         names = self._disk.list(self._folder)
         self._unsure = self._checkpoint is None and checkpoints.NAME in names
         for name in names:
-            if name.endswith(TEMPORARY):
+            if name.endswith((TEMPORARY, DELETED)):
                 self._disk.remove(f"{self._folder}/{name}")
         bases = [
             int(name[:NAME_DIGITS]) for name in names if name[NAME_DIGITS:] == LOG and name[:NAME_DIGITS].isdigit()
@@ -157,6 +168,9 @@ class Opening:
             self._scanned += good[-1].end - position
             if bad is None:
                 break
+            if self._is_unused(window, bad.position, offset, flushed):
+                self._truncate(file, bad.position)
+                break
             position = next_good(window, bad.position, offset)
             if (position is None and not later) or (bad.torn and bad.position >= flushed):
                 self._cut_tail(segment, file, bad, window.size, keep=position is not None or bad.position < flushed)
@@ -170,6 +184,14 @@ class Opening:
                 good.append(_Range(position, position))
         self._settle(segment, index, good)
         return True, offset
+
+    def _is_unused(self, window: Window, position: int, offset: int, flushed: int) -> bool:
+        """Whether what follows is room that was reserved and not used: nothing that was written is missing."""
+        if window.end_offset == OFFSET_MAX:
+            believable = position >= flushed or (self._unsure and self._settings.preallocate)
+        else:
+            believable = window.end_offset == offset
+        return believable and only_zeros(window, position)
 
     def _known_index(self, segment: Segment, size: int) -> tuple[Index, int]:
         """The index up to the checkpoint and the offset there, when all of it can be believed."""
@@ -240,9 +262,8 @@ class Opening:
     def _drop_from(self, segments: list[Segment], place: int) -> None:
         """Let go of segments behind a torn end; what has bytes is kept aside."""
         for segment in segments[place:]:
-            size = self._disk.size(segment.path)
-            if size:
-                self._cut += size
+            if self._any_bytes([segment]):
+                self._cut += self._disk.size(segment.path)
                 self._disk.rename(segment.path, segment.path + CORRUPT)
                 self._quarantined.append(f"{segment.path}{CORRUPT}: behind a torn end")
             self._remove(segment)
@@ -263,14 +284,29 @@ class Opening:
         for segment in segments:
             self._remove(segment)
         segments[:] = [Segment(self._folder, offset, Index())]
-        self._disk.close(self._disk.open(segments[0].path, create=True))
+        file = self._disk.open(segments[0].path, create=True)
+        try:
+            if self._settings.preallocate:
+                segments[0].preallocate(self._disk, file, self._settings.segment_bytes)
+        finally:
+            self._disk.close(file)
         return offset
 
     def _remove(self, segment: Segment) -> None:
         remove_files(self._disk, segment)
 
     def _any_bytes(self, segments: list[Segment]) -> bool:
-        return any(self._disk.size(segment.path) for segment in segments)
+        return any(not self._is_blank(segment) for segment in segments)
+
+    def _is_blank(self, segment: Segment) -> bool:
+        size = self._disk.size(segment.path)
+        if not size:
+            return True
+        file = self._disk.open(segment.path)
+        try:
+            return only_zeros(Window(self._disk, file, size), 0)
+        finally:
+            self._disk.close(file)
 
 
 def remove_files(disk: Disk, segment: Segment) -> None:

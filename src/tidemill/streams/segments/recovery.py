@@ -103,6 +103,16 @@ def _check_gap(window: Window, position: int, header: BatchHeader, offset: int) 
         raise CorruptMessage(f"a batch says offset {header.base_offset}, the one behind it {following}")
 
 
+def only_zeros(window: Window, position: int) -> bool:
+    """Whether nothing was ever written from `position` to the end of the file: room that was reserved or lost."""
+    while position < window.size:
+        data, at = window.get(position, min(CHUNK_BYTES, window.size - position))
+        if len(data) == at or data[at:] != bytes(len(data) - at):
+            return False
+        position += len(data) - at
+    return True
+
+
 def next_good(window: Window, position: int, offset: int) -> int | None:
     """Where the next sound batch begins behind a bad place, or None."""
     position += 1

@@ -27,7 +27,16 @@ def segment_name(base_offset: int) -> str:
 class Segment:
     """The facts of one segment."""
 
-    __slots__ = ("base_offset", "first_append_ms", "folder", "index", "largest_timestamp", "path", "size_bytes")
+    __slots__ = (
+        "base_offset",
+        "first_append_ms",
+        "folder",
+        "index",
+        "largest_timestamp",
+        "path",
+        "preallocated",
+        "size_bytes",
+    )
 
     def __init__(self, folder: str, base_offset: int, index: Index | None = None) -> None:
         self.folder = folder
@@ -37,6 +46,22 @@ class Segment:
         self.size_bytes = index.size if index is not None else 0
         self.largest_timestamp = index.largest_timestamp if index is not None else NO_TIMESTAMP
         self.first_append_ms = 0
+        self.preallocated = False  # the file is longer than what was written to it
+
+    def preallocate(self, disk: Disk, file: int, size: int) -> None:
+        """Reserve room for all of the segment; one that gets none is written all the same."""
+        try:
+            disk.allocate(file, size)
+            self.preallocated = True
+        except OSError:
+            disk.truncate(file, self.size_bytes)
+
+    def give_back(self, disk: Disk, file: int) -> None:
+        """Cut off the room that was not used; where that fails, a start does it."""
+        if self.preallocated:
+            self.preallocated = False
+            with suppress(OSError):
+                disk.truncate(file, self.size_bytes)
 
     def add(self, headers: Sequence[BatchHeader], interval_bytes: int, now_ms: int) -> None:
         """Take in batches that were written at the end of the file."""
