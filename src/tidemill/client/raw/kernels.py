@@ -17,3 +17,6 @@ def chosen_kernels(environ: Mapping[str, str] = os.environ) -> Kernels:
         raise InvalidOption(f"{VARIABLE}: {error}") from None
     except ImportError as error:
         raise InvalidOption(f"{VARIABLE}: {error}; install tidemill[spark]") from None
+    except RuntimeError as error:  # numba says so when neither the package's folder nor the home can be written
+        advice = f"set NUMBA_CACHE_DIR to a folder that can be written, or {VARIABLE}=python"
+        raise InvalidOption(f"{error}; {advice}") from None

@@ -28,3 +28,21 @@ def test_a_wrong_name_is_told_with_the_right_ones() -> None:
         InvalidOption, match="TIDEMILL_KERNELS: there are no kernels 'cuda'; choose one of numba, python"
     ):
         chosen_kernels({"TIDEMILL_KERNELS": "cuda"})
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (RuntimeError("cannot cache function 'read'"), "cannot cache function 'read'; set NUMBA_CACHE_DIR to a folder"),
+        (ImportError("No module named 'numba'"), "TIDEMILL_KERNELS: No module named 'numba'; install tidemill"),
+    ],
+)
+def test_kernels_that_cannot_be_had_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+) -> None:
+    def fail(name: str | None) -> None:
+        raise error
+
+    monkeypatch.setattr("tidemill.client.raw.kernels.kernels", fail)
+    with pytest.raises(InvalidOption, match=line):
+        chosen_kernels({"TIDEMILL_KERNELS": "numba"})
