@@ -36,7 +36,9 @@ from tidemill.timelines.prefetch import Prefetch
 from tidemill.timelines.roster import Roster
 from tidemill.timelines.stats import TimelineStats
 
-EARLY_MS = 20
+EARLY_MS = 100
+GATHER_MS = 20
+"""Part of that time, in which messages gather for one write; the rest is for the write itself."""
 LEASE_BATCH_MAX = 1_000
 QUEUED_MESSAGES_MAX = 10_000
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
@@ -74,7 +76,7 @@ class Delivery:
         self._bury = bury
         self._alarm = Alarm()
         self._ledger = Ledger()
-        self._prefetch = Prefetch(early_ms=EARLY_MS)
+        self._prefetch = Prefetch(early_ms=EARLY_MS, gather_ms=GATHER_MS)
         self._outgoing = Outgoing(clock, self._pushed)
         self._moving: dict[int, int] = {}
         self._feed = Feed(
@@ -195,7 +197,11 @@ class Delivery:
 
     def _ripen(self, now_ms: int) -> list[Message]:
         """Queue what is ripe; the messages whose attempts are used up are returned instead."""
-        exhausted, ripe = [], []
+        exhausted: list[Message] = []
+        ripe: list[Message] = []
+        wake_ms = self._prefetch.wake_ms()
+        if wake_ms is None or wake_ms > now_ms:
+            return exhausted
         for message in self._prefetch.pop_ripe(now_ms, self._queue_room()):
             if self.settings.exhausted(message.attempts):
                 exhausted.append(message)
@@ -282,7 +288,7 @@ class Delivery:
         times = [end_ms for end_ms in (self._ledger.next_end_ms(),) if end_ms is not None]
         if self.roster.consumers:
             times.append(self.roster.ends_ms)
-        ripe_ms = self._prefetch.ripe_ms()
-        if ripe_ms is not None and self._guard.may_lease and self._queue_room() > 0:
-            times.append(ripe_ms)
+        wake_ms = self._prefetch.wake_ms()
+        if wake_ms is not None and self._guard.may_lease and self._queue_room() > 0:
+            times.append(wake_ms)
         return min(times, default=None)

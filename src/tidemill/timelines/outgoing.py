@@ -14,6 +14,9 @@ from tidemill.timelines.consumer import Consumer, Granted
 
 TIMER_S_MIN = 0.001
 """What event loops can tell apart; anything less would spin."""
+TIMER_BUSY_S = 0.003
+TIMER_BUSY_MESSAGES = 4
+"""With that many messages in one push the next one waits a little longer: few large pushes instead of many small."""
 TIMER_S_MAX = 0.1
 """Looks again at least this often, should the clock have been set."""
 
@@ -46,7 +49,9 @@ class Outgoing:
         for consumer, batch in batches.items():
             self._pushed(consumer, batch)
         if self._heap:
-            delay_s = min(max(self._clock.delay_s(self._heap[0][0]), TIMER_S_MIN), TIMER_S_MAX)
+            busy = sum(map(len, batches.values())) >= TIMER_BUSY_MESSAGES
+            least_s = TIMER_BUSY_S if busy else TIMER_S_MIN
+            delay_s = min(max(self._clock.delay_s(self._heap[0][0]), least_s), TIMER_S_MAX)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.flush)
 
     def close(self) -> None:

@@ -23,13 +23,19 @@ class Prefetch:
     """A heap of messages by the time at which they are ripe."""
 
     def __init__(
-        self, *, early_ms: int, messages_max: int = PREFETCH_MESSAGES_MAX, bytes_max: int = PREFETCH_BYTES_MAX
+        self,
+        *,
+        early_ms: int,
+        gather_ms: int = 0,
+        messages_max: int = PREFETCH_MESSAGES_MAX,
+        bytes_max: int = PREFETCH_BYTES_MAX,
     ) -> None:
         self.frontier: Place | None = None
         self.size_bytes = 0
         self.generation = 0
         """Grows whenever messages before the frontier were forgotten: a fill under way must not move it then."""
         self._early_ms = early_ms
+        self._gather_ms = gather_ms
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._known: dict[int, Message] = {}
@@ -83,13 +89,16 @@ class Prefetch:
                 taken += 1
                 yield message
 
-    def ripe_ms(self) -> int | None:
-        """When the next message is ripe; None when there is none."""
+    def wake_ms(self) -> int | None:
+        """When to take out ripe messages next; None when there are none.
+
+        A message that is ripe early waits for others for a while, so that many are leased in one write.
+        """
         while self._heap:
             ripe_ms, seq, version = self._heap[0]
             message = self._known.get(seq)
             if message is not None and message.version == version:
-                return ripe_ms
+                return ripe_ms if message.attempts else ripe_ms + self._gather_ms
             heapq.heappop(self._heap)
         return None
 

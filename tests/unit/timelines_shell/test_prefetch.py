@@ -16,7 +16,7 @@ def test_ripe_messages_come_out_in_order_and_a_little_early() -> None:
     prefetch = Prefetch(early_ms=20)
     for seq, due_ms in enumerate((300, 100, 200)):
         prefetch.add(_message(seq, due_ms))
-    assert prefetch.ripe_ms() == 80
+    assert prefetch.wake_ms() == 80
     assert [one.due_ms for one in prefetch.pop_ripe(180, 10)] == [100, 200]
     assert len(prefetch) == 1
     assert prefetch.size_bytes == 10
@@ -25,8 +25,16 @@ def test_ripe_messages_come_out_in_order_and_a_little_early() -> None:
 def test_a_message_that_was_leased_before_is_not_taken_early() -> None:
     prefetch = Prefetch(early_ms=20)
     prefetch.add(_message(1, 100, attempts=1))
-    assert prefetch.ripe_ms() == 100
+    assert prefetch.wake_ms() == 100
     assert not list(prefetch.pop_ripe(99, 10))
+
+
+def test_messages_that_are_ripe_early_gather_for_a_while() -> None:
+    prefetch = Prefetch(early_ms=50, gather_ms=20)
+    prefetch.add(_message(1, 100))
+    assert prefetch.wake_ms() == 70
+    prefetch.add(_message(2, 40, attempts=1))
+    assert prefetch.wake_ms() == 40
 
 
 def test_only_the_newest_state_of_a_message_counts() -> None:
@@ -34,9 +42,9 @@ def test_only_the_newest_state_of_a_message_counts() -> None:
     prefetch.add(_message(1, 100))
     prefetch.add(_message(1, 500, version=2))
     prefetch.add(_message(1, 200, version=1))
-    assert prefetch.ripe_ms() == 500
+    assert prefetch.wake_ms() == 500
     assert [one.version for one in prefetch.pop_ripe(1_000, 10)] == [2]
-    assert prefetch.ripe_ms() is None
+    assert prefetch.wake_ms() is None
 
 
 def test_what_does_not_fit_is_forgotten_and_the_frontier_drawn_back() -> None:
@@ -91,7 +99,7 @@ def test_clearing_tells_a_fill_under_way() -> None:
     before = prefetch.generation
     prefetch.clear()
     assert prefetch.generation > before
-    assert prefetch.ripe_ms() is None
+    assert prefetch.wake_ms() is None
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5])

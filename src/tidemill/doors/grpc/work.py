@@ -22,6 +22,9 @@ from tidemill.wire.grpc import timeline_pb2 as wire
 OPERATIONS_MAX = 1_000
 SETTLE_MAX = 5_000
 BATCHES_WAITING_MAX = 100
+GATHER_OPERATIONS = 16
+GATHER_S = 0.005
+"""After a batch of that size the next one gathers for a while: a busy consumer costs the store few, large writes."""
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
@@ -103,9 +106,11 @@ class WorkStream:
             await self._to_settle.wait()
             self._to_settle.clear()
             while self._operations:
-                await self._settle_some()
+                if await self._settle_some() >= GATHER_OPERATIONS:
+                    await asyncio.sleep(GATHER_S)
 
-    async def _settle_some(self) -> None:
+    async def _settle_some(self) -> int:
+        """Settle the batches that wait; the number of their operations."""
         batches = [self._operations.popleft()]
         count = len(batches[0].operations)
         while self._operations and count + len(self._operations[0].operations) <= SETTLE_MAX:
@@ -122,6 +127,7 @@ class WorkStream:
             self._room.release()
             outcomes = _outcomes(batch.number, list(islice(answers, len(batch.operations))))
             self._send(wire.WorkDown(outcomes=outcomes))
+        return count
 
     def _pong(self, pong: wire.Pong, consumer: Consumer) -> None:
         back_us = self._dispatcher.clock.wall_us()
