@@ -1,13 +1,14 @@
-"""Idempotent producers over connections that break at the worst moments: every record once, in order."""
+"""Producers over connections that break at the worst moments: every record once, in order; transactions whole."""
 
 import random
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.compat.crowd import WAIT_S, create_topic
 from tests.compat.proxy import Cut, CuttingProxy
 
@@ -17,6 +18,7 @@ PARTITIONS = 3
 RECORDS = 600
 ROUND = 100
 CUTS_MIN = 12
+TRANSACTIONS = 40
 
 
 @pytest.fixture
@@ -82,3 +84,50 @@ def test_an_idempotent_producer_writes_every_record_once_and_in_order(proxy: Cut
     proxy.cutting = False
     assert {error for error in errors if error is not None} == set()
     assert read_all(proxy, "t") == sent
+
+
+@pytest.mark.usefixtures("broker")
+def test_a_transactional_producer_shows_each_transaction_whole_or_not_at_all(proxy: CuttingProxy) -> None:
+    proxy.cutting = False
+    create_topic(proxy.address, "t", PARTITIONS)
+    proxy.cutting = True
+    producer = Producer(impatient(proxy, **{"transactional.id": "x", "linger.ms": 0}))
+    persist(lambda: producer.init_transactions(WAIT_S))
+    shown: dict[int, list[bytes]] = defaultdict(list)
+    for number in count():
+        if number >= TRANSACTIONS and sum(proxy.cuts.values()) >= CUTS_MIN:
+            break
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce("t", b"%d" % number, partition=partition)
+        if transact(producer, commit=number % 3 > 0):
+            for partition in range(PARTITIONS):
+                shown[partition].append(b"%d" % number)
+    print(f"{number} transactions, cuts: {dict(proxy.cuts)}")
+    proxy.cutting = False
+    assert read_all(proxy, "t") == shown
+
+
+def persist(act: Callable[[], None]) -> None:
+    """Do what may be done again until it is done."""
+    end = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return act()
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > end:
+                raise
+
+
+def transact(producer: Producer, *, commit: bool) -> bool:
+    """End the transaction, as a program has to; whether it was committed."""
+    if commit:
+        try:
+            persist(lambda: producer.commit_transaction(WAIT_S))
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+        else:
+            return True
+    persist(lambda: producer.abort_transaction(WAIT_S))
+    return False
