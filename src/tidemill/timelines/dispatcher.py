@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
+from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import (
     BatchTooLarge,
     ConsumerReplaced,
@@ -34,7 +35,6 @@ from tidemill.timelines.stats import TimelineStats
 
 CHECK_S = 1.0
 REFRESH_S = 5.0
-ID_BITS = 128
 COUNTED_AS: dict[type[Command], str] = {Complete: "completed", Release: "released", Extend: "extended"}
 
 log = structlog.get_logger(__name__)
@@ -287,7 +287,7 @@ class Dispatcher:
                 stats.errors[outcome.value] += 1
 
     def _new_id(self) -> str:
-        return f"{self._rng.getrandbits(ID_BITS):032x}"
+        return new_id(self.clock.now_ms(), self._rng.getrandbits(RANDOM_BITS))
 
     def _compare(self, store_ms: int | None) -> None:
         if store_ms is not None:

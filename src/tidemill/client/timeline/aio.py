@@ -1,6 +1,7 @@
 """Timelines for asyncio: everything a producer, a consumer or an operator does with one timeline."""
 
 import asyncio
+import secrets
 import time
 import uuid
 from collections import deque
@@ -13,6 +14,7 @@ from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
 from tidemill.client.timeline.lease import AsyncLease
 from tidemill.client.timeline.message import Due, Message, due_ms, from_ms
 from tidemill.client.timeline.worker import Arrival, Worker
+from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
@@ -236,9 +238,11 @@ def _description(info: wire.TimelineInfo) -> TimelineDescription:
 
 def _new(message: Message) -> wire.NewMessage:
     """The message on the wire. An id is drawn here, so that a repeated call is the same message."""
-    return wire.NewMessage(
-        body=message.body, due_ms=due_ms(message.due), id=message.id or uuid.uuid4().hex, key=message.key
-    )
+    return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message.id or _drawn_id(), key=message.key)
+
+
+def _drawn_id() -> str:
+    return new_id(time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
 
 
 def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessage]]:
