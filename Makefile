@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP) ## .venv with the package, all extras and the development tools
 
-system: ## Debian packages that the tests use (kcat, postgresql)
+system: ## Debian packages that the tests use (kcat, Java, postgresql)
 	@.ci/system
 
 run: setup ## start a broker and say what to try next
