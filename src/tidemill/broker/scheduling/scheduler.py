@@ -84,14 +84,16 @@ class Scheduler:
             self._attached.discard(PREFIX + topic)
             await self._timelines.delete(PREFIX + topic)
 
-    async def append(self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int) -> Appended:
-        """Store what a producer sent: some of it now, some of it later."""
+    async def append(
+        self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
+    ) -> Appended:
+        """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
         order = self._order.setdefault((partition.topic, partition.index), asyncio.Lock())
         async with order:
             header = check_produced(batch, version=version)
             plan = plan_batch(batch, header, partition.index, self._clock_ms())
             if plan is None:
-                return await partition.append(batch, acks=acks, request_version=version)
+                return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
             admitted, header = admit(batch, header, partition.settings, self._clock_ms())
             await self._keep(partition.topic, plan)
             return await self._append_rest(partition, admitted, header, plan)
