@@ -11,6 +11,7 @@ zombie's.
 import inspect
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,6 +115,8 @@ class ParallelConsumer:
 
     def run(self, handler: Handler) -> None:
         """Handle records until `stop()`, Ctrl-C or SIGTERM; raise `Halted` when something is wrong."""
+        if not structlog.is_configured():  # its own default is standard output, which belongs to the program
+            structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         workers = self._workers(handler)
         self._start_client()
         workers.start()
