@@ -204,6 +204,7 @@ def test_a_query_goes_on_from_its_checkpoint_and_its_lag_can_be_seen(
     assert outside.values(copy) == list(range(120))
     assert [progress.numInputRows for progress in first.recentProgress if progress.numInputRows] == [39, 39, 39, 3]
     assert outside.group(topic) == {0: 100, 1: 20}
+    assert json.loads(first.recentProgress[0].sources[0].latestOffset)[topic] == {"0": 100, "1": 20}
 
     outside.write_values(topic, range(120, 150))
     assert outside.group(topic)[0] == 100  # the lag of 30 that every tool shows
@@ -346,10 +347,3 @@ def test_rows_that_cannot_be_written(
     with pytest.raises(PySparkException) as caught:
         writer.save()
     assert any(line in each for each in str(caught.value).splitlines())
-
-
-def test_the_lag_in_sparks_own_progress(spark: SparkSession, outside: Outside, topic: str, tmp_path: Path) -> None:
-    outside.write_values(topic, range(4))
-    query = run(stream(spark, outside, subscribe=topic), outside, outside.create(f"{topic}-copy"), tmp_path)
-    latest = json.loads(query.recentProgress[0].sources[0].latestOffset)
-    assert latest[topic] == {"0": 4, "1": 0}
