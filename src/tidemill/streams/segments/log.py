@@ -308,6 +308,8 @@ class SegmentLog:
         await self.close()
         try:
             await self._disk.aside(partial(delete_folder, self._disk, self._folder))
+        except FlushFailed as error:
+            self._fail(error)
         except OSError as error:
             raise KafkaStorageError(f"{self._folder}: {error}") from error
 
