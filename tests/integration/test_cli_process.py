@@ -160,4 +160,28 @@ def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
         row["check"]: row["state"] for row in tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
     }
     assert checks["python"] == "fine"
-    assert {"port 9092", "port 6174", "port 8080", "disk", "open files", "extra postgres"} <= set(checks)
+    assert {"port 9092", "port 6174", "port 8080", "disk", "open files", "java", "extra postgres"} <= set(checks)
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "found"),
+    [
+        ('openjdk version "21.0.4" 2024-07-16', "fine", 'version "21.0.4"'),
+        ('java version "1.8.0_202"', "note", 'version "1.8.0_202"'),
+        ("no idea", "note", "of unknown version"),
+        (None, "note", "not found"),
+    ],
+)
+def test_doctor_looks_for_java(
+    tidemill: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, state: str, found: str
+) -> None:
+    if said is not None:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    rows = tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
+    [java] = [row for row in rows if row["check"] == "java"]
+    assert (java["state"], java["found"]) == (state, found)
+    assert ("Java 17" in java["advice"]) == (state != "fine")
