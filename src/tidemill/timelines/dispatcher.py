@@ -24,7 +24,15 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
 from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, Outcome, Release, check_commands
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, Message, NewMessage, Scheduled, Selection, check_new
+from tidemill.timelines.core.message import (
+    BATCH_MESSAGES_MAX,
+    Message,
+    NewMessage,
+    Place,
+    Scheduled,
+    Selection,
+    check_new,
+)
 from tidemill.timelines.core.timeline import Timeline, TimelineSettings
 from tidemill.timelines.delivery import Delivery
 from tidemill.timelines.graves import Append, Graves
@@ -60,7 +68,7 @@ class Dispatcher:
         self._rng = rng
         self._shared = False
         self._life = Lifecycle(store, self.guard, gone=self._gone)
-        self._graves = Graves(store, clock, self.guard, append=append, arrived=self._arrived)
+        self._graves = Graves(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
         self._deliveries: dict[str, Delivery] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -187,12 +195,14 @@ class Dispatcher:
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(lambda: self._store.tally(name, selection, now_ms=now_ms, bars=bars))
 
-    async def messages(self, name: str, selection: Selection, limit: int, *, bodies: bool = True) -> list[Message]:
-        """The first of the selected messages."""
+    async def messages(
+        self, name: str, selection: Selection, limit: int, *, after: Place | None = None, bodies: bool = True
+    ) -> list[Message]:
+        """The first of the selected messages, from a place on."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(
-            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, bodies=bodies)
+            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies)
         )
 
     def attach(
