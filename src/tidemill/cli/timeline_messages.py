@@ -179,7 +179,8 @@ def histogram(
         return
     for line in bar_lines(bars, shutil.get_terminal_size().columns):
         say(line)
-    remark(f"{sum(bar.count for bar in bars):,} messages")
+    total = sum(bar.count for bar in bars)
+    remark(f"{total:,} message{'s' if total != 1 else ''}")
 
 
 def bar_lines(bars: "list[Bar]", columns: int) -> list[str]:

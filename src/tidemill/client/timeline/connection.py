@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from tidemill.model.errors import TidemillError
-from tidemill.model.timeline_errors import TimelineError, UnknownSession, Unreachable, by_name
+from tidemill.model.timeline_errors import BatchTooLarge, TimelineError, UnknownSession, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
@@ -43,6 +43,8 @@ def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
             return by_name(value)(error.details() or "")
     if error.code() in UNREACHABLE:
         return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return BatchTooLarge(f"more than {MESSAGE_BYTES_MAX} bytes in one call: {error.details()}")
     return TimelineError(f"{error.code().name}: {error.details()}")
 
 
