@@ -153,6 +153,40 @@ def test_completion_is_installed_for_bash(cli_broker: Broker, tmp_path: Path) ->
     assert "complete -o default -F _tidemill_completion tidemill" in ran.stdout, ran
 
 
+def test_ctrl_c_waits_for_commands_and_a_second_ends_them(
+    tidemill: CommandLine, cli_broker: Broker, tmp_path: Path
+) -> None:
+    """The signals go to the whole group of processes, as those of a terminal."""
+    tidemill.fine("produce", "endless", "-m", "x")
+    words = ("consume", "endless", "--exec", f"echo began >> {tmp_path}/marks; sleep 600")
+    process = subprocess.Popen(
+        [*PROGRAM, *words],
+        env=environ(cli_broker),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while not (tmp_path / "marks").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(1)  # two signals at the same moment are one
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=WAIT_S)  # until the command has closed its end too
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, errors
+    assert errors.splitlines()[-1] == "0 records handled, 0 tried again, 0 dead letters"
+    assert (tmp_path / "marks").read_text() == "began\n"
+
+
 def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
     shown = tidemill.fine("doctor", "--data-dir", str(tmp_path / "not" / "yet"))
     assert shown.lines[0].split() == ["CHECK", "STATE", "FOUND", "ADVICE"]
