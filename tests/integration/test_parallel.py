@@ -245,11 +245,24 @@ def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: st
         ({"commit_every": 0}, "commit_every"),
         ({"on_exhausted": "shrug"}, "on_exhausted"),
         ({"max_records": 0}, "max_records=0"),
+        ({"workers": "three"}, "workers='three' is not a whole number"),
+        ({"retry": 3}, "retry=3 is not a Retry"),
+        ({"dead_letter": "t"}, "dead_letter='t' is one of the topics"),
     ],
 )
 def test_bad_options(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidOption, match=sentence):
         ParallelConsumer({"bootstrap.servers": "x", "group.id": "g"}, ["t"], **options)
+
+
+def test_a_handler_that_is_none_and_a_second_run(broker: Broker, topic: str) -> None:
+    fill(broker, topic, 2)
+    consumer = ParallelConsumer(config(broker, topic), [topic], workers=1, max_records=2)
+    with pytest.raises(InvalidOption, match="is not a function"):
+        consumer.run(None)  # type: ignore[arg-type]  # what somebody may do without types
+    consumer.run(lambda _: None)
+    with pytest.raises(InvalidOption, match="runs once"):
+        consumer.run(lambda _: None)
 
 
 def test_bad_config() -> None:

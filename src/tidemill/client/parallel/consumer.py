@@ -115,6 +115,10 @@ class ParallelConsumer:
 
     def run(self, handler: Handler) -> None:
         """Handle records until `stop()`, Ctrl-C or SIGTERM; raise `Halted` when something is wrong."""
+        if not callable(handler):
+            raise InvalidOption(f"the handler {handler!r} is not a function")
+        if self._client is not None:
+            raise InvalidOption("a ParallelConsumer runs once: make another")
         if not structlog.is_configured():  # its own default is standard output, which belongs to the program
             structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         workers = self._workers(handler)
