@@ -263,8 +263,8 @@ class Delivery:
             await self.settle([Release(one.seq, one.token, now_ms) for one in gone])
 
     def _pushed(self, consumer: Consumer, granted: list[Granted]) -> None:
-        for message, lease in granted:
-            self._stats.leased(self._clock.late_ms(message.scheduled_ms), lease.attempts, message.size)
+        now_ms = self._clock.late_ms(0)
+        self._stats.leased((now_ms - message.scheduled_ms, lease.attempts, message.size) for message, lease in granted)
         if self.roster.consumers.get(consumer.id) is consumer:
             consumer.push(granted)
         else:

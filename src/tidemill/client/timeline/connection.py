@@ -23,7 +23,8 @@ ERROR_KEY = "tidemill-error"
 TIMEOUT_MS = 30_000
 BACKOFF_MS_FIRST = 20
 BACKOFF_MS_MAX = 1_000
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+MESSAGE_BYTES_MAX = 65 * 1024 * 1024
+"""The largest body that a timeline can allow, and room for what goes with it."""
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
