@@ -1,5 +1,8 @@
 """What the tests of the parallel consumer share: records, a book of what was handled, and what was committed."""
 
+import os
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +14,8 @@ from tidemill.client.parallel.record import Record
 from tidemill.testing import Broker
 
 WAIT_S = 60
+INTERRUPTS_MAX = 5
+INTERRUPT_S = 15
 
 
 def until(condition: Callable[[], bool], limit_s: float = WAIT_S) -> None:
@@ -62,3 +67,14 @@ class Book:
                 return False
             last[partition, key] = offset
         return True
+
+
+def interrupt(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Ctrl-C to a group of processes until it has ended: on a busy machine two signals may be seen as one."""
+    for _ in range(INTERRUPTS_MAX):
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            return process.communicate(timeout=INTERRUPT_S)
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError("it did not end")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tests.integration.parallel import interrupt
 
 from tidemill.cli import connection
 from tidemill.testing import Broker
@@ -177,8 +178,7 @@ def test_ctrl_c_waits_for_commands_and_a_second_ends_them(
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(1)  # two signals at the same moment are one
         assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=WAIT_S)  # until the command has closed its end too
+        _, errors = interrupt(process)  # until the command has closed its end of the pipe too
     finally:
         process.kill()
         process.wait()

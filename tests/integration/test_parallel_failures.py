@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
+from tests.integration.parallel import WAIT_S, Book, committed, config, fill, interrupt, until
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry
@@ -257,8 +257,7 @@ def test_a_second_signal_forces_the_end(broker: Broker, topic: str, tmp_path: Pa
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.5)  # two signals at the same moment are one
         assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
-        out, errors = process.communicate(timeout=WAIT_S)
+        out, errors = interrupt(process)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
