@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 import tidemill.spark
 
 SERVERS = "127.0.0.1:9092"
+CHECKPOINT = "revenue-checkpoint"
 PRICES = {"teapot": 20, "kettle": 35, "cup": 4}
 
 
@@ -37,22 +38,22 @@ def revenue(orders: DataFrame) -> DataFrame:
 def run(spark: SparkSession) -> None:
     source = {"kafka.bootstrap.servers": SERVERS, "subscribe": "orders", "startingOffsets": "earliest"}
     orders = spark.readStream.format("tidemill").options(**source).option("kafka.group.id", "revenue").load()
-    sink = {"kafka.bootstrap.servers": SERVERS, "topic": "revenue", "checkpointLocation": "revenue-checkpoint"}
+    sink = {"kafka.bootstrap.servers": SERVERS, "topic": "revenue", "checkpointLocation": CHECKPOINT}
     writer = revenue(orders).writeStream.format("tidemill").options(**sink).outputMode("complete")
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def show(spark: SparkSession) -> None:
+def totals(spark: SparkSession) -> DataFrame:
     written = spark.read.format("tidemill").option("kafka.bootstrap.servers", SERVERS).option("subscribe", "revenue")
     latest = written.load().groupBy(F.col("key").cast("string").alias("item"))
-    latest.agg(F.max_by(F.col("value").cast("string"), "offset").alias("revenue")).orderBy("item").show()
+    return latest.agg(F.max_by(F.col("value").cast("string"), "offset").alias("revenue")).orderBy("item")
 
 
 def main() -> None:
     place_orders(1000)
     spark = tidemill.spark.session()
     run(spark)
-    show(spark)
+    totals(spark).show()
     spark.stop()
 
 

@@ -1,6 +1,7 @@
 """Topics as DataFrames on a real local Spark; all in one file, so that one process starts one session."""
 
 import json
+import runpy
 import zlib
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -21,6 +22,10 @@ KAFKA_TYPES = (
     "headers:array<struct<key:string,value:binary>>>"
 )
 NOBODY = "127.0.0.1:1"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_revenue.py"
+
+# Spark starts a dozen processes; beside other tests on two cores that takes its time.
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="session")
@@ -347,3 +352,21 @@ def test_rows_that_cannot_be_written(
     with pytest.raises(PySparkException) as caught:
         writer.save()
     assert any(line in each for each in str(caught.value).splitlines())
+
+
+# The example
+
+
+def test_the_example_counts_each_order_once(spark: SparkSession, outside: Outside, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").replace("127.0.0.1:9092", outside.servers)
+    program = tmp_path / "example.py"
+    program.write_text(text.replace("revenue-checkpoint", str(tmp_path / "checkpoint")), encoding="utf-8")
+    example = runpy.run_path(str(program))
+    sums: Counter[str] = Counter()
+    for _ in range(2):
+        example["place_orders"](1000)
+        example["run"](spark)
+    for message in outside.read("orders"):
+        order = json.loads(message.value())
+        sums[order["item"]] += order["price"] * order["count"]
+    assert {row.item: int(row.revenue) for row in example["totals"](spark).collect()} == dict(sums)

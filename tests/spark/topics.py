@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-LIMIT_S = 60
+LIMIT_S = 300
 
 
 class Outside:
