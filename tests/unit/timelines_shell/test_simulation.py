@@ -278,15 +278,16 @@ def test_a_store_that_is_down_is_spared_and_found_again() -> None:
         fleet.consumer()
         await fleet.schedule(fleet.now_ms() + 20_000)
         store.failing = DOWN
-        refused = 0
+        refused, states = 0, set()
         for _ in range(100):
             with pytest.raises(StoreUnavailable):
                 await fleet.schedule(fleet.now_ms())
             refused += 1
+            states.add(fleet.dispatcher.health().state)
             await asyncio.sleep(0.1)
-        health = fleet.dispatcher.health()
-        assert health.state == "degraded"
-        assert health.store_errors_in_row < refused / 2
+        # A question that the store still answers (which timelines there are) may end the doubt at any moment.
+        assert "degraded" in states
+        assert fleet.dispatcher.health().store_errors_in_row < refused / 2
         store.failing = 0.0
         await fleet.until(lambda: len(fleet.received) == 1, 60)
         await fleet.until(lambda: fleet.dispatcher.health().state == "healthy", 60)
