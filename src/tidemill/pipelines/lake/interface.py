@@ -1,0 +1,35 @@
+"""What a lake can do, whatever its format."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tidemill.pipelines.core.lake import LakeFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHECKPOINT = "_checkpoint"
+STAGING = "_staging"
+"""Readers of folders of Parquet leave out names that begin with an underscore."""
+
+
+class Lake(Protocol):
+    """A folder of Parquet files that grows by commits."""
+
+    root: Path
+
+    def recover(self) -> None:
+        """Finish what a commit before a crash had begun, and forget what never was committed."""
+
+    def holds(self, query: str, batch: int) -> bool:
+        """Whether the rows of this micro-batch are here."""
+
+    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+        """Make staged files visible, all at once."""
+
+    def files(self) -> list[LakeFile]:
+        """All that is visible."""
+
+    def strays(self) -> list[str]:
+        """Files that are in the folder and were never committed."""
