@@ -1,6 +1,5 @@
 """`tidemill pipeline archive`, `audit`, `replay`: topics into lakes and back."""
 
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from tidemill.cli.problem import CommandFailed
 
 if TYPE_CHECKING:
     from tidemill.pipelines.lake.audit import Audit
+    from tidemill.pipelines.runner import Reports
 
 Folder = Annotated[Path, typer.Argument(metavar="LAKE", help="Folder of the lake, such as lake/orders.")]
 Master = Annotated[
@@ -36,6 +36,7 @@ def archive(
 
     Example: tidemill pipeline archive orders --to lake/
     """
+    needs_spark()
     from tidemill.pipelines.lake.opening import open_lake
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
@@ -48,8 +49,8 @@ def archive(
         quiet_session(master, f"archive {topic}", lake.root / "_spark", verbose=verbose) as spark,
         interruptible() as stop,
     ):
-        told_rows = _Rows(follow and not as_json)
-        tend(start_archive(spark, lake, Archive(bootstrap, topic, follow)), stop, told_rows)
+        report = _tell if follow and not as_json else _tell_nothing
+        tend(start_archive(spark, lake, Archive(bootstrap, topic, follow)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
         show_json({"topic": topic, "lake": str(to / topic), "format": format_, "added": rows - before, "rows": rows})
@@ -120,18 +121,24 @@ def replay(
         say(f"replayed {rows:,} records of {lake} to {to}")
 
 
-class _Rows:
-    """Says how many rows each micro-batch had, once."""
+def needs_spark() -> None:
+    """Say in one line that the extra is not installed."""
+    from importlib.util import find_spec
 
-    def __init__(self, loud: bool) -> None:
-        self._loud = loud
-        self._told: dict[str, int] = defaultdict(lambda: -1)
+    missing = [name for name in ("pyspark", "pyarrow", "yaml") if find_spec(name) is None]
+    if missing:
+        raise CommandFailed(f"pipelines need {missing[0]}: pip install 'tidemill[spark]'")
 
-    def __call__(self, told_: dict[str, dict[str, Any]]) -> None:
-        for name, last in told_.items():
-            if self._loud and last["batchId"] > self._told[name] and last["numInputRows"]:
-                remark(f"{last['timestamp'][:19]}  {name}  {last['numInputRows']:,} records")
-            self._told[name] = max(self._told[name], last["batchId"])
+
+def _tell(reports: "Reports") -> None:
+    for name, batches in reports.items():
+        for batch in batches:
+            if batch["numInputRows"]:
+                remark(f"{batch['timestamp'][11:19]}  {name}  {batch['numInputRows']:,} records")
+
+
+def _tell_nothing(reports: "Reports") -> None:
+    del reports
 
 
 def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:

@@ -2,11 +2,13 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 POLL_S = 0.5
+Reports = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By the name of the query, what Spark says about its micro-batches, oldest first."""
 
 
 class Running(Protocol):
@@ -15,14 +17,14 @@ class Running(Protocol):
     def ended(self) -> bool:
         """True when all have ended; raises when one has failed."""
 
-    def progress(self) -> dict[str, dict[str, Any]]:
-        """What each said last, as Spark says it."""
+    def progress(self) -> Reports:
+        """What each has reported since it was asked last."""
 
     def stop(self) -> None:
         """Stop them."""
 
 
-def tend(queries: Running, stop: threading.Event, report: Callable[[dict[str, dict[str, Any]]], None]) -> None:
+def tend(queries: Running, stop: threading.Event, report: Callable[[Reports], None]) -> None:
     """Report until all have ended or `stop` is set; they are stopped when this returns."""
     try:
         while not queries.ended() and not stop.is_set():

@@ -20,6 +20,7 @@ class Queries:
 
     def __init__(self, running: Mapping[str, StreamingQuery]) -> None:
         self._running = dict(running)
+        self._told: dict[str, str] = {}
 
     def ended(self) -> bool:
         """True when all have ended; PipelineError when one has failed."""
@@ -29,10 +30,19 @@ class Queries:
                 raise PipelineError(f"{name}: {line_of(str(error))}")
         return not any(query.isActive for query in self._running.values())
 
-    def progress(self) -> dict[str, dict[str, Any]]:
-        """What each query said last; a query that has done nothing yet says nothing."""
-        told = {name: query.lastProgress for name, query in self._running.items()}
-        return {name: _plain(last) for name, last in told.items() if last is not None}
+    def add(self, name: str, query: StreamingQuery) -> None:
+        """One more."""
+        self._running[name] = query
+
+    def progress(self) -> dict[str, list[dict[str, Any]]]:
+        """What each query has reported since the last call."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for name, query in self._running.items():
+            reports = [dict(json.loads(each.json)) for each in query.recentProgress]
+            found[name] = [each for each in reports if each["timestamp"] > self._told.get(name, "")]
+            if found[name]:
+                self._told[name] = found[name][-1]["timestamp"]
+        return found
 
     def stop(self) -> None:
         """Stop them all; a micro-batch that is cut off runs again from its checkpoint the next time."""
@@ -51,7 +61,3 @@ def line_of(text: str) -> str:
         first = _SPARKS.search(text)
         line = first[1] if first else text
     return line.strip()[:LINE_CHARS_MAX]
-
-
-def _plain(progress: Any) -> dict[str, Any]:
-    return dict(json.loads(progress.json))
