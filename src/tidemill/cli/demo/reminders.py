@@ -1,5 +1,9 @@
 """Reminders on a timeline: some are scheduled all the time, a few seconds ahead, and a worker measures how late they
-come. None may ever be early."""
+come. None may ever be early.
+
+They talk to the broker through its gRPC door as any client does, but on the event loop of the broker's thread: gRPC has
+one poller for all loops of a process, which complains when one of them is closed.
+"""
 
 import asyncio
 import random
@@ -8,6 +12,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from tidemill.app.node import Node
+from tidemill.app.thread import NodeThread
 from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
 
 TIMELINE = "reminders"
@@ -38,18 +44,17 @@ def lateness(measured_ms: list[float]) -> Lateness | None:
 
 
 class Reminders:
-    """Schedules and works off, on an event loop of its own."""
+    """Schedules and works off, until it is told to stop."""
 
-    def __init__(self, address: str, seed: int) -> None:
+    def __init__(self, broker: NodeThread, seed: int) -> None:
         self.scheduled = 0
         self.delivered = 0
         self.early = 0
         self.error: BaseException | None = None
-        self._address = address
+        self._broker = broker
         self._random = random.Random(seed)  # noqa: S311 - times of reminders, not secrets
         self._began_ms = time.time() * 1_000
         self._measured_ms: deque[float] = deque(maxlen=MEASURED_MAX)
-        self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="demo-reminders", daemon=True)
 
@@ -65,19 +70,20 @@ class Reminders:
     def stop(self) -> None:
         """End both; what is not due yet stays on the timeline."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._broker.call(self._ask_to_stop)
             self._thread.join()
+
+    async def _ask_to_stop(self, _: Node) -> None:
+        self._stopping.set()
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            self._broker.call(self._serve, threading.TIMEOUT_MAX)
         except Exception as error:  # noqa: BLE001 - the command tells it
             self.error = error
-        finally:
-            self._loop.close()
 
-    async def _serve(self) -> None:
-        async with AsyncTimeline(self._address, TIMELINE) as timeline:
+    async def _serve(self, node: Node) -> None:
+        async with AsyncTimeline(str(node.grpc), TIMELINE) as timeline:
             await timeline.create(lease_ms=LEASE_MS)
             worker = asyncio.create_task(self._work(timeline))
             try:

@@ -21,7 +21,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from tidemill.cli.demo.orders import QUIET
 from tidemill.cli.demo.pipeline import REVENUE
 
-STARTING, RUNNING, FINISHED, UNAVAILABLE, FAILED = "starting", "running", "finished", "unavailable", "failed"
+STARTING, RUNNING, UNAVAILABLE, FAILED = "starting", "running", "unavailable", "failed"
+FINISHED, STOPPED = "finished", "stopped"
+"""It ended with everything taken, or before that."""
 LOG = "spark.log"
 POLL_S = 0.1
 MESSAGES_MAX = 10_000
@@ -39,6 +41,7 @@ class Pipeline:
         self.batches = 0
         self.rows = 0
         self.took_ms = 0
+        self._stopping = False
         command = [sys.executable, "-m", "tidemill.cli.demo.pipeline", servers, str(folder)]
         with (folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - this program itself
@@ -64,6 +67,7 @@ class Pipeline:
 
     def stop(self, patience_s: float, hurry: threading.Event) -> None:
         """Let it take what is left and end; after `patience_s`, or when in a hurry, end it at once."""
+        self._stopping = True
         if self.state == RUNNING and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -80,7 +84,9 @@ class Pipeline:
             return
         for line in self._process.stdout:
             self._take(json.loads(line))
-        if self.state in {STARTING, RUNNING}:
+        if self._stopping:
+            self.state = self.state if self.state == FINISHED else STOPPED
+        elif self.state in {STARTING, RUNNING}:
             self.state, self.reason = FAILED, f"it ended without a word; see {LOG}"
 
     def _take(self, told: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """`tidemill demo`: starts the parts, shows them, and ends them in order.
 
-Order of the end: orders stop first, then the pipeline takes what is left, then the reminders, and the broker last,
-because all of them talk to it. The first Ctrl-C (or SIGTERM, or the end of --duration) begins this; the second one does
+Order of the end: orders and reminders stop first, then the pipeline takes what is left, and the broker is last, because
+all of them talk to it. The first Ctrl-C (or SIGTERM, or the end of --duration) begins this; the second one does
 not wait for the pipeline.
 """
 
@@ -40,7 +40,7 @@ REFRESH_S = 0.25
 RATE_MAX = 100_000.0
 ASKED_PATIENCE_S = 8.0
 """How long somebody at a terminal waits for the last micro-batch."""
-TIMED_PATIENCE_S = 60.0
+TIMED_PATIENCE_S = 100.0
 """How long a run with --duration does: it wants the whole result."""
 DEFAULTS = {row.name: parse_address(row.default) for row in ROWS if row.name in DOORS}
 
@@ -79,6 +79,9 @@ def demo(
     kafka: Annotated[str | None, typer.Option("--kafka", help="Kafka door; 127.0.0.1:9092, or a free port.")] = None,
     grpc: Annotated[str | None, typer.Option("--grpc", help="gRPC door; 127.0.0.1:6174, or a free port.")] = None,
     http: Annotated[str | None, typer.Option("--http", help="HTTP door; 127.0.0.1:8080, or a free port.")] = None,
+    patience: Annotated[
+        float | None, typer.Option("--patience", min=0, help="Seconds that Spark has at the end to take the rest.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show it all: a broker, a stream of orders, reminders on a timeline, and a Spark pipeline. Ctrl-C ends it.
@@ -92,7 +95,7 @@ def demo(
         wishes = Wishes(folder, rate, seed, not no_spark, addresses)
         shown = screen(as_json=as_json)
         try:
-            last, drained = _run(wishes, shown, ending, duration)
+            last, drained = _run(wishes, shown, ending, duration, patience)
         finally:
             shown.close()
     if as_json:
@@ -114,22 +117,21 @@ def free_address(name: str) -> str:
     return str(usual)
 
 
-def _run(wishes: Wishes, shown: Screen, ending: Ending, duration: float) -> tuple[Snapshot, bool]:
+def _run(
+    wishes: Wishes, shown: Screen, ending: Ending, duration: float, patience: float | None
+) -> tuple[Snapshot, bool]:
     with Demo(wishes) as running:
         shown.note(running.welcome())
-        deadline = time.monotonic() + duration if duration else None
-        told = False
-        while not ending.asked.wait(REFRESH_S):
+        deadline = time.monotonic() + (duration or float("inf"))
+        while not ending.asked.wait(REFRESH_S) and time.monotonic() < deadline:
             shown.show(running.snapshot())
-            if not told and running.pipeline is not None and running.pipeline.gone:
-                told = True
-                shown.note(f"without Spark: {running.pipeline.reason}")
-            if deadline is not None and time.monotonic() >= deadline:
-                break
-        by_hand = ending.asked.is_set()
+            if (news := running.news()) is not None:
+                shown.note(news)
+        if patience is None:
+            patience = ASKED_PATIENCE_S if ending.asked.is_set() else TIMED_PATIENCE_S
         ending.asked.set()
         shown.note("stopping")
-        return running.finish(ASKED_PATIENCE_S if by_hand else TIMED_PATIENCE_S, ending.hurry)
+        return running.finish(patience, ending.hurry)
 
 
 def _judge(last: Snapshot, *, drained: bool) -> None:
@@ -147,6 +149,8 @@ class Demo:
         self._wishes = wishes
         self._began = self._marked = time.monotonic()
         self._marked_orders, self._rate = 0, 0.0
+        self._ended: float | None = None
+        self._told: set[bool] = set()
         self._open = contextlib.ExitStack()
         self.pipeline: Pipeline | None = None
         self._totals: Totals | None = None
@@ -175,7 +179,7 @@ class Demo:
             opened.callback(self._stop_pipeline, 0.0, threading.Event())
             self._totals = Totals(servers)
             opened.callback(self._totals.close)
-        self._reminders = Reminders(str(self.node.grpc), wishes.seed)
+        self._reminders = Reminders(self._thread, wishes.seed)
         self._reminders.start()
         opened.callback(self._reminders.stop)
         self._orders = Orders(servers, wishes.rate, wishes.seed)
@@ -194,13 +198,28 @@ class Demo:
             spark = f"\nparquet    {self._wishes.folder / pipeline.LAKE} (when Spark is ready)"
         return f"kafka      {node.kafka}\ngrpc       {node.grpc}\nconsole    http://{node.http}/{spark}"
 
+    def news(self) -> str | None:
+        """What has happened to Spark, once each."""
+        running = self.pipeline
+        if running is None:
+            return None
+        text = None
+        if running.gone:
+            text = f"without Spark: {running.reason}"
+        elif running.batches:
+            text = f"spark      joined, {running.rows:,} orders in its first micro-batch"
+        if text is None or running.gone in self._told:
+            return None
+        self._told.add(running.gone)
+        return text
+
     def snapshot(self) -> Snapshot:
         """How it is now."""
         if self._reminders.error is not None:
             raise CommandFailed(f"the reminders stopped: {self._reminders.error}")
         in_topic, lag = self._thread.call(_progress)
         base = Snapshot(
-            seconds=round(time.monotonic() - self._began, 1),
+            seconds=round((self._ended or time.monotonic()) - self._began, 1),
             orders_written=self._orders.written,
             orders_per_s=self._orders_per_s(),
             orders_in_topic=in_topic,
@@ -216,11 +235,12 @@ class Demo:
     def finish(self, patience_s: float, hurry: threading.Event) -> tuple[Snapshot, bool]:
         """Stop what writes, let the pipeline take the rest; the last snapshot, and whether it took everything."""
         self._orders.stop()
+        self._reminders.stop()
+        self._ended = time.monotonic()
         self._stop_pipeline(patience_s, hurry)
         drained = self.pipeline is not None and self.pipeline.state == FINISHED
         if self._totals is not None and self.pipeline is not None and self.pipeline.batches:
             drained = self._totals.recount() and drained
-        self._reminders.stop()
         return self.snapshot(), drained
 
     def _stop_pipeline(self, patience_s: float, hurry: threading.Event) -> None:
