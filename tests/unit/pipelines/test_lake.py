@@ -6,14 +6,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, Run, in_order, judge, read_commit
-from tidemill.pipelines.lake import parquet
+from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
-from tidemill.pipelines.lake.interface import STAGING
+from tidemill.pipelines.lake.interface import STAGING, Lake
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake
 from tidemill.pipelines.lake.rows import Stage, stage_rows
@@ -33,7 +34,7 @@ def rows(partition: int, offsets: range) -> pa.RecordBatch:
     )
 
 
-def stage(lake: ParquetLake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
+def stage(lake: Lake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
     told = stage_rows(Stage(str(lake.root), name, ("date",)), 0, batches)
     return [LakeFile(**row) for batch in told for row in batch.to_pylist()]
 
@@ -146,6 +147,35 @@ def test_rows_that_are_of_no_topic_need_no_offsets(tmp_path: Path) -> None:
     assert pq.read_table(lake.root, filters=[("item", "=", "a/b")]).num_rows == 1
     with pytest.raises(PipelineError, match="rows without offsets"):
         audit(lake)
+
+
+def test_a_delta_table_takes_each_micro_batch_once(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "orders", "delta")
+    for batch, offsets in ((0, range(5)), (0, range(5)), (1, range(5, 9)), (0, range(5))):
+        lake.recover()
+        found = rows(0, offsets)
+        if not lake.holds("q", batch):
+            lake.commit("q", batch, stage(lake, f"{batch:04}", found), found.schema)
+    assert audit(lake).contiguous
+    table = DeltaTable(str(lake.root)).to_pyarrow_table()
+    assert sorted(table["offset"].to_pylist()) == list(range(9))
+    assert set(table["date"].to_pylist()) == set(DAY)
+    assert isinstance(existing_lake(lake.root), type(lake))
+    with pytest.raises(PipelineError, match="is a lake of format delta, not parquet"):
+        open_lake(lake.root, "parquet")
+
+
+def test_a_delta_commit_that_was_cut_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = open_lake(tmp_path / "orders", "delta")
+    found = rows(0, range(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "AddAction", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lake.commit("q", 0, stage(lake, "a", found), found.schema)
+    assert not lake.holds("q", 0)
+    lake.recover()
+    lake.commit("q", 0, stage(lake, "b", found), found.schema)
+    assert DeltaTable(str(lake.root)).to_pyarrow_table().num_rows == 5
 
 
 def test_a_commit_reads_back() -> None:

@@ -13,6 +13,9 @@ CHECKPOINT = "_checkpoint"
 STAGING = "_staging"
 """Readers of folders of Parquet leave out names that begin with an underscore."""
 
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""How Hive, and everything since, spells a missing value in the name of a folder."""
+
 
 class Lake(Protocol):
     """A folder of Parquet files that grows by commits."""

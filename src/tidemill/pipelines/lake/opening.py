@@ -4,9 +4,11 @@ from pathlib import Path
 
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.lake.interface import Lake
-from tidemill.pipelines.lake.parquet import LOG, ParquetLake
+from tidemill.pipelines.lake.parquet import LOG as PARQUET_LOG
+from tidemill.pipelines.lake.parquet import ParquetLake
 
-FORMATS = ("parquet",)
+FORMATS = ("parquet", "delta")
+DELTA_LOG = "_delta_log"
 
 
 def open_lake(root: Path, wanted: str = "parquet") -> Lake:
@@ -29,9 +31,15 @@ def existing_lake(root: Path) -> Lake:
 
 def format_of(root: Path) -> str | None:
     """What is in a folder."""
-    return "parquet" if (root / LOG).is_dir() else None
+    logs = {"parquet": PARQUET_LOG, "delta": DELTA_LOG}
+    return next((kind for kind, log in logs.items() if (root / log).is_dir()), None)
 
 
 def _lake(root: Path, kind: str) -> Lake:
-    del kind
-    return ParquetLake(root)
+    if kind == "parquet":
+        return ParquetLake(root)
+    try:
+        from tidemill.pipelines.lake.delta import DeltaLake  # noqa: PLC0415 - an extra that need not be installed
+    except ImportError:
+        raise PipelineError("Delta tables need deltalake: pip install 'tidemill[lake]'") from None
+    return DeltaLake(root)

@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.durable import sync
-from tidemill.pipelines.lake.interface import STAGING
+from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
 
 CODEC = "zstd"
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""How Hive, and everything since, spells a missing value in the name of a folder."""
 FILE_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
