@@ -15,7 +15,7 @@ ITEMS = {"tea": 4.5, "coffee": 6.9, "honey": 8.25, "bread": 3.2, "cheese": 11.4,
 CUSTOMERS = 500
 QUANTITY_MAX = 5
 TICK_S = 0.05
-FLUSH_S = 10.0
+FLUSH_S = 60.0
 QUIET = 0
 """librdkafka's log level for clients whose broker stops when they do."""
 
