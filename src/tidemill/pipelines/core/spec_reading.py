@@ -22,7 +22,7 @@ from tidemill.pipelines.core.spec import (
 )
 
 BROKER = "127.0.0.1:9092"
-TIMELINES = "127.0.0.1:9094"
+TIMELINES = "127.0.0.1:6174"
 EVERY = "5 seconds"
 MODES = ("append", "update", "complete")
 STARTS = ("earliest", "latest")
