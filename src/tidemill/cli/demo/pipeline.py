@@ -79,6 +79,7 @@ def _session(folder: Path) -> Any:
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder / "spark-local"),
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+        "spark.sql.shuffle.partitions": "1",  # a few rows a minute: more tasks are more Python processes to start
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     return session(name="tidemill demo", options=options)

@@ -67,6 +67,8 @@ class Pipeline:
 
     def stop(self, patience_s: float, hurry: threading.Event) -> None:
         """Let it take what is left and end; after `patience_s`, or when in a hurry, end it at once."""
+        if self._stopping:
+            return
         self._stopping = True
         if self.state == RUNNING and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
