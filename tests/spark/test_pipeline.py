@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from tidemill.client.raw import EARLIEST, LATEST, RawClient
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.example import write_example
+from tidemill.pipelines.folder import SPEC, load
 from tidemill.pipelines.lake.audit import audit, lost, told_by
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
@@ -25,10 +30,15 @@ from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, Wanted
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.spark.archive import Archive, start_archive
+from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.status import Reporter, status_of
 from tidemill.records.arrow import Decoder
 from tidemill.testing import Broker
 
-LIMIT_S = 120
+LIMIT_S = 240
+LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+pytestmark = pytest.mark.timeout(600)
 
 
 def create(broker: Broker, topic: str, partitions: int = 2) -> str:
@@ -84,7 +94,7 @@ def test_a_topic_is_archived_once_audited_and_replayed(spark: SparkSession, brok
     write(broker, topic, list(range(100)))
     archive(spark, broker, topic, lake)
     write(broker, topic, list(range(100, 150)), **{"transactional.id": "t"})
-    archive(spark, broker, topic, lake, bytes_per_trigger=500)
+    archive(spark, broker, topic, lake, bytes_per_trigger=1000)
     archive(spark, broker, topic, lake)
     found = audit(lake)
     assert sum(verdict.rows for verdict in found.verdicts) == 150
@@ -125,9 +135,12 @@ def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, 
     lake = open_lake(tmp_path / topic)
     write(broker, topic, list(range(50)))
     command = [sys.executable, "-m", "tidemill", "pipeline", "archive", topic, "--to", str(tmp_path), "--follow"]
-    environment = os.environ | {"TIDEMILL_KAFKA": broker.bootstrap_servers}
+    environment = os.environ | {"TIDEMILL_KAFKA": broker.bootstrap_servers, "JAVA_TOOL_OPTIONS": LEAN_JAVA}
     said = tmp_path / "said"
-    with said.open("w") as out, subprocess.Popen([*command, "-v"], env=environment, stdout=out, stderr=out) as driver:
+    with (
+        said.open("w") as out,
+        subprocess.Popen([*command, "-v", "--master", "local[1]"], env=environment, stdout=out, stderr=out) as driver,
+    ):
 
         def arrived(path: Path) -> bool:
             assert driver.poll() is None, said.read_text()
@@ -143,3 +156,73 @@ def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, 
     archive(spark, broker, topic, lake)
     assert audit(lake).contiguous
     assert sorted(int(value) for value in pq.read_table(lake.root)["value"].to_pylist()) == list(range(120))
+
+
+def run_once(spark: SparkSession, root: Path) -> list[str]:
+    said: list[str] = []
+    folder = load(root)
+    reporter = Reporter(folder, lambda _: None, lambda: 1)
+    tend(start_pipeline(spark, folder, said.append, once=True), threading.Event(), reporter)
+    reporter.keep("stopped")
+    return said
+
+
+def change(root: Path, old: str, new: str) -> None:
+    text = (root / SPEC).read_text()
+    assert old in text
+    (root / SPEC).write_text(text.replace(old, new))
+
+
+def order(item: str, price: float, quantity: int) -> dict[str, Any]:
+    return {"item": item, "price": price, "quantity": quantity}
+
+
+def test_the_example_runs_as_it_is_and_goes_on(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    write_example(root, broker.bootstrap_servers)
+    create(broker, "orders")
+    write(broker, "orders", [order("tea", 2.5, 4), "junk", order("milk", -1, 1)])
+    run_once(spark, root)
+    write(broker, "orders", [order("tea", 2.5, 2)])
+    run_once(spark, root)
+    told = [json.loads(value) for value in values_in(broker, "revenue")]
+    assert sorted((each["item"], each["sold"], each["revenue"]) for each in told) == [
+        ("milk", 1, -1.0),
+        ("tea", 4, 10.0),
+        ("tea", 6, 15.0),
+    ]
+    files = pq.read_table(root / "lake" / "priced")
+    assert sorted(zip(files["item"].to_pylist(), files["total"].to_pylist(), strict=True)) == [
+        ("milk", -1.0),
+        ("tea", 5.0),
+        ("tea", 10.0),
+    ]
+    status = status_of(root)
+    assert status is not None
+    assert {(sink["sink"], sink["rows"], sink["lag_records"]) for sink in status["sinks"]} == {
+        ("revenue", 1, 0),
+        ("files", 1, 0),
+    }
+
+
+def test_a_broken_expectation_can_fail_the_pipeline_and_mistakes_are_one_line(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    root = tmp_path / "strict"
+    write_example(root, broker.bootstrap_servers)
+    create(broker, "strict-orders")
+    change(root, "topic: orders", "topic: strict-orders")
+    change(root, "otherwise: warn", "otherwise: fail")
+    text = (root / SPEC).read_text()
+    sinks = "sinks:\n  screen:\n    from: priced\n    console: true\n"
+    (root / SPEC).write_text(text[: text.index("sinks:")] + sinks)
+    write(broker, "strict-orders", [order("tea", 2.5, 4)])
+    assert run_once(spark, root) == ['screen  {"item":"tea","quantity":4,"total":10.0}']
+    write(broker, "strict-orders", [order("milk", -1, 1)])
+    with pytest.raises(PipelineError, match=r"^screen: expectation sane_price does not hold: price > 0") as caught:
+        run_once(spark, root)
+    assert "\n" not in str(caught.value)
+    change(root, "price > 0", "prise > 0")
+    with pytest.raises(WrongSpec, match=r"expectations\.sane_price\.expect: .*prise") as caught:
+        run_once(spark, root)
+    assert "\n" not in str(caught.value)

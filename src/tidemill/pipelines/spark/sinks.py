@@ -12,11 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemill.client.timeline import Message, Timeline
+from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.core.sink import check_columns, parse_sink
 from tidemill.pipelines.core.spec import Kind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.spark.lake import into_lake
 from tidemill.pipelines.spark.queries import Queries, line_of
+from tidemill.pipelines.spark.topic import into_topic
 from tidemill.pipelines.spark.views import make_views
 
 CONSOLE_ROWS_MAX = 20
@@ -37,7 +40,7 @@ def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool)
             writer = writer.option("checkpointLocation", str(folder.checkpoint(sink.name))).queryName(sink.name)
             trigger = writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)
             queries.add(sink.name, trigger.outputMode(sink.mode).start())
-    except PySparkException as error:
+    except (PySparkException, WrongOption) as error:
         queries.stop()
         raise WrongSpec(f"{folder.root}: sinks.{sink.name}: {line_of(str(error))}") from None
     except BaseException:
@@ -48,8 +51,10 @@ def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool)
 
 def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStreamWriter:
     if sink.kind is Kind.TOPIC:
-        writer = _records(rows, sink).writeStream.format("tidemill").option("topic", sink.target)
-        return writer.option("kafka.bootstrap.servers", folder.spec.broker)
+        records = _records(rows, sink)
+        check_columns({field.name: field.dataType.simpleString() for field in records.schema.fields}, sink.target)
+        options = parse_sink({"kafka.bootstrap.servers": folder.spec.broker, "topic": sink.target})
+        return records.writeStream.foreachBatch(into_topic(options, folder.checkpoint(sink.name)))
     if sink.kind is Kind.PARQUET:
         lake = open_lake(folder.root / sink.target)
         return rows.writeStream.foreachBatch(into_lake(lake, folder.checkpoint(sink.name), sink.by))
