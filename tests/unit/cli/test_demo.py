@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from tidemill.cli.demo import run
+from tidemill.cli.demo import pipeline, run
 from tidemill.cli.demo.orders import ITEMS, QUANTITY_MAX, draw
 from tidemill.cli.demo.reminders import Lateness, lateness
 from tidemill.cli.demo.screen import Snapshot, line, summary, table
@@ -111,3 +111,10 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(run.DEFAULTS, "kafka", taken)
         assert run.free_address("kafka") == "127.0.0.1:0"
     assert run.free_address("kafka") == str(taken)
+
+
+def test_what_is_wrong_with_spark_is_one_line() -> None:
+    assert pipeline._line(RuntimeError("first\nsecond")) == "first"
+    assert pipeline._line(RuntimeError()) == "RuntimeError"
+    missing = ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    assert pipeline._line(missing) == "pyspark is not installed; pip install 'tidemill[spark]'"

@@ -152,6 +152,8 @@ def _tell_batches(query: Any, seen: int, tell: Tell) -> int:
 
 def _line(error: BaseException) -> str:
     """The first line of what an exception says; Spark's have dozens."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed; pip install 'tidemill[spark]'"
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
 
