@@ -25,7 +25,7 @@ AUDIT_COLUMNS = ("partition", "rows", "first", "last", "missing", "doubled", "ve
 def archive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to archive.")],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where lakes are; the topic gets a folder of its own.")],
-    format_: Annotated[str, typer.Option("--format", "-f", help="parquet or delta.")] = "parquet",
+    format_: Annotated[str, typer.Option("--format", "-f", help="parquet, delta or iceberg.")] = "parquet",
     follow: Annotated[bool, typer.Option(help="Go on as the topic grows, until Ctrl-C.")] = False,
     master: Master = None,
     verbose: Verbose = False,

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.table import StaticTable
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, Run, in_order, judge, read_commit
@@ -35,7 +36,7 @@ def rows(partition: int, offsets: range) -> pa.RecordBatch:
 
 
 def stage(lake: Lake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
-    told = stage_rows(Stage(str(lake.root), name, ("date",)), 0, batches)
+    told = stage_rows(Stage(str(lake.root), name, ("date",), lake.keeps_columns), 0, batches)
     return [LakeFile(**row) for batch in told for row in batch.to_pylist()]
 
 
@@ -176,6 +177,24 @@ def test_a_delta_commit_that_was_cut_off_leaves_nothing(tmp_path: Path, monkeypa
     lake.recover()
     lake.commit("q", 0, stage(lake, "b", found), found.schema)
     assert DeltaTable(str(lake.root)).to_pyarrow_table().num_rows == 5
+
+
+def test_an_iceberg_table_takes_each_micro_batch_once(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "orders", "iceberg")
+    assert lake.files() == []
+    for batch, offsets in ((0, range(5)), (0, range(5)), (1, range(5, 9)), (0, range(5))):
+        lake.recover()
+        found = rows(0, offsets)
+        if not lake.holds("q", batch):
+            lake.commit("q", batch, stage(lake, f"{batch:04}", found), found.schema)
+    assert audit(lake).contiguous
+    newest = max((lake.root / "metadata").glob("*.metadata.json"))
+    table = StaticTable.from_metadata(str(newest)).scan().to_arrow()
+    assert sorted(table["offset"].to_pylist()) == list(range(9))
+    assert set(table["date"].to_pylist()) == set(DAY)
+    assert isinstance(existing_lake(lake.root), type(lake))
+    days = StaticTable.from_metadata(str(newest)).scan(f"date = '{DAY[0]}'").to_arrow()
+    assert sorted(days["offset"].to_pylist()) == [0, 2, 4, 6, 8]
 
 
 def test_a_commit_reads_back() -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 class DeltaLake:
     """One Delta table."""
 
+    keeps_columns = False
+
     def __init__(self, root: Path) -> None:
         self.root = root
 

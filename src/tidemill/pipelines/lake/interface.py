@@ -13,6 +13,8 @@ CHECKPOINT = "_checkpoint"
 STAGING = "_staging"
 """Readers of folders of Parquet leave out names that begin with an underscore."""
 
+ICEBERG_CATALOG = "_catalog.db"
+DELTA_LOG = "_delta_log"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """How Hive, and everything since, spells a missing value in the name of a folder."""
 
@@ -21,6 +23,10 @@ class Lake(Protocol):
     """A folder of Parquet files that grows by commits."""
 
     root: Path
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether the columns that are the names of folders are in the files too."""
 
     def recover(self) -> None:
         """Finish what a commit before a crash had begun, and forget what never was committed."""

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
-from tidemill.pipelines.lake.interface import Lake
+from tidemill.pipelines.lake.interface import DELTA_LOG, ICEBERG_CATALOG, Lake
 from tidemill.pipelines.lake.parquet import LOG as PARQUET_LOG
 from tidemill.pipelines.lake.parquet import ParquetLake
 
-FORMATS = ("parquet", "delta")
-DELTA_LOG = "_delta_log"
+FORMATS = ("parquet", "delta", "iceberg")
 
 
 def open_lake(root: Path, wanted: str = "parquet") -> Lake:
@@ -31,15 +30,21 @@ def existing_lake(root: Path) -> Lake:
 
 def format_of(root: Path) -> str | None:
     """What is in a folder."""
-    logs = {"parquet": PARQUET_LOG, "delta": DELTA_LOG}
-    return next((kind for kind, log in logs.items() if (root / log).is_dir()), None)
+    marks = {"parquet": PARQUET_LOG, "delta": DELTA_LOG, "iceberg": ICEBERG_CATALOG}
+    return next((kind for kind, mark in marks.items() if (root / mark).exists()), None)
 
 
 def _lake(root: Path, kind: str) -> Lake:
-    if kind == "parquet":
-        return ParquetLake(root)
+    """The libraries of Delta and Iceberg are an extra that need not be installed."""
     try:
-        from tidemill.pipelines.lake.delta import DeltaLake  # noqa: PLC0415 - an extra that need not be installed
-    except ImportError:
-        raise PipelineError("Delta tables need deltalake: pip install 'tidemill[lake]'") from None
-    return DeltaLake(root)
+        if kind == "delta":
+            from tidemill.pipelines.lake.delta import DeltaLake  # noqa: PLC0415 - as above
+
+            return DeltaLake(root)
+        if kind == "iceberg":
+            from tidemill.pipelines.lake.iceberg import IcebergLake  # noqa: PLC0415 - as above
+
+            return IcebergLake(root)
+    except ImportError as error:
+        raise PipelineError(f"lakes of format {kind} need {error.name}: pip install 'tidemill[lake]'") from None
+    return ParquetLake(root)

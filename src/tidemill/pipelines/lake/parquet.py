@@ -28,6 +28,8 @@ LOG = "_log"
 class ParquetLake:
     """One folder of Parquet files with its log."""
 
+    keeps_columns = False
+
     def __init__(self, root: Path) -> None:
         self.root = root
 

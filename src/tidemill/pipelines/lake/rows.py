@@ -34,6 +34,7 @@ class Stage:
     root: str
     name: str
     by: tuple[str, ...] = ()
+    keep_columns: bool = False
 
 
 class _Growing:
@@ -68,11 +69,12 @@ def stage_rows(stage: Stage, task: int, batches: Iterable[pa.RecordBatch]) -> It
     growing: dict[tuple[Any, ...], _Growing] = {}
     for batch in batches:
         for values, rows in _parted(batch, _keys(batch, stage.by)):
+            kept = rows if stage.keep_columns else rows.drop_columns(list(stage.by))
             if values not in growing:
                 folder = "".join(f"{name}={_spelled(value)}/" for name, value in zip(stage.by, values, strict=False))
                 path = f"{folder}{stage.name}-{task:05}-{len(growing):03}.parquet"
-                growing[values] = _Growing(stage, path, rows.drop_columns(list(stage.by)).schema)
-            growing[values].write(rows.drop_columns(list(stage.by)))
+                growing[values] = _Growing(stage, path, kept.schema)
+            growing[values].write(kept)
     files = [file.close() for file in growing.values()]
     columns = {name: [getattr(file, name) for file in files] for name in FILE_SCHEMA.names}
     yield pa.RecordBatch.from_pydict(columns, schema=FILE_SCHEMA)

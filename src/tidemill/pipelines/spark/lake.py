@@ -31,7 +31,7 @@ def into_lake(lake: Lake, checkpoint: Path, by: tuple[str, ...] = ()) -> Callabl
         lake.recover()
         if lake.holds(query, batch):
             return
-        stage = Stage(str(lake.root), f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}", by)
+        stage = Stage(str(lake.root), f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}", by, lake.keeps_columns)
         told = rows.mapInArrow(_staging(stage), FILES).collect()
         files = [LakeFile(**row.asDict()) for row in told]
         if files:
