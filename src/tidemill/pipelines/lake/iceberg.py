@@ -2,8 +2,8 @@
 
 The properties of a snapshot say which micro-batch of which query it holds; rows and properties are one atomic commit.
 The catalog is a SQLite file in the lake, so that the folder is all there is; the newest `metadata/*.metadata.json`
-opens the table in every other engine. Iceberg wants the partition columns in the files too. Files that were moved into their
-places by an attempt that never committed are seen by nobody.
+opens the table in every other engine. Iceberg wants the partition columns in the files too. Files that were moved into
+their places by an attempt that never committed are seen by nobody.
 """
 
 import shutil
