@@ -116,6 +116,22 @@ def test_a_topic_is_archived_once_audited_and_replayed(spark: SparkSession, brok
     assert table["date"].to_pylist() == [str(moment.date()) for moment in table["timestamp"].to_pylist()]
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_are_archives_too(spark: SparkSession, broker: Broker, tmp_path: Path, kind: str) -> None:
+    topic = create(broker, f"archived-{kind}", partitions=1)
+    lake = open_lake(tmp_path / topic, kind)
+    for begin in (0, 20):
+        write(broker, topic, list(range(begin, begin + 20)))
+        archive(spark, broker, topic, lake)
+    found = audit(lake)
+    assert found.contiguous
+    assert [(verdict.rows, verdict.last) for verdict in found.verdicts] == [(40, 39)]
+    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        create(broker, f"{topic}-again", partitions=1)
+        assert Replay(client, lake, Wanted(f"{topic}-again")).run(lambda _: None) == 40
+    assert values_in(broker, f"{topic}-again") == values_in(broker, topic)
+
+
 def test_an_archive_without_its_checkpoint_goes_on_behind_its_rows(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
