@@ -29,8 +29,8 @@ setup: $(STAMP) ## .venv with the package, all extras and the development tools
 system: ## Debian packages that the tests use (kcat, Java, postgresql)
 	@.ci/system
 
-run: setup ## start a broker and say what to try next
-	@$(BIN)/tidemill serve $(ARGS)
+run: setup ## the demo: a broker, orders, reminders and a Spark pipeline at work
+	@$(BIN)/tidemill demo $(ARGS)
 
 test: setup system ## format, lint, types, imports, tests: what CI runs
 	@$(MAKE) --no-print-directory check

@@ -32,6 +32,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "demo": Command("tidemill.cli.demo.run:demo", "See it all at work: broker, orders, reminders, Spark."),
     "serve": Command("tidemill.cli.serve:serve", "Run a broker."),
     "topic": Command("tidemill.cli.topic:app", "Create, list, describe, alter and delete topics."),
     "produce": Command("tidemill.cli.produce:produce", "Write records to a topic."),
@@ -39,6 +40,7 @@ COMMANDS = {
     "group": Command("tidemill.cli.group:app", "List, describe, reset and delete consumer groups."),
     "timeline": Command("tidemill.cli.timeline:app", "Messages delivered at their due time, under a lease."),
     "schedule": Command("tidemill.cli.schedule:schedule", "Put a message on a timeline for later."),
+    "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
 }
 

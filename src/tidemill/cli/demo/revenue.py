@@ -1,0 +1,162 @@
+"""The Spark pipeline as the demo sees it: a child process that tells its progress, and the topic that it writes.
+
+The child leads a process group (`start_new_session`), so Ctrl-C at the terminal reaches only the demo, which then ends
+the child by closing its standard input. Whatever happens, the whole group is killed at the end: no JVM stays behind.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from tidemill.cli.demo.orders import QUIET
+from tidemill.cli.demo.pipeline import REVENUE
+
+STARTING, RUNNING, UNAVAILABLE, FAILED = "starting", "running", "unavailable", "failed"
+FINISHED, STOPPED = "finished", "stopped"
+"""It ended with everything taken, or before that."""
+LOG = "spark.log"
+POLL_S = 0.1
+MESSAGES_MAX = 10_000
+RECOUNT_S = 30.0
+KERNELS = {"TIDEMILL_KERNELS": "python"}
+"""A few hundred records a second need no compiled kernels, and a demo should not wait for the compiler."""
+
+
+class Pipeline:
+    """The child process."""
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self.state = STARTING
+        self.reason = ""
+        self.batches = 0
+        self.rows = 0
+        self.took_ms = 0
+        self._stopping = False
+        command = [sys.executable, "-m", "tidemill.cli.demo.pipeline", servers, str(folder)]
+        with (folder / LOG).open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - this program itself
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env={**KERNELS, **os.environ},
+            )
+        self._reader = threading.Thread(target=self._read, name="demo-pipeline", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The process, which leads a session and a group of the same number."""
+        return self._process.pid
+
+    @property
+    def gone(self) -> bool:
+        """Whether it ended by itself, or never began."""
+        return self.state in {UNAVAILABLE, FAILED}
+
+    def stop(self, patience_s: float, hurry: threading.Event) -> None:
+        """Let it take what is left and end; after `patience_s`, or when in a hurry, end it at once."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self.state == RUNNING and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            deadline = time.monotonic() + patience_s
+            while self._reader.is_alive() and time.monotonic() < deadline and not hurry.is_set():
+                self._reader.join(POLL_S)
+        with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still its own
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        if self._process.stdout is None:
+            return
+        for line in self._process.stdout:
+            self._take(json.loads(line))
+        if self._stopping:
+            self.state = self.state if self.state == FINISHED else STOPPED
+        elif self.state in {STARTING, RUNNING}:
+            self.state, self.reason = FAILED, f"it ended without a word; see {LOG}"
+
+    def _take(self, told: Mapping[str, Any]) -> None:
+        if "batch" in told:
+            self.batches += 1
+            self.rows += told["rows"]
+            self.took_ms = told["took_ms"]
+        else:
+            self.reason = told.get("reason", "")
+            self.state = told["state"]
+
+
+class Totals:
+    """What the topic says: the newest record of a minute and an item is its total."""
+
+    def __init__(self, servers: str) -> None:
+        options = {
+            "bootstrap.servers": servers,
+            "group.id": "demo-screen",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "log_level": QUIET,
+        }
+        self._consumer = Consumer(options)
+        self._rows: dict[bytes, Mapping[str, Any]] = {}
+        self._from_beginning()
+
+    @property
+    def orders(self) -> int:
+        """How many orders have been aggregated."""
+        return sum(row["orders"] for row in self._rows.values())
+
+    @property
+    def by_item(self) -> dict[str, float]:
+        """Revenue by item, the best first."""
+        sums: dict[str, float] = {}
+        for row in self._rows.values():
+            sums[row["item"]] = round(sums.get(row["item"], 0.0) + row["revenue"], 2)
+        return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+    def take(self) -> None:
+        """Take what has arrived."""
+        for message in self._consumer.consume(MESSAGES_MAX, 0):
+            self._take(message)
+
+    def recount(self) -> bool:
+        """Read the topic once more from its beginning to its end; whether the end was reached in time."""
+        self._from_beginning()
+        deadline = time.monotonic() + RECOUNT_S
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(POLL_S)
+            if message is not None and self._take(message):
+                return True
+        return False
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+    def _from_beginning(self) -> None:
+        self._rows = {}
+        self._consumer.assign([TopicPartition(REVENUE, 0, OFFSET_BEGINNING)])
+
+    def _take(self, message: Message) -> bool:
+        """Whether this is the end of the topic."""
+        error = message.error()
+        if error is not None:
+            return bool(error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001 - its public name
+        self._rows[message.key()] = json.loads(message.value())
+        return False

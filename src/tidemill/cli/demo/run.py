@@ -1,0 +1,307 @@
+"""`tidemill demo`: starts the parts, shows them, and ends them in order.
+
+Order of the end: orders and reminders stop first, then the pipeline takes what is left, and the broker is last, because
+all of them talk to it. The first Ctrl-C (or SIGTERM, or the end of --duration) begins this; the second one does
+not wait for the pipeline.
+"""
+
+import contextlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Self
+
+import typer
+
+from tidemill.app import logs
+from tidemill.app.node import Node
+from tidemill.app.process import SWITCH_S
+from tidemill.app.thread import NodeThread
+from tidemill.cli.connection import Json
+from tidemill.cli.demo import orders, pipeline
+from tidemill.cli.demo.orders import Orders
+from tidemill.cli.demo.reminders import Reminders
+from tidemill.cli.demo.revenue import FINISHED, Pipeline, Totals
+from tidemill.cli.demo.screen import Screen, Snapshot, screen, summary
+from tidemill.cli.output import say, show_json
+from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.model.errors import TopicAlreadyExists
+from tidemill.settings import ROWS, Address, load, parse_address
+
+DOORS = ("kafka", "grpc", "http")
+REFRESH_S = 0.25
+RATE_MAX = 100_000.0
+ASKED_PATIENCE_S = 8.0
+"""How long somebody at a terminal waits for the last micro-batch."""
+TIMED_PATIENCE_S = 100.0
+"""How long a run with --duration does: it wants the whole result."""
+DEFAULTS = {row.name: parse_address(row.default) for row in ROWS if row.name in DOORS}
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line asks for."""
+
+    folder: Path
+    rate: float
+    seed: int
+    with_spark: bool
+    addresses: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Somebody wants it to end, or to end at once."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    hurry: threading.Event = field(default_factory=threading.Event)
+
+    def on_signal(self, _: int, __: FrameType | None) -> None:
+        """The second signal is in a hurry."""
+        (self.hurry if self.asked.is_set() else self.asked).set()
+
+
+def demo(
+    duration: Annotated[float, typer.Option("--duration", min=0, help="End after so many seconds; 0 is never.")] = 0,
+    rate: Annotated[float, typer.Option("--rate", min=0, max=RATE_MAX, help="Orders per second.")] = 200,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same orders.")] = 1,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave the Spark pipeline out.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where everything is kept; a folder that goes unless given.")
+    ] = None,
+    kafka: Annotated[str | None, typer.Option("--kafka", help="Kafka door; 127.0.0.1:9092, or a free port.")] = None,
+    grpc: Annotated[str | None, typer.Option("--grpc", help="gRPC door; 127.0.0.1:6174, or a free port.")] = None,
+    http: Annotated[str | None, typer.Option("--http", help="HTTP door; 127.0.0.1:8080, or a free port.")] = None,
+    patience: Annotated[
+        float | None, typer.Option("--patience", min=0, help="Seconds that Spark has at the end to take the rest.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show it all: a broker, a stream of orders, reminders on a timeline, and a Spark pipeline. Ctrl-C ends it.
+
+    Example: tidemill demo --duration 60
+    """
+    addresses = {name: given or free_address(name) for name, given in zip(DOORS, (kafka, grpc, http), strict=True)}
+    if "none" in addresses.values():
+        raise WrongUse("the demo needs all three doors; give host:port")
+    with _signals() as ending, _folder(data_dir) as folder:
+        wishes = Wishes(folder, rate, seed, not no_spark, addresses)
+        shown = screen(as_json=as_json)
+        try:
+            last, drained = _run(wishes, shown, ending, duration, patience)
+        finally:
+            shown.close()
+    if as_json:
+        show_json({**last.to_json(), "drained": drained, "seed": seed})
+    else:
+        say(summary(last, drained=drained))
+    _judge(last, drained=drained)
+
+
+def free_address(name: str) -> str:
+    """The usual address of a door, or one with any port when somebody else has that one."""
+    usual = DEFAULTS[name]
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(usual)
+        except OSError:
+            return str(Address(usual.host, 0))
+    return str(usual)
+
+
+def _run(
+    wishes: Wishes, shown: Screen, ending: Ending, duration: float, patience: float | None
+) -> tuple[Snapshot, bool]:
+    with Demo(wishes) as running:
+        shown.note(running.welcome())
+        deadline = time.monotonic() + (duration or float("inf"))
+        while not ending.asked.wait(REFRESH_S) and time.monotonic() < deadline:
+            shown.show(running.snapshot())
+            if (news := running.news()) is not None:
+                shown.note(news)
+        if patience is None:
+            patience = ASKED_PATIENCE_S if ending.asked.is_set() else TIMED_PATIENCE_S
+        ending.asked.set()
+        shown.note("stopping")
+        return running.finish(patience, ending.hurry)
+
+
+def _judge(last: Snapshot, *, drained: bool) -> None:
+    """The demo is a proof as well: what must not happen makes it fail."""
+    if last.reminders_early:
+        raise CommandFailed(f"{last.reminders_early} reminders came before they were due")
+    if drained and last.orders_aggregated != last.orders_in_topic:
+        raise CommandFailed(f"{last.orders_in_topic} orders were written and {last.orders_aggregated} aggregated")
+
+
+class Demo:
+    """All parts, running between `__enter__` and `__exit__`."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._began = self._marked = time.monotonic()
+        self._marked_orders, self._rate = 0, 0.0
+        self._ended: float | None = None
+        self._told: set[bool] = set()
+        self._open = contextlib.ExitStack()
+        self.pipeline: Pipeline | None = None
+        self._totals: Totals | None = None
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            self._start(opened)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _start(self, opened: contextlib.ExitStack) -> None:
+        wishes = self._wishes
+        logs.quiet_unless_configured()
+        sys.setswitchinterval(SWITCH_S)
+        flags = {**wishes.addresses, "data-dir": str(wishes.folder / "broker")}
+        self._thread = NodeThread(load(flags))
+        self._thread.start()
+        opened.callback(self._thread.stop)
+        self._thread.call(_create_topics)
+        servers = str(self.node.kafka)
+        if wishes.with_spark:
+            self.pipeline = Pipeline(servers, wishes.folder)
+            opened.callback(self._stop_pipeline, 0.0, threading.Event())
+            self._totals = Totals(servers)
+            opened.callback(self._totals.close)
+        self._reminders = Reminders(self._thread, wishes.seed)
+        self._reminders.start()
+        opened.callback(self._reminders.stop)
+        self._orders = Orders(servers, wishes.rate, wishes.seed)
+        self._orders.start()
+        opened.callback(self._orders.stop)
+
+    @property
+    def node(self) -> Node:
+        """The broker's node."""
+        return self._thread.node
+
+    def welcome(self) -> str:
+        """Where everything is."""
+        node, spark = self.node, ""
+        if self.pipeline is not None:
+            spark = f"\nparquet    {self._wishes.folder / pipeline.LAKE} (when Spark is ready)"
+        return f"kafka      {node.kafka}\ngrpc       {node.grpc}\nconsole    http://{node.http}/{spark}"
+
+    def news(self) -> str | None:
+        """What has happened to Spark, once each."""
+        running = self.pipeline
+        if running is None:
+            return None
+        text = None
+        if running.gone:
+            text = f"without Spark: {running.reason}"
+        elif running.batches:
+            text = f"spark      joined, {running.rows:,} orders in its first micro-batch"
+        if text is None or running.gone in self._told:
+            return None
+        self._told.add(running.gone)
+        return text
+
+    def snapshot(self) -> Snapshot:
+        """How it is now."""
+        if self._reminders.error is not None:
+            raise CommandFailed(f"the reminders stopped: {self._reminders.error}")
+        in_topic, lag = self._thread.call(_progress)
+        base = Snapshot(
+            seconds=round((self._ended or time.monotonic()) - self._began, 1),
+            orders_written=self._orders.written,
+            orders_per_s=self._orders_per_s(),
+            orders_in_topic=in_topic,
+            lag=lag,
+            reminders_scheduled=self._reminders.scheduled,
+            reminders_delivered=self._reminders.delivered,
+            reminders_early=self._reminders.early,
+            reminders_lateness=self._reminders.lateness,
+            spark="off",
+        )
+        return base if self.pipeline is None else self._with_spark(base, self.pipeline)
+
+    def finish(self, patience_s: float, hurry: threading.Event) -> tuple[Snapshot, bool]:
+        """Stop what writes, let the pipeline take the rest; the last snapshot, and whether it took everything."""
+        self._orders.stop()
+        self._reminders.stop()
+        self._ended = time.monotonic()
+        self._stop_pipeline(patience_s, hurry)
+        drained = self.pipeline is not None and self.pipeline.state == FINISHED
+        if self._totals is not None and self.pipeline is not None and self.pipeline.batches:
+            drained = self._totals.recount() and drained
+        return self.snapshot(), drained
+
+    def _stop_pipeline(self, patience_s: float, hurry: threading.Event) -> None:
+        if self.pipeline is not None:
+            self.pipeline.stop(patience_s, hurry)
+
+    def _with_spark(self, base: Snapshot, running: Pipeline) -> Snapshot:
+        if self._totals is not None and running.batches:
+            self._totals.take()
+        return replace(
+            base,
+            spark=running.state,
+            spark_reason=running.reason,
+            batches=running.batches,
+            rows=running.rows,
+            batch_ms=running.took_ms,
+            orders_aggregated=self._totals.orders if self._totals else 0,
+            revenue_by_item=self._totals.by_item if self._totals else {},
+        )
+
+    def _orders_per_s(self) -> float:
+        """Over the last second or so: a moment is too short to tell a rate."""
+        now, written = time.monotonic(), self._orders.written
+        if now - self._marked >= 1.0:
+            self._rate = round((written - self._marked_orders) / (now - self._marked), 1)
+            self._marked, self._marked_orders = now, written
+        return self._rate
+
+
+async def _create_topics(node: Node) -> None:
+    with contextlib.suppress(TopicAlreadyExists):
+        await node.broker.create_topic(orders.TOPIC, partitions=orders.PARTITIONS)
+    with contextlib.suppress(TopicAlreadyExists):
+        await node.broker.create_topic(pipeline.REVENUE, partitions=1, overrides={"cleanup.policy": "compact"})
+
+
+async def _progress(node: Node) -> tuple[int, int | None]:
+    """How many orders are in the topic, and how many of them the pipeline has not taken; None before it took any."""
+    fetched = node.broker.groups.fetch(pipeline.GROUP, None)
+    taken = {each.partition: each.offset for each in fetched if each.topic == orders.TOPIC}
+    ends = {index: node.broker.partition(orders.TOPIC, index).high_watermark for index in range(orders.PARTITIONS)}
+    lag = sum(end - max(taken.get(index, 0), 0) for index, end in ends.items())
+    return sum(ends.values()), lag if taken else None
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Ending]:
+    ending = Ending()
+    before = {number: signal.signal(number, ending.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="tidemill-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -1,0 +1,127 @@
+"""`tidemill pipeline`: make, run and watch pipelines; the commands about lakes are in `pipeline_lake`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from tidemill.cli.output import remark, say, show, show_json
+from tidemill.cli.pipeline_lake import Master, Verbose, archive, audit, needs_spark, replay
+from tidemill.cli.problem import CommandFailed
+
+app = typer.Typer(help="Run pipelines on Spark; archive topics and replay them.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the pipeline.")]
+STATUS_COLUMNS = ("pipeline", "state", "sink", "rows", "rows/s", "lag", "lag_s", "broken", "updated")
+
+
+@app.command()
+def init(folder: Folder, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Make a folder with a small pipeline that runs as it is.
+
+    Example: tidemill pipeline init shop
+    """
+    from tidemill.pipelines.example import write_example
+
+    for path in write_example(folder, bootstrap):
+        say(f"wrote {path}")
+    order = '{"item": "tea", "price": 2.5, "quantity": 4}'
+    remark("try it:  tidemill topic create orders --if-not-exists")
+    remark(f"         tidemill produce orders --message '{order}'")
+    remark(f"         tidemill pipeline run {folder} --once")
+    remark("         tidemill consume revenue --from-beginning -n 1")
+
+
+@app.command()
+def run(
+    folder: Folder,
+    once: Annotated[bool, typer.Option("--once", help="Stop when all that is there now is done.")] = False,
+    master: Master = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a pipeline until Ctrl-C; run it again and it goes on where it was.
+
+    Example: tidemill pipeline run shop --once
+    """
+    needs_spark()
+    from tidemill.model.errors import TidemillError
+    from tidemill.pipelines.folder import load
+    from tidemill.pipelines.runner import interruptible, tend
+    from tidemill.pipelines.status import Reporter, wall_ms
+
+    loaded = load(folder)
+    _check_broker(loaded.spec.broker, [source.topic for source in loaded.spec.sources])
+    from tidemill.pipelines.spark.quiet import quiet_session
+    from tidemill.pipelines.spark.sinks import start_pipeline
+
+    reporter = Reporter(loaded, remark, wall_ms)
+    try:
+        with quiet_session(master, loaded.spec.name, loaded.state, verbose=verbose) as spark, interruptible() as stop:
+            tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
+    except TidemillError as error:
+        reporter.keep("failed", str(error))
+        raise
+    reporter.keep("stopped")
+
+
+@app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A pipeline, or a folder of pipelines.")] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Show rows per second, lag in records and seconds, broken expectations and the last error.
+
+    Example: tidemill pipeline status shop
+    """
+    from tidemill.pipelines.folder import pipelines_in
+    from tidemill.pipelines.status import status_of
+
+    found = {path: status_of(path) for path in pipelines_in(folder)}
+    if not found:
+        raise CommandFailed(f"there is no pipeline in {folder}; make one with: tidemill pipeline init shop")
+    told = [{"folder": str(path), **kept} for path, kept in found.items() if kept is not None]
+    if as_json:
+        show_json(told)
+        return
+    rows = [row for each in told for row in _rows(each)]
+    names = ", ".join(str(path) for path in found)
+    show(rows, STATUS_COLUMNS, as_json=False, empty=f"{names} never ran; start it with: tidemill pipeline run")
+    for each in told:
+        if each["error"]:
+            say(f"{each['pipeline']}: {each['error']}")
+
+
+for command in (archive, audit, replay):
+    app.command()(command)
+
+
+def _rows(status_: dict[str, Any]) -> list[dict[str, Any]]:
+    from tidemill.pipelines.core.progress import told_at
+
+    return [
+        {
+            "pipeline": status_["pipeline"],
+            "state": status_["state"],
+            "sink": sink["sink"],
+            "rows": sink["rows"],
+            "rows/s": sink["rows_per_s"],
+            "lag": sink["lag_records"],
+            "lag_s": sink["lag_s"],
+            "broken": ", ".join(f"{name} {count}" for name, count in sink["broken"].items() if count) or None,
+            "updated": told_at(status_["updated_ms"]),
+        }
+        for sink in status_["sinks"]
+    ]
+
+
+def _check_broker(broker: str, topics: list[str]) -> None:
+    """Say what is missing before Spark takes its seconds to start."""
+    from tidemill.cli.connection import admin, no_topic, told
+
+    client = admin(broker)
+    with told("list topics"):
+        known = client.list_topics().topics
+    for topic in topics:
+        if topic not in known:
+            raise no_topic(topic)

@@ -1,0 +1,111 @@
+"""How a pipeline gets on: what Spark reports of each micro-batch, added up."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemill.pipelines.core.offsets import Progress
+
+NEWEST = "newest"
+"""The observed metric with the timestamp of the newest row, in ms."""
+BROKEN = "broken_"
+"""Observed metrics that begin so count the rows for which an expectation does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one sink gets on. Lag is None until it is known."""
+
+    sink: str
+    rows: int = 0
+    rows_per_s: float = 0.0
+    batches: int = 0
+    lag_records: int | None = None
+    lag_s: float | None = None
+    broken: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, reports: Iterable[Mapping[str, Any]], now_ms: int) -> "Standing":
+        """With what Spark has reported since."""
+        standing = self
+        for report in reports:
+            standing = standing._after(report, now_ms)
+        return standing
+
+    def _after(self, report: Mapping[str, Any], now_ms: int) -> "Standing":
+        rows = int(report.get("numInputRows") or 0)
+        observed = report.get("observedMetrics") or {}
+        lag = _lag(report.get("sources") or [])
+        return replace(
+            self,
+            rows=self.rows + rows,
+            rows_per_s=round(float(report.get("processedRowsPerSecond") or 0.0), 1) if rows else 0.0,
+            batches=self.batches + (1 if rows else 0),
+            lag_records=self.lag_records if lag is None else lag,
+            lag_s=self._lag_s(lag, _newest(observed.values()), now_ms),
+            broken=_added(self.broken, observed.values()),
+        )
+
+    def _lag_s(self, lag_records: int | None, newest_ms: int | None, now_ms: int) -> float | None:
+        if lag_records == 0:
+            return 0.0
+        return self.lag_s if newest_ms is None else round(max(0, now_ms - newest_ms) / 1000, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is in the status file."""
+
+    pipeline: str
+    state: str
+    pid: int
+    started_ms: int
+    updated_ms: int
+    error: str | None
+    sinks: tuple[Standing, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """It as it is kept."""
+        return asdict(self)
+
+
+def line(standing: Standing, report: Mapping[str, Any]) -> str:
+    """One line about one micro-batch."""
+    lag = "" if standing.lag_records is None else f"  lag {standing.lag_records:,}"
+    broken = "".join(f"  {name} broken {count:,}" for name, count in sorted(standing.broken.items()) if count)
+    time = str(report.get("timestamp", ""))[11:19]
+    rows = int(report.get("numInputRows") or 0)
+    return f"{time}  {standing.sink}  {rows:,} rows  {standing.rows_per_s:,.0f} rows/s{lag}{broken}"
+
+
+def _lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
+    """Records between where the sources are and where their topics end."""
+    lags = [
+        max(0, latest.offsets[part] - offset)
+        for source in sources
+        if isinstance(end := source.get("endOffset"), Mapping) and isinstance(at := source.get("latestOffset"), Mapping)
+        for latest in [Progress.from_json(at)]
+        for part, offset in Progress.from_json(end).offsets.items()
+        if part in latest.offsets
+    ]
+    return sum(lags) if lags else None
+
+
+def _newest(observed: Iterable[Mapping[str, Any]]) -> int | None:
+    found = [int(metrics[NEWEST]) for metrics in observed if metrics.get(NEWEST) is not None]
+    return max(found, default=None)
+
+
+def _added(before: Mapping[str, int], observed: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    total = dict(before)
+    for metrics in observed:
+        for name, count in metrics.items():
+            if name.startswith(BROKEN):
+                key = name.removeprefix(BROKEN)
+                total[key] = total.get(key, 0) + int(count or 0)
+    return total
+
+
+def told_at(ms: int) -> str:
+    """A time for people."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

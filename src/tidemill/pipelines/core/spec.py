@@ -1,0 +1,111 @@
+"""What a pipeline is made of, as `pipeline.yml` says it: sources -> transformations -> sinks, and what must hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidemill.pipelines.core.errors import PipelineError
+
+
+class WrongSpec(PipelineError):
+    """A pipeline.yml, or a file that it names, is not right."""
+
+
+class Format(StrEnum):
+    """How the values of a source become columns."""
+
+    JSON = "json"
+    RAW = "raw"
+
+
+class Otherwise(StrEnum):
+    """What happens to a row for which an expectation does not hold."""
+
+    DROP = "drop"
+    FAIL = "fail"
+    WARN = "warn"
+
+
+class Kind(StrEnum):
+    """Where a sink writes to."""
+
+    TOPIC = "topic"
+    PARQUET = "parquet"
+    CONSOLE = "console"
+    TIMELINE = "timeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How late rows may be: those older than the newest by more than `delay` are left out."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A topic as a view."""
+
+    name: str
+    topic: str
+    format: Format
+    schema: str | None
+    start: str
+    watermark: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transformation:
+    """A view made of other views, by a SQL file or by the function of its name in a Python file."""
+
+    name: str
+    file: str
+
+    @property
+    def sql(self) -> bool:
+        """Whether it is SQL."""
+        return self.file.endswith(".sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What must be true of every row of a view."""
+
+    name: str
+    view: str
+    predicate: str
+    otherwise: Otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where the rows of a view go."""
+
+    name: str
+    view: str
+    kind: Kind
+    target: str
+    mode: str = "append"
+    key: str | None = None
+    by: tuple[str, ...] = ()
+    columns: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A pipeline; `every` is None when it runs until the topics end and then stops."""
+
+    name: str
+    broker: str
+    timelines: str
+    sources: tuple[Source, ...]
+    transformations: tuple[Transformation, ...]
+    expectations: tuple[Expectation, ...]
+    sinks: tuple[Sink, ...]
+    every: str | None
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The names that SQL can use."""
+        return (*(each.name for each in self.sources), *(each.name for each in self.transformations))

@@ -1,0 +1,108 @@
+"""A pipeline on disk: `pipeline.yml`, the files that it names, and what the runner keeps beside them.
+
+shop/pipeline.yml
+shop/transformations/*.sql, *.py
+shop/.tidemill/checkpoints/<sink>/   Spark's; delete one and its sink begins again
+shop/.tidemill/status.json           how the runner gets on, for `tidemill pipeline status`
+shop/.tidemill/spark.log             what Spark says
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.graph import check_parameters, in_order, parameters, views_in_sql
+from tidemill.pipelines.core.progress import Status
+from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
+from tidemill.pipelines.core.spec_reading import read_spec
+from tidemill.pipelines.lake.durable import write_whole
+
+SPEC = "pipeline.yml"
+STATE = ".tidemill"
+STATUS = "status.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A transformation with its text and the views that it reads."""
+
+    transformation: Transformation
+    path: Path
+    text: str
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A pipeline that was read and is right as far as that can be told without Spark."""
+
+    root: Path
+    spec: Spec
+    steps: tuple[Step, ...]
+
+    @property
+    def state(self) -> Path:
+        """Where the runner keeps its things."""
+        return self.root / STATE
+
+    def checkpoint(self, sink: str) -> Path:
+        """Where Spark keeps how far a sink is."""
+        return self.state.absolute() / "checkpoints" / sink
+
+
+def load(root: Path) -> Folder:
+    """Read a pipeline; WrongSpec in one line when it is not right."""
+    file = root / SPEC
+    try:
+        parsed = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WrongSpec(f"there is no {file}; make a pipeline with: tidemill pipeline init {root}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise WrongSpec(f"{file}: it is not YAML: {' '.join(str(error).split())}") from None
+    spec = read_spec(str(file), parsed)
+    steps = {each.name: _step(root, spec, each) for each in spec.transformations}
+    order = in_order(str(file), {name: step.reads for name, step in steps.items()})
+    return Folder(root, spec, tuple(steps[name] for name in order))
+
+
+def write_status(root: Path, status: Status) -> None:
+    """Tell how the runner gets on; readers see the last whole status."""
+    write_whole(root / STATE / STATUS, json.dumps(status.to_json()) + "\n")
+
+
+def read_status(root: Path) -> Mapping[str, Any] | None:
+    """What the runner told last; None when it never ran."""
+    path = root / STATE / STATUS
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PipelineError(f"{path} is damaged: {error}") from None
+    return found if isinstance(found, dict) else None
+
+
+def pipelines_in(root: Path) -> list[Path]:
+    """The pipelines of a folder: itself, or those right below."""
+    if (root / SPEC).exists():
+        return [root]
+    return sorted(path.parent for path in root.glob(f"*/{SPEC}"))
+
+
+def _step(root: Path, spec: Spec, each: Transformation) -> Step:
+    path = root / each.file
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise WrongSpec(f"{root / SPEC}: transformations.{each.name}.file: there is no {path}") from None
+    others = [view for view in spec.views if view != each.name]
+    if each.sql:
+        return Step(each, path, text, tuple(sorted(views_in_sql(text, others))))
+    names = parameters(str(path), text, each.name)
+    check_parameters(str(path), each.name, names, others)
+    return Step(each, path, text, names)

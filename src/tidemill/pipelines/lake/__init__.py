@@ -1,0 +1,1 @@
+"""Lakes: folders of Parquet files that grow by commits, each exactly once."""

@@ -1,0 +1,91 @@
+"""The proof that a lake has every record of its topic once.
+
+The audit trusts no commit: it reads the offsets of all rows from the files and looks for holes and doubles. A hole need
+not be a loss, because offsets of transaction markers, of aborted and of compacted records hold no record. So the broker
+can be asked: holes in which it has a record to read are told as lost.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tidemill.client.raw import EARLIEST, RawClient
+from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, Run, Verdict, judge
+from tidemill.pipelines.lake.interface import Lake
+from tidemill.records.arrow import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found, and the files that should not be there."""
+
+    verdicts: tuple[Verdict, ...]
+    strays: tuple[str, ...]
+
+    @property
+    def contiguous(self) -> bool:
+        """Every offset of every partition has one row, and every file is of a commit."""
+        return not self.strays and all(verdict.contiguous for verdict in self.verdicts)
+
+
+def audit(lake: Lake) -> Audit:
+    """Read the offsets of all rows."""
+    runs: dict[int, list[Run]] = defaultdict(list)
+    for file in lake.files():
+        if file.partition < 0:
+            raise PipelineError(f"{lake.root} has rows without offsets; only archives of topics can be audited")
+        runs[file.partition].extend(_runs(lake.root, file))
+    verdicts = tuple(judge(partition, found) for partition, found in sorted(runs.items()))
+    return Audit(verdicts, tuple(lake.strays()))
+
+
+def lost(client: RawClient, topic: str, verdicts: Iterable[Verdict]) -> dict[int, int]:
+    """By partition, how many records the broker has in the holes."""
+    found: dict[int, int] = {}
+    for verdict in verdicts:
+        part = TopicPartition(topic, verdict.partition)
+        begin = client.list_offsets({part: EARLIEST})[part].offset
+        counts = (_records(client, part, max(hole.first, begin), hole.end) for hole in verdict.holes)
+        found[verdict.partition] = sum(counts)
+    return found
+
+
+def told_by(verdict: Verdict, lost_in: Mapping[int, int] | None) -> str:
+    """One word about a partition."""
+    if verdict.doubled:
+        return "doubled"
+    if not verdict.holes:
+        return "contiguous"
+    if lost_in is None:
+        return "holes"
+    return "lost" if lost_in[verdict.partition] else "complete"
+
+
+def _runs(root: Path, file: LakeFile) -> Iterator[Run]:
+    try:
+        offsets = np.sort(pq.read_table(root / file.path, columns=["offset"], partitioning=None)["offset"].to_numpy())
+    except (OSError, ValueError) as error:
+        raise LakeDamaged(f"{root / file.path} cannot be read: {error}") from None
+    if len(offsets) != file.rows:
+        raise LakeDamaged(f"{root / file.path} has {len(offsets)} rows, its commit says {file.rows}")
+    cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+    for run in np.split(offsets, cuts):
+        yield Run(int(run[0]), int(run[-1]) + 1)
+
+
+def _records(client: RawClient, part: TopicPartition, start: int, end: int) -> int:
+    decoder = Decoder(part.topic, part.partition, columns=("offset",), twin=chosen_kernels())
+    at, count = start, 0
+    if start >= end:
+        return 0
+    for piece in client.read_range(part, start, end, committed=True):
+        count += sum(batch.num_rows for batch in decoder.decode(piece.records, at, end, piece.aborted))
+        at = piece.next_offset
+    return count

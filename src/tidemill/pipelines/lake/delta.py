@@ -1,0 +1,113 @@
+"""A Delta table, by the Python library `deltalake`: the tasks' files become the actions of one transaction.
+
+Delta keeps for each application the last transaction that it has made. The application is the query, the transaction
+its micro-batch, and both are written by the same atomic commit as the rows. Files that were moved into their places by
+an attempt that never committed are seen by nobody; `vacuum` removes them.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.lake.durable import move, sync
+from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DeltaLake:
+    """One Delta table."""
+
+    keeps_columns = False
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def recover(self) -> None:
+        """Forget what was staged."""
+        shutil.rmtree(self.root / STAGING, ignore_errors=True)
+
+    def holds(self, query: str, batch: int) -> bool:
+        """Whether the query's last transaction is this micro-batch or a later one."""
+        table = self._table()
+        last = None if table is None else table.transaction_version(query)
+        return last is not None and last >= batch
+
+    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+        """Move the files, then make them rows of the table in one transaction."""
+        for file in files:
+            move(self.root / STAGING / file.path, self.root / file.path)
+            sync((self.root / file.path).parent)
+        by = list(_values(files[0].path))
+        table = self._table() or DeltaTable.create(str(self.root), schema, mode="ignore", partition_by=by)
+        try:
+            table.create_write_transaction(
+                [self._action(file) for file in files],
+                mode="append",
+                schema=schema,
+                partition_by=by,
+                commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+            )
+        except DeltaError as error:
+            raise PipelineError(f"{self.root}: {' '.join(str(error).split())}") from None
+
+    def files(self) -> list[LakeFile]:
+        """All files of the table as it is now."""
+        table = self._table()
+        actions: list[dict[str, Any]] = [] if table is None else _rows(table.get_add_actions(flatten=True))
+        return [
+            LakeFile(
+                path=unquote(action["path"]),
+                rows=action["num_records"],
+                size=action["size_bytes"],
+                partition=_number(action.get("min.partition")),
+                first=_number(action.get("min.offset")),
+                last=_number(action.get("max.offset")),
+            )
+            for action in actions
+        ]
+
+    def strays(self) -> list[str]:
+        """None: Delta keeps the files of former versions in the folder."""
+        return []
+
+    def _table(self) -> DeltaTable | None:
+        return DeltaTable(str(self.root)) if DeltaTable.is_deltatable(str(self.root)) else None
+
+    def _action(self, file: LakeFile) -> AddAction:
+        stats: dict[str, Any] = {"numRecords": file.rows}
+        if file.partition >= 0:
+            stats["minValues"] = {"partition": file.partition, "offset": file.first}
+            stats["maxValues"] = {"partition": file.partition, "offset": file.last}
+            stats["nullCount"] = {"partition": 0, "offset": 0}
+        modified_ms = int((self.root / file.path).stat().st_mtime * 1000)
+        return AddAction(
+            file.path, file.size, _values(file.path), modified_ms, data_change=True, stats=json.dumps(stats)
+        )
+
+
+def _values(path: str) -> dict[str, str | None]:
+    """The values of the partition columns, which are in the names of the folders."""
+    pairs = (part.split("=", 1) for part in path.split("/")[:-1])
+    return {name: None if value == NO_VALUE else unquote(value) for name, value in pairs}
+
+
+def _rows(actions: Any) -> list[dict[str, Any]]:
+    import pyarrow as pa  # noqa: PLC0415 - Arrow is loaded where it works
+
+    found: list[dict[str, Any]] = pa.table(actions).to_pylist()
+    return found
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value

@@ -1,0 +1,50 @@
+"""Finds the lake of a folder, or makes one of the wanted format."""
+
+from pathlib import Path
+
+from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.lake.interface import DELTA_LOG, ICEBERG_CATALOG, Lake
+from tidemill.pipelines.lake.parquet import LOG as PARQUET_LOG
+from tidemill.pipelines.lake.parquet import ParquetLake
+
+FORMATS = ("parquet", "delta", "iceberg")
+
+
+def open_lake(root: Path, wanted: str = "parquet") -> Lake:
+    """A lake to write to; a folder keeps the format that it has."""
+    if wanted not in FORMATS:
+        raise WrongOption(f"there is no format {wanted}; there are {', '.join(FORMATS)}")
+    found = format_of(root)
+    if found is not None and found != wanted:
+        raise WrongOption(f"{root} is a lake of format {found}, not {wanted}")
+    return _lake(root.absolute(), wanted)
+
+
+def existing_lake(root: Path) -> Lake:
+    """A lake to read."""
+    found = format_of(root)
+    if found is None:
+        raise PipelineError(f"there is no lake at {root}; make one with: tidemill pipeline archive TOPIC --to FOLDER")
+    return _lake(root.absolute(), found)
+
+
+def format_of(root: Path) -> str | None:
+    """What is in a folder."""
+    marks = {"parquet": PARQUET_LOG, "delta": DELTA_LOG, "iceberg": ICEBERG_CATALOG}
+    return next((kind for kind, mark in marks.items() if (root / mark).exists()), None)
+
+
+def _lake(root: Path, kind: str) -> Lake:
+    """The libraries of Delta and Iceberg are an extra that need not be installed."""
+    try:
+        if kind == "delta":
+            from tidemill.pipelines.lake.delta import DeltaLake  # noqa: PLC0415 - as above
+
+            return DeltaLake(root)
+        if kind == "iceberg":
+            from tidemill.pipelines.lake.iceberg import IcebergLake  # noqa: PLC0415 - as above
+
+            return IcebergLake(root)
+    except ImportError as error:
+        raise PipelineError(f"lakes of format {kind} need {error.name}: pip install 'tidemill[lake]'") from None
+    return ParquetLake(root)

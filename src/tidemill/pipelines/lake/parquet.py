@@ -1,0 +1,95 @@
+"""A lake of plain Parquet files that every tool can read, with a log of commits beside them.
+
+    lake/orders/date=2026-11-16/....parquet                  rows
+    lake/orders/_log/000000000003.json                       which files commit 3 added, for which micro-batch
+    lake/orders/_staging/                                    what the tasks of the running micro-batch write
+    lake/orders/_checkpoint/                                 Spark's
+
+Tasks write into `_staging`. Writing the entry of the log is the commit; the files are moved to their places after it.
+After a crash `recover` moves what the last entry names and is still staged, and drops everything else that is staged:
+a reader of the folder finds the rows of a micro-batch at most once, and after `recover` exactly once.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, read_commit
+from tidemill.pipelines.lake.durable import move, sync, write_whole
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG = "_log"
+
+
+class ParquetLake:
+    """One folder of Parquet files with its log."""
+
+    keeps_columns = False
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def recover(self) -> None:
+        """Roll the last commit forward; what is staged otherwise is of no commit."""
+        last = self._last()
+        if last is not None:
+            self._place(last)
+        shutil.rmtree(self.root / STAGING, ignore_errors=True)
+
+    def holds(self, query: str, batch: int) -> bool:
+        """Whether the last commit has this micro-batch, or a later one."""
+        last = self._last()
+        return last is not None and last.holds(query, batch)
+
+    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+        """Write the entry, then move the files; a crash in between is what `recover` is for."""
+        del schema
+        last = self._last()
+        entry = Commit(0 if last is None else last.number + 1, query, batch, tuple(files))
+        write_whole(self.root / LOG / entry.name, entry.text())
+        self._place(entry)
+
+    def files(self) -> list[LakeFile]:
+        """All files of all commits."""
+        return [file for entry in self._entries() for file in entry.files]
+
+    def strays(self) -> list[str]:
+        """Parquet files outside of `_staging` that no commit names."""
+        known = {file.path for file in self.files()}
+        found = (path.relative_to(self.root) for path in self.root.rglob("*.parquet"))
+        visible = (path for path in found if path.parts[0] not in {STAGING, CHECKPOINT})
+        return sorted(str(path) for path in visible if str(path) not in known)
+
+    def _place(self, entry: Commit) -> None:
+        folders = set()
+        for file in entry.files:
+            target = self.root / file.path
+            try:
+                move(self.root / STAGING / file.path, target)
+            except FileNotFoundError:
+                raise LakeDamaged(f"{target} is gone, but commit {entry.number} of {self.root} has it") from None
+            folders.add(target.parent)
+        for folder in folders:
+            sync(folder)
+
+    def _names(self) -> list[Path]:
+        return sorted((self.root / LOG).glob("*.json"))
+
+    def _entries(self) -> Iterator[Commit]:
+        for number, path in enumerate(self._names()):
+            entry = _read(path)
+            if entry.number != number:
+                raise LakeDamaged(f"commit {number} of {self.root} is gone: the next one that is there is {path.name}")
+            yield entry
+
+    def _last(self) -> Commit | None:
+        names = self._names()
+        return _read(names[-1]) if names else None
+
+
+def _read(path: Path) -> Commit:
+    return read_commit(str(path), path.read_text(encoding="utf-8"))

@@ -1,0 +1,103 @@
+"""What a task does for a lake: rows into staged Parquet files, one for each day or other partition of the lake."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.lake.durable import sync
+from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
+
+CODEC = "zstd"
+FILE_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("rows", pa.int64()),
+        ("size", pa.int64()),
+        ("partition", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the rows of a micro-batch go; `name` is unlike that of every other micro-batch."""
+
+    root: str
+    name: str
+    by: tuple[str, ...] = ()
+    keep_columns: bool = False
+
+
+class _Growing:
+    """A file that is being written."""
+
+    def __init__(self, stage: Stage, path: str, schema: pa.Schema) -> None:
+        self._path = path
+        self._staged = Path(stage.root) / STAGING / path
+        self._staged.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(self._staged, schema, compression=CODEC)
+        self._rows = 0
+        self._partition = self._first = self._last = -1
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows)
+        self._rows += rows.num_rows
+        if {"partition", "offset"} <= set(rows.schema.names):
+            offsets = pc.min_max(rows.column("offset")).as_py()
+            self._partition = rows.column("partition")[0].as_py()
+            self._first = offsets["min"] if self._first < 0 else min(self._first, offsets["min"])
+            self._last = max(self._last, offsets["max"])
+
+    def close(self) -> LakeFile:
+        self._writer.close()
+        sync(self._staged)
+        size = self._staged.stat().st_size
+        return LakeFile(self._path, self._rows, size, self._partition, self._first, self._last)
+
+
+def stage_rows(stage: Stage, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a task and tell which files it made, as rows of FILE_SCHEMA."""
+    growing: dict[tuple[Any, ...], _Growing] = {}
+    for batch in batches:
+        for values, rows in _parted(batch, _keys(batch, stage.by)):
+            kept = rows if stage.keep_columns else rows.drop_columns(list(stage.by))
+            if values not in growing:
+                folder = "".join(f"{name}={_spelled(value)}/" for name, value in zip(stage.by, values, strict=False))
+                path = f"{folder}{stage.name}-{task:05}-{len(growing):03}.parquet"
+                growing[values] = _Growing(stage, path, kept.schema)
+            growing[values].write(kept)
+    files = [file.close() for file in growing.values()]
+    columns = {name: [getattr(file, name) for file in files] for name in FILE_SCHEMA.names}
+    yield pa.RecordBatch.from_pydict(columns, schema=FILE_SCHEMA)
+
+
+def _keys(batch: pa.RecordBatch, by: Sequence[str]) -> list[str]:
+    """What tells files apart: the partitions of the lake and, so that offsets can be told, those of the topic."""
+    return [*by, *(name for name in ("topic", "partition") if "offset" in batch.schema.names)]
+
+
+def _parted(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    if not keys:
+        yield (), batch
+        return
+    table = pa.Table.from_batches([batch]).select(keys)
+    for wanted in table.group_by(keys).aggregate([]).to_pylist():
+        chosen = pa.scalar(value=True)
+        for name in keys:
+            column, value = batch.column(name), wanted[name]
+            same = column.is_null() if value is None else pc.fill_null(pc.equal(column, value), fill_value=False)
+            chosen = pc.and_(chosen, same)
+        yield tuple(wanted[name] for name in keys), batch.filter(chosen)
+
+
+def _spelled(value: Any) -> str:
+    return NO_VALUE if value is None else quote(str(value), safe=" ")

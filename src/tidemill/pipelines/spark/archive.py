@@ -1,0 +1,66 @@
+"""The query of an archive: a topic with all its columns into a lake, by day.
+
+The checkpoint is in the lake. When somebody has deleted it, the query goes on where the rows of the lake end.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from tidemill.client.raw import RawClient
+from tidemill.pipelines.core.lake import DATE
+from tidemill.pipelines.core.positions import EARLIEST
+from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
+from tidemill.pipelines.spark.lake import into_lake
+from tidemill.pipelines.spark.queries import Queries
+
+BYTES_PER_TRIGGER = 256 * 1024 * 1024
+"""What one micro-batch takes at most: its files are of a size that readers like, and a restart repeats little."""
+FOLLOW_EVERY = "5 seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What is archived."""
+
+    servers: str
+    topic: str
+    follow: bool = False
+    bytes_per_trigger: int = BYTES_PER_TRIGGER
+
+
+def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
+    """Start the query; it ends by itself at the end of the topic unless it follows."""
+    checkpoint = lake.root / CHECKPOINT
+    lake.recover()
+    rows = (
+        spark.readStream.format("tidemill")
+        .option("kafka.bootstrap.servers", wanted.servers)
+        .option("subscribe", wanted.topic)
+        .option("includeHeaders", "true")
+        .option("startingOffsets", _beginning(lake, wanted, checkpoint))
+        .option("maxBytesPerTrigger", str(wanted.bytes_per_trigger))
+        .option("kafka.group.id", f"tidemill-archive-{wanted.topic}")
+        .load()
+        .withColumn(DATE, F.to_date("timestamp"))
+    )
+    writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).queryName(f"archive {wanted.topic}")
+    writer = writer.foreachBatch(into_lake(lake, checkpoint, (DATE,)))
+    trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
+    return Queries({wanted.topic: trigger.start()})
+
+
+def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:
+    """Where a query without a checkpoint begins: at the start, or behind the rows that are here."""
+    files = lake.files()
+    if (checkpoint / "metadata").exists() or not files:
+        return "earliest"
+    with RawClient({"bootstrap.servers": wanted.servers}) as client:
+        indexes = client.metadata([wanted.topic])[wanted.topic].leaders
+    ends = dict.fromkeys(indexes, EARLIEST)
+    for file in files:
+        ends[file.partition] = max(ends.get(file.partition, 0), file.last + 1)
+    return json.dumps({wanted.topic: ends})

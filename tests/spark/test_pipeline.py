@@ -1,0 +1,244 @@
+"""Pipelines on a real Spark: archives, their audit and replay, a driver that is killed, pipelines of a folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from tidemill.client.raw import EARLIEST, LATEST, RawClient
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.example import write_example
+from tidemill.pipelines.folder import SPEC, load
+from tidemill.pipelines.lake.audit import audit, lost, told_by
+from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
+from tidemill.pipelines.lake.opening import open_lake
+from tidemill.pipelines.lake.parquet import LOG
+from tidemill.pipelines.lake.replay import Replay, Wanted
+from tidemill.pipelines.runner import tend
+from tidemill.pipelines.spark.archive import Archive, start_archive
+from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.status import Reporter, status_of
+from tidemill.records.arrow import Decoder
+from tidemill.testing import Broker
+
+LIMIT_S = 240
+LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def create(broker: Broker, topic: str, partitions: int = 2) -> str:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, partitions)]).values():
+        future.result(LIMIT_S)
+    return topic
+
+
+def write(broker: Broker, topic: str, values: list[Any], **settings: Any) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+    transactional = "transactional.id" in settings
+    if transactional:
+        producer.init_transactions(LIMIT_S)
+        producer.begin_transaction()
+    for value in values:
+        text = value if isinstance(value, str) else json.dumps(value)
+        producer.produce(topic, text.encode(), key=str(value)[:9], headers=[("n", b"1")])
+    if transactional:
+        producer.commit_transaction(LIMIT_S)
+    assert producer.flush(LIMIT_S) == 0
+
+
+def values_in(broker: Broker, topic: str) -> list[bytes]:
+    found: list[bytes] = []
+    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        for index in client.metadata([topic])[topic].leaders:
+            part = TopicPartition(topic, index)
+            begin, end = (client.list_offsets({part: at}, committed=True)[part].offset for at in (EARLIEST, LATEST))
+            decoder, at = Decoder(topic, index, columns=("value",)), begin
+            for piece in client.read_range(part, begin, end, committed=True) if begin < end else ():
+                for rows in decoder.decode(piece.records, at, end, piece.aborted):
+                    found.extend(rows.column("value").to_pylist())
+                at = piece.next_offset
+    return found
+
+
+def archive(spark: SparkSession, broker: Broker, topic: str, lake: Lake, **more: Any) -> None:
+    wanted = Archive(broker.bootstrap_servers, topic, **more)
+    tend(start_archive(spark, lake, wanted), threading.Event(), lambda _: None)
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < deadline, f"{what} took more than {LIMIT_S} s"
+        time.sleep(0.05)
+
+
+def test_a_topic_is_archived_once_audited_and_replayed(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    topic = create(broker, "archived")
+    lake = open_lake(tmp_path / topic)
+    write(broker, topic, list(range(100)))
+    archive(spark, broker, topic, lake)
+    write(broker, topic, list(range(100, 150)), **{"transactional.id": "t"})
+    archive(spark, broker, topic, lake, bytes_per_trigger=1000)
+    archive(spark, broker, topic, lake)
+    found = audit(lake)
+    assert sum(verdict.rows for verdict in found.verdicts) == 150
+    assert not any(verdict.doubled for verdict in found.verdicts)
+    assert {told_by(verdict, None) for verdict in found.verdicts} <= {"contiguous", "holes"}
+    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        losses = lost(client, topic, found.verdicts)
+        assert set(losses.values()) == {0}
+        create(broker, "archived-again")
+        assert Replay(client, lake, Wanted("archived-again")).run(lambda _: None) == 150
+        assert (
+            Replay(client, lake, Wanted("archived-never", since_ms=int(time.time() * 1000) + 3_600_000)).run(
+                lambda _: None
+            )
+            == 0
+        )
+    assert values_in(broker, "archived-again") == values_in(broker, topic)
+    table = pq.read_table(lake.root)
+    assert table["date"].to_pylist() == [str(moment.date()) for moment in table["timestamp"].to_pylist()]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_are_archives_too(spark: SparkSession, broker: Broker, tmp_path: Path, kind: str) -> None:
+    topic = create(broker, f"archived-{kind}", partitions=1)
+    lake = open_lake(tmp_path / topic, kind)
+    for begin in (0, 20):
+        write(broker, topic, list(range(begin, begin + 20)))
+        archive(spark, broker, topic, lake)
+    found = audit(lake)
+    assert found.contiguous
+    assert [(verdict.rows, verdict.last) for verdict in found.verdicts] == [(40, 39)]
+    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        create(broker, f"{topic}-again", partitions=1)
+        assert Replay(client, lake, Wanted(f"{topic}-again")).run(lambda _: None) == 40
+    assert values_in(broker, f"{topic}-again") == values_in(broker, topic)
+
+
+def test_an_archive_without_its_checkpoint_goes_on_behind_its_rows(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = create(broker, "forgotten")
+    lake = open_lake(tmp_path / topic)
+    write(broker, topic, list(range(20)))
+    archive(spark, broker, topic, lake)
+    (lake.root / CHECKPOINT).rename(tmp_path / "lost")
+    write(broker, topic, list(range(20, 30)))
+    archive(spark, broker, topic, lake)
+    assert audit(lake).contiguous
+    assert sorted(int(value) for value in pq.read_table(lake.root)["value"].to_pylist()) == list(range(30))
+
+
+def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    topic = create(broker, "killed")
+    lake = open_lake(tmp_path / topic)
+    write(broker, topic, list(range(50)))
+    command = [sys.executable, "-m", "tidemill", "pipeline", "archive", topic, "--to", str(tmp_path), "--follow"]
+    environment = os.environ | {"TIDEMILL_KAFKA": broker.bootstrap_servers, "JAVA_TOOL_OPTIONS": LEAN_JAVA}
+    said = tmp_path / "said"
+    with (
+        said.open("w") as out,
+        subprocess.Popen([*command, "-v", "--master", "local[1]"], env=environment, stdout=out, stderr=out) as driver,
+    ):
+
+        def arrived(path: Path) -> bool:
+            assert driver.poll() is None, said.read_text()
+            return path.exists()
+
+        try:
+            until(lambda: arrived(lake.root / LOG / "000000000000.json"), "the first commit")
+            write(broker, topic, list(range(50, 100)))
+            until(lambda: arrived(lake.root / CHECKPOINT / "offsets" / "1"), "the second micro-batch")
+        finally:
+            driver.send_signal(signal.SIGKILL)
+    write(broker, topic, list(range(100, 120)))
+    archive(spark, broker, topic, lake)
+    assert audit(lake).contiguous
+    assert sorted(int(value) for value in pq.read_table(lake.root)["value"].to_pylist()) == list(range(120))
+
+
+def run_once(spark: SparkSession, root: Path) -> list[str]:
+    said: list[str] = []
+    folder = load(root)
+    reporter = Reporter(folder, lambda _: None, lambda: 1)
+    tend(start_pipeline(spark, folder, said.append, once=True), threading.Event(), reporter)
+    reporter.keep("stopped")
+    return said
+
+
+def change(root: Path, old: str, new: str) -> None:
+    text = (root / SPEC).read_text()
+    assert old in text
+    (root / SPEC).write_text(text.replace(old, new))
+
+
+def order(item: str, price: float, quantity: int) -> dict[str, Any]:
+    return {"item": item, "price": price, "quantity": quantity}
+
+
+def test_the_example_runs_as_it_is_and_goes_on(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    write_example(root, broker.bootstrap_servers)
+    create(broker, "orders")
+    write(broker, "orders", [order("tea", 2.5, 4), "junk", order("milk", -1, 1)])
+    run_once(spark, root)
+    write(broker, "orders", [order("tea", 2.5, 2)])
+    run_once(spark, root)
+    told = [json.loads(value) for value in values_in(broker, "revenue")]
+    assert sorted((each["item"], each["sold"], each["revenue"]) for each in told) == [
+        ("milk", 1, -1.0),
+        ("tea", 4, 10.0),
+        ("tea", 6, 15.0),
+    ]
+    files = pq.read_table(root / "lake" / "priced")
+    assert sorted(zip(files["item"].to_pylist(), files["total"].to_pylist(), strict=True)) == [
+        ("milk", -1.0),
+        ("tea", 5.0),
+        ("tea", 10.0),
+    ]
+    status = status_of(root)
+    assert status is not None
+    assert {(sink["sink"], sink["rows"], sink["lag_records"]) for sink in status["sinks"]} == {
+        ("revenue", 1, 0),
+        ("files", 1, 0),
+    }
+
+
+def test_a_broken_expectation_can_fail_the_pipeline_and_mistakes_are_one_line(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    root = tmp_path / "strict"
+    write_example(root, broker.bootstrap_servers)
+    create(broker, "strict-orders")
+    change(root, "topic: orders", "topic: strict-orders")
+    change(root, "otherwise: warn", "otherwise: fail")
+    text = (root / SPEC).read_text()
+    sinks = "sinks:\n  screen:\n    from: priced\n    console: true\n"
+    (root / SPEC).write_text(text[: text.index("sinks:")] + sinks)
+    write(broker, "strict-orders", [order("tea", 2.5, 4)])
+    assert run_once(spark, root) == ['screen  {"item":"tea","quantity":4,"total":10.0}']
+    write(broker, "strict-orders", [order("milk", -1, 1)])
+    with pytest.raises(PipelineError, match=r"^screen: expectation sane_price does not hold: price > 0") as caught:
+        run_once(spark, root)
+    assert "\n" not in str(caught.value)
+    change(root, "price > 0", "prise > 0")
+    with pytest.raises(WrongSpec, match=r"expectations\.sane_price\.expect: .*prise") as caught:
+        run_once(spark, root)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,56 @@
+"""`tidemill pipeline` as far as it needs neither Spark nor a broker."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tidemill.cli.main import main
+from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.lake.opening import open_lake
+from tidemill.pipelines.lake.rows import Stage, stage_rows
+
+
+def add(root: Path, batch: int, offsets: range) -> None:
+    lake = open_lake(root)
+    rows = pa.RecordBatch.from_pydict(
+        {"topic": ["orders"] * len(offsets), "partition": [0] * len(offsets), "offset": list(offsets)}
+    )
+    told = stage_rows(Stage(str(lake.root), str(batch)), 0, [rows])
+    lake.commit("q", batch, [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+
+
+def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "orders"
+    add(root, 0, range(5))
+    assert main(["pipeline", "audit", str(root)]) == 0
+    out, _ = capsys.readouterr()
+    assert out.splitlines()[1].split() == ["0", "5", "0", "4", "0", "0", "contiguous"]
+    add(root, 1, range(7, 9))
+    assert main(["pipeline", "audit", str(root), "--json"]) == 1
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["ok"], told["partitions"][0]["verdict"], told["partitions"][0]["missing"]) == (False, "holes", 2)
+    assert err.startswith("error: partition 0 of ")
+    assert "2 offsets missing, 0 doubled" in err
+
+
+def test_a_new_pipeline_has_not_run_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "shop"
+    assert main(["pipeline", "status", str(tmp_path)]) == 1
+    assert "make one with: tidemill pipeline init shop" in capsys.readouterr().err
+    assert main(["pipeline", "init", str(root)]) == 0
+    assert f"wrote {root / 'pipeline.yml'}" in capsys.readouterr().out
+    assert main(["pipeline", "init", str(root)]) == 1
+    assert "is not empty" in capsys.readouterr().err
+    assert main(["pipeline", "status", str(tmp_path)]) == 0
+    assert "never ran" in capsys.readouterr().err
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pipeline.yml").write_text("nme: shop\n", encoding="utf-8")
+    assert main(["pipeline", "run", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}/pipeline.yml: nme is not known; did you mean name?\n"
+    assert main(["pipeline", "audit", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: there is no lake at {tmp_path}")

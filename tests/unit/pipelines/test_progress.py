@@ -1,0 +1,114 @@
+"""What Spark reports, added up; the status file; the loop around running queries."""
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.progress import Standing, line
+from tidemill.pipelines.example import write_example
+from tidemill.pipelines.folder import load, read_status
+from tidemill.pipelines.runner import tend
+from tidemill.pipelines.status import Reporter, status_of
+
+
+def report(rows: int, end: int, latest: int, *, newest: int | None = None, broken: int = 0) -> dict[str, Any]:
+    return {
+        "timestamp": "2026-11-16T18:00:00.000Z",
+        "batchId": 1,
+        "numInputRows": rows,
+        "processedRowsPerSecond": rows * 2.0,
+        "sources": [{"endOffset": {"orders": {"0": end}, "$ids": {}}, "latestOffset": {"orders": {"0": latest}}}],
+        "observedMetrics": {"source_orders": {"newest": newest}, "expectation_sane": {"broken_sane": broken}},
+    }
+
+
+def test_reports_are_added_up() -> None:
+    standing = Standing("out").after([report(10, 10, 40, newest=5_000, broken=2)], 9_000)
+    assert (standing.rows, standing.rows_per_s, standing.lag_records, standing.lag_s) == (10, 20.0, 30, 4.0)
+    assert dict(standing.broken) == {"sane": 2}
+    standing = standing.after([report(30, 40, 40, broken=1), report(0, 40, 40)], 9_000)
+    assert (standing.rows, standing.rows_per_s, standing.batches) == (40, 0.0, 2)
+    assert (standing.lag_records, standing.lag_s, dict(standing.broken)) == (0, 0.0, {"sane": 3})
+    assert line(standing, report(30, 40, 40)) == "18:00:00  out  30 rows  0 rows/s  lag 0  sane broken 3"
+
+
+def test_reports_without_anything_known_change_nothing() -> None:
+    standing = Standing("out").after([{"sources": [{"endOffset": None, "latestOffset": None}]}], 1)
+    assert standing == Standing("out")
+
+
+class Script:
+    """Queries that report what is written down, and end, fail or run on."""
+
+    def __init__(self, reports: list[dict[str, Any]], failure: str | None = None) -> None:
+        self._reports = reports
+        self._failure = failure
+        self.stopped = 0
+
+    def ended(self) -> bool:
+        if not self._reports and self._failure:
+            raise PipelineError(self._failure)
+        return not self._reports
+
+    def progress(self) -> dict[str, list[dict[str, Any]]]:
+        return {"revenue": [self._reports.pop(0)]} if self._reports else {}
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def test_the_status_file_tells_how_it_went(tmp_path: Path) -> None:
+    write_example(tmp_path / "shop", "127.0.0.1:1")
+    said: list[str] = []
+    reporter = Reporter(load(tmp_path / "shop"), said.append, lambda: 10_000)
+    queries = Script([report(10, 10, 10), report(5, 15, 15)])
+    tend(queries, threading.Event(), reporter)
+    reporter.keep("stopped")
+    status = status_of(tmp_path / "shop")
+    assert status is not None
+    assert (status["pipeline"], status["state"], status["pid"], status["error"]) == (
+        "shop",
+        "stopped",
+        os.getpid(),
+        None,
+    )
+    assert [(sink["sink"], sink["rows"]) for sink in status["sinks"]] == [("revenue", 15), ("files", 0)]
+    assert len(said) == 2
+    assert queries.stopped == 1
+
+
+def test_queries_are_stopped_when_one_fails_or_somebody_says_stop() -> None:
+    failing = Script([report(1, 1, 1)], "out: no")
+    with pytest.raises(PipelineError, match="out: no"):
+        tend(failing, threading.Event(), lambda _: None)
+    assert failing.stopped == 1
+    stop = threading.Event()
+    stop.set()
+    endless = Script([report(1, 1, 1)] * 99)
+    tend(endless, stop, lambda _: None)
+    assert endless.stopped == 1
+
+
+def test_a_runner_that_was_killed_is_not_running(tmp_path: Path) -> None:
+    write_example(tmp_path / "shop", "127.0.0.1:1")
+    assert status_of(tmp_path / "shop") is None
+    reporter = Reporter(load(tmp_path / "shop"), lambda _: None, lambda: 1)
+    reporter.keep("running")
+    found = read_status(tmp_path / "shop")
+    assert found is not None
+    assert found["state"] == "running"
+    with subprocess.Popen(["true"]) as process:
+        child = process.pid
+    path = tmp_path / "shop" / ".tidemill" / "status.json"
+    path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {child}'))
+    killed = status_of(tmp_path / "shop")
+    assert killed is not None
+    assert killed["state"] == "killed"
+    path.write_text("{")
+    with pytest.raises(PipelineError, match="is damaged"):
+        status_of(tmp_path / "shop")

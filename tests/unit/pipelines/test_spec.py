@@ -1,0 +1,156 @@
+"""`pipeline.yml`: what is understood, and one line for everything that is not."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.graph import in_order, parameters, views_in_sql
+from tidemill.pipelines.core.spec import Format, Kind, Otherwise, Watermark, WrongSpec
+from tidemill.pipelines.core.spec_reading import read_spec
+from tidemill.pipelines.example import write_example
+from tidemill.pipelines.folder import load, pipelines_in
+
+GOOD: dict[str, Any] = {
+    "name": "shop",
+    "sources": {
+        "orders": {
+            "topic": "orders",
+            "schema": "item string, at timestamp",
+            "watermark": {"column": "at", "delay": "10 seconds"},
+        },
+        "clicks": {"topic": "clicks", "format": "raw", "start": "latest"},
+    },
+    "transformations": {"revenue": {"file": "transformations/revenue.sql"}},
+    "expectations": {"known": {"view": "orders", "expect": "item is not null", "otherwise": "drop"}},
+    "sinks": {
+        "out": {"from": "revenue", "topic": "revenue", "key": "item", "mode": "update"},
+        "files": {"from": "orders", "parquet": "lake/orders", "by": "item"},
+        "screen": {"from": "orders", "console": True},
+        "later": {"from": "orders", "timeline": "reminders", "id": "item", "due": "at", "body": "item"},
+    },
+    "schedule": "every 2 seconds",
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The good one with one thing changed; None takes it out."""
+    spec = deepcopy(GOOD)
+    *parents, last = path.split(".")
+    at = spec
+    for name in parents:
+        at = at[name]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return spec
+
+
+def test_everything_is_understood() -> None:
+    spec = read_spec("shop/pipeline.yml", GOOD)
+    orders, clicks = spec.sources
+    assert (orders.format, orders.start, orders.watermark) == (Format.JSON, "earliest", Watermark("at", "10 seconds"))
+    assert (clicks.format, clicks.start, clicks.schema) == (Format.RAW, "latest", None)
+    assert [sink.kind for sink in spec.sinks] == [Kind.TOPIC, Kind.PARQUET, Kind.CONSOLE, Kind.TIMELINE]
+    assert spec.sinks[1].by == ("item",)
+    assert spec.sinks[3].columns == {"id": "item", "due": "at", "body": "item"}
+    assert spec.expectations[0].otherwise is Otherwise.DROP
+    assert (spec.every, spec.broker) == ("2 seconds", "127.0.0.1:9092")
+    assert read_spec("x", changed("schedule", "once")).every is None
+    assert read_spec("x", changed("schedule", None)).every == "5 seconds"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("name", None, "p.yml: name is missing"),
+        ("name", 7, "p.yml: name is a number, not a text"),
+        ("sorces", {}, "p.yml: sorces is not known; did you mean sources?"),
+        ("sources", {}, "p.yml: sources is missing: name at least one topic to read"),
+        ("sources", [], "p.yml: sources is a list, not a mapping of names to values"),
+        ("sources.orders.formt", "json", "p.yml: sources.orders.formt is not known; did you mean format?"),
+        ("sources.orders.format", "jsn", "p.yml: sources.orders.format is 'jsn'; did you mean json?"),
+        ("sources.orders.schema", None, "p.yml: sources.orders.schema is missing"),
+        (
+            "sources.clicks.schema",
+            "a int",
+            "p.yml: sources.clicks.schema is for format json; raw rows have the columns of the topic",
+        ),
+        ("sources.orders.topic", "a/b", "p.yml: sources.orders.topic is 'a/b': "),
+        ("sources.or-ders", {}, "p.yml: sources.or-ders is not a name: use letters, digits and _"),
+        ("sources.orders.watermark.delay", "10 secs", "p.yml: sources.orders.watermark.delay is '10 secs'; write"),
+        ("transformations.revenue.file", "a.txt", "p.yml: transformations.revenue.file is 'a.txt', neither"),
+        ("transformations.orders", {"file": "a.sql"}, "p.yml: transformations.orders has the name of a source"),
+        ("expectations.known.view", "ordres", "p.yml: expectations.known.view names ordres, which is no source or "),
+        ("expectations.known.otherwise", "dorp", "p.yml: expectations.known.otherwise is 'dorp'; did you mean drop?"),
+        ("sinks", None, "p.yml: sinks is missing: name at least one place to write to"),
+        ("sinks.out.topic", None, "p.yml: sinks.out needs one of topic, parquet, console, timeline; it has none"),
+        ("sinks.out.parquet", "x", "p.yml: sinks.out needs one of topic, parquet, console, timeline; it has topic "),
+        ("sinks.out.from", "revnue", "p.yml: sinks.out.from names revnue, which is no source or transformation; did"),
+        ("sinks.out.by", "item", "p.yml: sinks.out.by is not for a sink of kind topic"),
+        ("sinks.files.mode", "update", "p.yml: sinks.files.mode is 'update'; there are append"),
+        ("sinks.files.by", 7, "p.yml: sinks.files.by is not a column or a list of columns"),
+        ("sinks.screen.console", False, "p.yml: sinks.screen.console can only be true"),
+        ("sinks.later.due", None, "p.yml: sinks.later.due is missing"),
+        ("schedule", "hourly", "p.yml: schedule is 'hourly'; write once, or for example every 5 seconds"),
+        ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(path: str, value: Any, line: str) -> None:
+    with pytest.raises(WrongSpec) as caught:
+        read_spec("p.yml", changed(path, value))
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:
+    text = "select * from Orders join x.clicks -- revenue\n where a = 'it''s paid' /* lost\nlost */"
+    assert views_in_sql(text, ["orders", "clicks", "revenue", "paid", "lost"]) == {"orders", "clicks"}
+
+
+def test_transformations_come_after_what_they_read_and_not_in_circles() -> None:
+    assert in_order("p.yml", {"c": ["b", "orders"], "b": ["a"], "a": ["orders"]}) == ["a", "b", "c"]
+    with pytest.raises(WrongSpec, match=r"p.yml: transformations read each other: "):
+        in_order("p.yml", {"a": ["b"], "b": ["a"]})
+
+
+def test_the_parameters_of_a_function_are_its_views() -> None:
+    assert parameters("a.py", "def a(orders, clicks): ...", "a") == ("orders", "clicks")
+    with pytest.raises(WrongSpec, match=r"a\.py: there is no function b"):
+        parameters("a.py", "def a(orders): ...", "b")
+    with pytest.raises(WrongSpec, match=r"a\.py: line 1 is not Python"):
+        parameters("a.py", "def a(:", "a")
+
+
+def test_the_example_is_right_and_is_found(tmp_path: Path) -> None:
+    write_example(tmp_path / "shop", "127.0.0.1:1234")
+    folder = load(tmp_path / "shop")
+    assert folder.spec.broker == "127.0.0.1:1234"
+    assert [(step.transformation.name, step.reads) for step in folder.steps] == [
+        ("priced", ("orders",)),
+        ("revenue", ("priced",)),
+    ]
+    assert pipelines_in(tmp_path) == pipelines_in(tmp_path / "shop") == [tmp_path / "shop"]
+    with pytest.raises(PipelineError, match="is not empty"):
+        write_example(tmp_path / "shop", "127.0.0.1:1234")
+
+
+def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
+    with pytest.raises(WrongSpec, match="make a pipeline with: tidemill pipeline init"):
+        load(tmp_path)
+    (tmp_path / "pipeline.yml").write_text("a: [", encoding="utf-8")
+    with pytest.raises(WrongSpec, match="it is not YAML"):
+        load(tmp_path)
+    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(GOOD), encoding="utf-8")
+    with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: there is no "):
+        load(tmp_path)
+    (tmp_path / "transformations").mkdir()
+    (tmp_path / "transformations" / "revenue.py").write_text("def revenue(ordes): ...", encoding="utf-8")
+    python = changed("transformations.revenue.file", "transformations/revenue.py")
+    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(python), encoding="utf-8")
+    with pytest.raises(WrongSpec, match=r"revenue\(ordes\): there is no view ordes; there are clicks, orders"):
+        load(tmp_path)
