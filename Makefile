@@ -44,7 +44,7 @@ check: setup
 
 # A test that fails beside others on a busy machine runs once more by itself; one that fails twice fails the run.
 unit: setup
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile $(ARGS) || { echo "again, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { echo "again, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
 fmt: setup ## format and mend what can be mended
 	$(BIN)/ruff format .

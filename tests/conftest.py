@@ -1,8 +1,11 @@
 """What every test has."""
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure
 
@@ -16,3 +19,24 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 # Brokers and consumers inside of the tests' process leave logs alone when somebody has spoken already: warnings, to
 # standard error, so that a test of what a command prints sees the command alone.
 configure("warning", "auto")
+
+# The longest first, so that no process is left alone with them at the end.
+SLOW = ("tests/spark/", "tests/compat/", "tests/simulation/", "tests/integration/", "tests/contract/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {place: rank for rank, place in enumerate(SLOW)}
+    items.sort(
+        key=lambda item: next((rank for place, rank in places.items() if item.nodeid.startswith(place)), len(SLOW))
+    )
+
+
+class Scheduling(LoadFileScheduling):  # type: ignore[misc] # untyped
+    """Side by side, a file stays together; all of Spark stays together, for it shares one session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/spark" if nodeid.startswith("tests/spark/") else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)

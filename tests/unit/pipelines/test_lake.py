@@ -15,6 +15,7 @@ from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, Run, in_order, judge, read_commit
 from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
+from tidemill.pipelines.lake.durable import move
 from tidemill.pipelines.lake.interface import STAGING, Lake
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake
@@ -81,13 +82,13 @@ def test_a_crash_while_files_move_is_rolled_forward(
 ) -> None:
     lake = ParquetLake(tmp_path / "orders")
     add(lake, 0, rows(0, range(5)))
-    real, left = parquet.move, [moved]
+    left = [moved]
 
     def dying(source: Path, target: Path) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        real(source, target)
+        move(source, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(parquet, "move", dying)
