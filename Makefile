@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP) ## .venv with the package, all extras and the development tools
 
-system: ## Debian packages that the tests use (kcat, postgresql)
+system: ## Debian packages that the tests use (kcat, Java, postgresql)
 	@.ci/system
 
 run: setup ## the demo: a broker, orders, reminders and a Spark pipeline at work

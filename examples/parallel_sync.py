@@ -7,8 +7,7 @@ import time
 
 from confluent_kafka import Producer
 
-from tidemill import ParallelConsumer
-from tidemill.client.parallel.options import Retry
+from tidemill import ParallelConsumer, Retry
 from tidemill.client.parallel.record import Record
 
 BOOTSTRAP = "127.0.0.1:9092"

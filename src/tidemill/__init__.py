@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.client.parallel.consumer import ParallelConsumer
+    from tidemill.client.parallel.options import Halted, Retry
     from tidemill.client.timeline import AsyncTimeline, Message, Timeline
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncTimeline", "Message", "ParallelConsumer", "Timeline", "__version__"]
+__all__ = ["AsyncTimeline", "Halted", "Message", "ParallelConsumer", "Retry", "Timeline", "__version__"]
 
 _HOMES = {
     "AsyncTimeline": "tidemill.client.timeline",
+    "Halted": "tidemill.client.parallel.options",
     "Message": "tidemill.client.timeline",
     "ParallelConsumer": "tidemill.client.parallel.consumer",
+    "Retry": "tidemill.client.parallel.options",
     "Timeline": "tidemill.client.timeline",
 }
 """Public name -> module that has it."""

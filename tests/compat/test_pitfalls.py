@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from kafka import KafkaAdminClient
 from tests.compat.crowd import WAIT_S, admin, create_topic, produce, quick_groups
 
 from tidemill.testing import Broker
@@ -172,3 +173,19 @@ def test_defaults_are_told_as_defaults(operator: AdminClient, topic: str) -> Non
     }
     assert {name: found[name].value for name in wanted} == wanted
     assert all(found[name].is_default for name in wanted)
+
+
+def test_directories_are_told_with_their_room(broker: Broker, topic: str) -> None:
+    produce(broker.bootstrap_servers, topic, 1, 5)
+    asker = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    try:
+        (node,) = asker.describe_log_dirs()
+    finally:
+        asker.close()
+    (found,) = node["log_dirs"]
+    assert found["log_dir"] == str(broker.data_dir / "streams")
+    assert 0 < found["usable_bytes"] <= found["total_bytes"]
+    (told,) = [each for each in found["topics"] if each["name"] == topic]
+    sizes = {part["partition_index"]: part["partition_size"] for part in told["partitions"]}
+    on_disk = sum(path.stat().st_size for path in (broker.data_dir / "streams" / topic / "0").glob("*.log"))
+    assert sizes == {0: on_disk, 1: 0}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tests.integration.parallel import interrupt
 
 from tidemill.cli import connection
 from tidemill.testing import Broker
@@ -153,6 +154,39 @@ def test_completion_is_installed_for_bash(cli_broker: Broker, tmp_path: Path) ->
     assert "complete -o default -F _tidemill_completion tidemill" in ran.stdout, ran
 
 
+def test_ctrl_c_waits_for_commands_and_a_second_ends_them(
+    tidemill: CommandLine, cli_broker: Broker, tmp_path: Path
+) -> None:
+    """The signals go to the whole group of processes, as those of a terminal."""
+    tidemill.fine("produce", "endless", "-m", "x")
+    words = ("consume", "endless", "--exec", f"echo began >> {tmp_path}/marks; sleep 600")
+    process = subprocess.Popen(
+        [*PROGRAM, *words],
+        env=environ(cli_broker),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while not (tmp_path / "marks").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(1)  # two signals at the same moment are one
+        assert process.poll() is None
+        _, errors = interrupt(process)  # until the command has closed its end of the pipe too
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, errors
+    assert errors.splitlines()[-1] == "0 records handled, 0 tried again, 0 dead letters"
+    assert (tmp_path / "marks").read_text() == "began\n"
+
+
 def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
     shown = tidemill.fine("doctor", "--data-dir", str(tmp_path / "not" / "yet"))
     assert shown.lines[0].split() == ["CHECK", "STATE", "FOUND", "ADVICE"]
@@ -160,4 +194,28 @@ def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
         row["check"]: row["state"] for row in tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
     }
     assert checks["python"] == "fine"
-    assert {"port 9092", "port 6174", "port 8080", "disk", "open files", "extra postgres"} <= set(checks)
+    assert {"port 9092", "port 6174", "port 8080", "disk", "open files", "java", "extra postgres"} <= set(checks)
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "found"),
+    [
+        ('openjdk version "21.0.4" 2024-07-16', "fine", 'version "21.0.4"'),
+        ('java version "1.8.0_202"', "note", 'version "1.8.0_202"'),
+        ("no idea", "note", "of unknown version"),
+        (None, "note", "not found"),
+    ],
+)
+def test_doctor_looks_for_java(
+    tidemill: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, state: str, found: str
+) -> None:
+    if said is not None:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    rows = tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
+    [java] = [row for row in rows if row["check"] == "java"]
+    assert (java["state"], java["found"]) == (state, found)
+    assert ("Java 17" in java["advice"]) == (state != "fine")

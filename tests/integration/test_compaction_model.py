@@ -25,6 +25,7 @@ from tidemill.testing.faults import SimDisk
 
 PRODUCER = 7
 DELETE_RETENTION_MS = 60_000
+LIMIT_S = 60
 SETTINGS = parse(
     {
         "cleanup.policy": "compact",
@@ -182,7 +183,7 @@ def test_every_reader_ends_with_the_same_table(history: list[Write | Wait | Read
         assert fresh.table == life.model
         await log.close()
 
-    asyncio.run(live())
+    asyncio.run(asyncio.wait_for(live(), LIMIT_S))
 
 
 def test_the_number_of_files_does_not_grow_with_the_life_of_the_log() -> None:
@@ -200,7 +201,7 @@ def test_the_number_of_files_does_not_grow_with_the_life_of_the_log() -> None:
         await life.check(log)
         await log.close()
 
-    asyncio.run(live())
+    asyncio.run(asyncio.wait_for(live(), LIMIT_S))
 
 
 class HeldDisk(SimDisk):
@@ -243,8 +244,9 @@ def test_a_read_that_compaction_overtakes_is_made_again() -> None:
         log = await store("t", 0, settings, 0)  # what was just written would be read from memory
         disk.hold = True
         # With room for less than a batch its header is read first and then the whole: two reads, with a swap between.
-        reading = asyncio.ensure_future(log.read(12, 1))
-        await asyncio.wait_for(disk.held.wait(), 30)
+        reading, held = asyncio.ensure_future(log.read(12, 1)), asyncio.ensure_future(disk.held.wait())
+        await asyncio.wait([reading, held], return_when=asyncio.FIRST_COMPLETED)
+        assert not reading.done(), "the read did not go to the disk"
         await log.tend(1_700_000_001_000)
         await log.cleaned()
         assert log.size_bytes < 60 * len(one(b"key00"))
@@ -253,4 +255,4 @@ def test_a_read_that_compaction_overtakes_is_made_again() -> None:
         assert [header.base_offset for _, header in iter_headers(found)] == [12]
         await log.close()
 
-    asyncio.run(live())
+    asyncio.run(asyncio.wait_for(live(), LIMIT_S))

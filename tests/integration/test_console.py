@@ -148,6 +148,39 @@ def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None
     assert health["timelines"]["state"] == "healthy"
 
 
+def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    client = {"bootstrap.servers": tidemill_broker.bootstrap_servers}
+    admin, producer = AdminClient(client), Producer(client)
+    admin.create_topics([NewTopic("told", 3, 1)])["told"].result(WAIT_S)
+    with pytest.raises(KafkaException, match="exists already"):
+        admin.create_topics([NewTopic("told", 3, 1)])["told"].result(WAIT_S)
+    for _ in range(5):
+        producer.produce("told", b"v" * 100, partition=0)
+    assert producer.flush(WAIT_S) == 0
+    reader = Consumer({**client, "group.id": "told"})
+    reader.assign([TopicPartition("told", 0, 0)])
+    assert reader.poll(WAIT_S) is not None
+    found = metrics(tidemill_broker)
+    reader.close()
+    assert found['tidemill_requests_total{api="Produce"}'] >= 1
+    assert found['tidemill_request_seconds_count{api="Fetch"}'] >= 1
+    assert found['tidemill_request_errors_total{api="CreateTopics",code="36"}'] == 1
+    assert found['tidemill_topic_records_in_total{topic="told"}'] == 5
+    assert found['tidemill_topic_bytes_in_total{topic="told"}'] == found['tidemill_log_bytes{topic="told"}'] > 500
+    assert found['tidemill_topic_bytes_out_total{topic="told"}'] > 0
+    assert found['tidemill_partitions{topic="told"}'] == 3
+    assert found['tidemill_connections{door="kafka"}'] >= 2
+
+
+def metrics(broker: Broker) -> dict[str, float]:
+    lines = httpx.get(f"{broker.http}/metrics", timeout=WAIT_S).text.splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, value in pairs}
+
+
 def test_sizes_are_written_for_people() -> None:
     assert [page.size_text(size) for size in (0, 1023, 1024, 3_500_000, 5 << 40)] == [
         "0 B",

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.metadata import decode
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry, TooManyErrors
 from tidemill.client.parallel.record import Record
 from tidemill.testing import Broker
-
-WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -37,50 +36,6 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(WAIT_S)
     return str(name)
-
-
-def fill(broker: Broker, topic: str, count: int, keys: int = 50) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for index in range(count):
-        producer.produce(topic, b"%d" % index, key=b"k%d" % (index % keys), partition=index % keys % 2)
-    assert producer.flush(WAIT_S) == 0
-
-
-def committed(broker: Broker, group: str, topic: str) -> dict[int, tuple[int, str]]:
-    reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
-    try:
-        found = reader.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], WAIT_S)
-    finally:
-        reader.close()
-    return {each.partition: (each.offset, each.metadata or "") for each in found}
-
-
-def config(broker: Broker, group: str, **more: Any) -> dict[str, Any]:
-    return {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, **more}
-
-
-class Book:
-    """What the handlers saw; ends the consumer when it saw enough."""
-
-    def __init__(self, enough: int) -> None:
-        self._enough = enough
-        self._lock = threading.Lock()
-        self.seen: list[tuple[int, bytes | None, int]] = []
-        self.stop: Callable[[], None] = lambda: None
-
-    def write(self, record: Record) -> None:
-        with self._lock:
-            self.seen.append((record.partition, record.key, record.offset))
-            if len(self.seen) >= self._enough:
-                self.stop()
-
-    def in_order(self) -> bool:
-        last: dict[tuple[int, bytes | None], int] = {}
-        for partition, key, offset in self.seen:
-            if offset <= last.get((partition, key), -1):
-                return False
-            last[partition, key] = offset
-        return True
 
 
 @pytest.mark.parametrize("tracking", ["partition", "sequence"])
@@ -290,11 +245,24 @@ def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: st
         ({"commit_every": 0}, "commit_every"),
         ({"on_exhausted": "shrug"}, "on_exhausted"),
         ({"max_records": 0}, "max_records=0"),
+        ({"workers": "three"}, "workers='three' is not a whole number"),
+        ({"retry": 3}, "retry=3 is not a Retry"),
+        ({"dead_letter": "t"}, "dead_letter='t' is one of the topics"),
     ],
 )
 def test_bad_options(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidOption, match=sentence):
         ParallelConsumer({"bootstrap.servers": "x", "group.id": "g"}, ["t"], **options)
+
+
+def test_a_handler_that_is_none_and_a_second_run(broker: Broker, topic: str) -> None:
+    fill(broker, topic, 2)
+    consumer = ParallelConsumer(config(broker, topic), [topic], workers=1, max_records=2)
+    with pytest.raises(InvalidOption, match="is not a function"):
+        consumer.run(None)  # type: ignore[arg-type]  # what somebody may do without types
+    consumer.run(lambda _: None)
+    with pytest.raises(InvalidOption, match="runs once"):
+        consumer.run(lambda _: None)
 
 
 def test_bad_config() -> None:
@@ -371,10 +339,3 @@ def at_least(out: Path, count: int) -> bool:
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def until(condition: Callable[[], bool], limit_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)

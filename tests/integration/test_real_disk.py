@@ -14,6 +14,7 @@ from tidemill.records.header import iter_headers
 from tidemill.streams.partition import Partition, opener
 from tidemill.streams.segments import RealDisk, SegmentLog, SegmentStore
 from tidemill.streams.segments.files import OpenFiles
+from tidemill.streams.segments.reserve import RESERVE_BYTES
 
 SMALL = parse({"segment.bytes": "4000", "index.interval.bytes": "300"})
 LIMIT_S = 60
@@ -73,6 +74,7 @@ def test_files_have_their_public_names_and_survive_restarts(tmp_path: Path) -> N
                 await log.append(one, acks=-1 if number % 3 else 1)
             await log.close()
             await store.close()
+        assert (tmp_path / "reserve~").stat().st_blocks * 512 >= RESERVE_BYTES
         names = sorted(path.name for path in (tmp_path / "orders" / "2").iterdir())
         logs = [name for name in names if name.endswith(".log")]
         assert logs[0] == "00000000000000000000.log"

@@ -103,7 +103,19 @@ def test_alter_and_delete(run: Run, name: str) -> None:
     assert run("timeline", "alter", name, "--lease-ms", "1000")[0] == 0
     assert json.loads(run("timeline", "describe", name, "--json")[1])["settings"]["lease_ms"] == "1000"
     assert run("timeline", "alter", name)[0] == 2
-    assert run("timeline", "delete", name)[0] == 0
+    code, _, err = run("timeline", "delete", name)
+    assert (code, "--yes" in err) == (2, True)
+    assert run("timeline", "delete", name, "--yes") == (0, f"deleted {name}\n", "")
+
+
+def test_changes_in_json(run: Run, name: str) -> None:
+    for one in ("a", "b"):
+        run("schedule", name, "--in", "1h", "--id", one, "x")
+    moved = json.loads(run("timeline", "move", name, "a", "b", "--at", "2099-12-25T09:00:00.250Z", "--json")[1])
+    assert moved == {"timeline": name, "moved": ["a", "b"], "due": "2099-12-25T09:00:00.250Z"}
+    assert json.loads(run("timeline", "cancel", name, "a", "--json")[1]) == {"timeline": name, "cancelled": ["a"]}
+    deleted = json.loads(run("timeline", "delete", name, "--yes", "--json")[1])
+    assert deleted == {"timeline": name, "state": "deleting"}
 
 
 @pytest.mark.parametrize(

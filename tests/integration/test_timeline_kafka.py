@@ -11,7 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import Timeline
+from tidemill.broker.scheduling.plan import DELAY_MS
+from tidemill.client.raw import ProducerIdentity, RawClient
+from tidemill.model import topics as tidemill_topics
+from tidemill.model.errors import OutOfOrderSequence
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.records.build import NewRecord, build_batch
 from tidemill.testing import Broker
 from tidemill.timelines.dispatcher import Dispatcher
 
@@ -229,6 +234,52 @@ def test_what_was_appended_but_not_completed_is_not_appended_again(
         _send(producer, topic, "end", {}, sent, partition=0)
         producer.flush(LIMIT_S)
         assert _values(_read(broker, topic, lambda got: "end" in _values(got))) == ["once", "end"]
+
+
+def test_a_batch_sent_again_after_its_record_was_delivered_is_not_scheduled_again(broker: Broker, topic: str) -> None:
+    partition = tidemill_topics.TopicPartition(topic, 0)
+    with (
+        RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+        Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline,
+    ):
+        identity = client.init_producer()
+        batch = _batch(identity, 0, ("now", ()), ("later", ((DELAY_MS, b"1"),)))
+        first = client.produce(partition, batch)
+        assert sorted(_values(_read(broker, topic, lambda got: len(got) == 2))) == ["later", "now"]
+        _wait_until_empty(timeline)
+        assert client.produce(partition, batch).base_offset == first.base_offset
+        _wait_until_empty(timeline)
+        client.produce(partition, _batch(identity, 2, ("end", ())))
+        assert sorted(_values(_read(broker, topic, lambda got: "end" in _values(got)))) == ["end", "later", "now"]
+
+
+def test_a_batch_out_of_order_schedules_nothing(broker: Broker, topic: str) -> None:
+    partition = tidemill_topics.TopicPartition(topic, 0)
+    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        identity = client.init_producer()
+        client.produce(partition, _batch(identity, 0, ("now", ())))
+        with pytest.raises(OutOfOrderSequence):
+            client.produce(partition, _batch(identity, 7, ("later", ((DELAY_MS, b"3600000"),))))
+    with Timeline(broker.grpc) as timeline:
+        assert f"__schedule.{topic}" not in {one.name for one in timeline.timelines()}
+
+
+def _wait_until_empty(timeline: Timeline) -> None:
+    ends = time.monotonic() + LIMIT_S
+    while timeline.count():
+        assert time.monotonic() < ends
+
+
+def _batch(
+    identity: ProducerIdentity, sequence: int, *records: tuple[str, tuple[tuple[str, bytes | None], ...]]
+) -> bytearray:
+    now_ms = time.time_ns() // 1_000_000
+    return build_batch(
+        [NewRecord(None, value.encode(), headers, now_ms) for value, headers in records],
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=sequence,
+    )
 
 
 async def _fails(*_: object) -> None:

@@ -7,13 +7,16 @@ from typing import TypeVar
 
 import pytest
 
-from tidemill.model.errors import CorruptMessage, KafkaStorageError
+from tidemill.model.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from tidemill.model.topic_settings import parse
+from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.streams import writer
 from tidemill.streams.partition import Partition, opener
 from tidemill.streams.segments import SegmentLog, SegmentStore
+from tidemill.streams.segments.reserve import NAME as RESERVE
+from tidemill.streams.segments.reserve import RETAKE_INTERVAL_MS
 from tidemill.testing.faults import Fault, SimDisk
 
 T = TypeVar("T")
@@ -196,6 +199,57 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
     asyncio.run(run())
 
 
+def test_a_full_disk_still_takes_what_the_broker_itself_must_write() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(7), quota_bytes=30_000)
+        open_one = opener(SegmentStore(disk, reserve_bytes=10_000), lambda: NOW)
+        records = await open_one("t", 0, parse(SMALL), 0)
+        offsets = await open_one(GROUP_OFFSETS, 0, parse(SMALL), 0)
+        assert disk.size(RESERVE) == 10_000
+        results = await asyncio.gather(
+            *(records.append(batch(number), acks=-1) for number in range(1000)), return_exceptions=True
+        )
+        stored = records.log_end_offset
+        assert [isinstance(result, KafkaStorageError) for result in results] == [False] * stored + [True] * (
+            1000 - stored
+        )
+        assert stored > BATCHES
+        for number in range(20):
+            assert (await offsets.append_own(batch(number))).base_offset == number
+            with pytest.raises(KafkaStorageError):
+                await records.append(batch(stored, size=1), acks=1)
+        await records._save()
+        assert len((await read_all(records))[0]) == stored
+        await records.tend(NOW + RETAKE_INTERVAL_MS)
+        with pytest.raises(KafkaStorageError):
+            await records.append(batch(stored), acks=1)
+        disk.quota_bytes = 100_000
+        await records.tend(NOW + 2 * RETAKE_INTERVAL_MS)
+        assert (await records.append(batch(stored), acks=-1)).base_offset == stored
+        assert disk.size(RESERVE) == 10_000
+        assert records.failed is offsets.failed is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_write_of_the_broker_that_finds_the_disk_full_is_made_all_the_same(large: bool) -> None:
+    async def run() -> None:
+        size = writer.INLINE_BYTES_MAX if large else 500
+        disk = SimDisk(Random(8), quota_bytes=-1)
+        open_one = opener(SegmentStore(disk, reserve_bytes=2 * size), lambda: NOW)
+        offsets = await open_one(GROUP_OFFSETS, 0, parse({}), 0)
+        disk.quota_bytes = 2 * size + size // 2
+        assert (await offsets.append_own(batch(0, size))).base_offset == 0
+        assert offsets.log_end_offset == 1
+        [(_, found)] = (await read_all(offsets))[0].items()
+        assert found == bytes(batch(0, size)[16:])
+        again = await opener(SegmentStore(disk.power_cut()), lambda: NOW)(GROUP_OFFSETS, 0, parse({}), 0)
+        assert again.log_end_offset == 1
+
+    asyncio.run(run())
+
+
 def test_a_failed_flush_fences_the_log_for_good() -> None:
     async def run() -> None:
         disk = SimDisk(Random(3))
@@ -266,6 +320,29 @@ def test_a_flush_that_ends_after_another_one_failed_promises_nothing() -> None:
         disk.go_on.set()
         with pytest.raises(KafkaStorageError):
             await asyncio.wait_for(waiting, LIMIT_S)
+
+    asyncio.run(run())
+
+
+def test_readers_see_what_is_written_while_its_producer_still_waits_for_the_disk() -> None:
+    async def run() -> None:
+        disk = SlowFlushDisk()
+        log = await open_log(disk)
+        disk.hold = True
+        waiting = asyncio.create_task(log.append(batch(0), acks=-1))
+        await asyncio.wait_for(disk.held.wait(), LIMIT_S)
+        assert not waiting.done()
+        for acks_1 in (0, 1):
+            at_end = await log.read(1 + acks_1, 1000)
+            assert (at_end.records, at_end.high_watermark) == ([], 1 + acks_1)
+            assert (await log.read(acks_1, 1000)).size > 0
+            with pytest.raises(OffsetOutOfRange):
+                await log.read(2 + acks_1, 1000)
+            if not acks_1:
+                await asyncio.wait_for(log.append(batch(1), acks=1), LIMIT_S)
+        assert not waiting.done()
+        disk.go_on.set()
+        assert (await asyncio.wait_for(waiting, LIMIT_S)).base_offset == 0
 
     asyncio.run(run())
 

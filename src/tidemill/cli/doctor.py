@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+import re
 import resource
 import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -19,7 +21,10 @@ PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30
 FILES_MIN = 4_096
 DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
-EXTRAS = {"postgres": "asyncpg"}
+EXTRAS = {"postgres": "asyncpg", "spark": "pyspark"}
+JAVA_MIN = 17
+JAVA_ADVICE = "Spark pipelines need Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+JAVA_S = 30.0
 
 
 class Finding(NamedTuple):
@@ -37,7 +42,7 @@ def doctor(
     ] = Path("data"),
     as_json: Json = False,
 ) -> None:
-    """Check Python, ports, disk, limits and the optional engines; exit code 1 when something is wrong.
+    """Check Python, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong.
 
     Example: tidemill doctor --data-dir /var/lib/tidemill
     """
@@ -46,6 +51,7 @@ def doctor(
         *(_port(name, port) for name, port in DOORS.items()),
         _disk(data_dir),
         _files(),
+        _java(),
         *_extras(),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
@@ -92,6 +98,19 @@ def _files() -> Finding:
     if soft < FILES_MIN:
         return Finding("open files", "note", f"limit {soft}", f"raise it for many partitions: ulimit -n {FILES_MIN}")
     return Finding("open files", "fine", f"limit {soft:,}")
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else "java"
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=JAVA_S, check=False).stderr  # noqa: S603 -- the user's own Java
+    except (OSError, subprocess.TimeoutExpired):
+        return Finding("java", "note", "not found", JAVA_ADVICE)
+    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    if version is None or int(version[1]) < JAVA_MIN:
+        return Finding("java", "note", version[0] if version else "of unknown version", JAVA_ADVICE)
+    return Finding("java", "fine", version[0])
 
 
 def _extras() -> list[Finding]:

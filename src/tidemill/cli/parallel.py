@@ -4,12 +4,17 @@ The command is run once for each record, through the shell: the value is its sta
 environment (`TIDEMILL_TOPIC`, `_PARTITION`, `_OFFSET`, `_KEY`, `_TIMESTAMP`, `_ATTEMPT`). What it prints is shown when
 it ends, so that the lines of commands that run side by side do not mix. Exit code 0 completes the record; any other is
 a failure that is tried again, and in the end goes to the dead-letter topic, if there is one.
+
+Each command is a process group of its own: Ctrl-C on a terminal is for us, who wait for what is running. When we are
+made to end without waiting, the commands are ended too.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import structlog
 from structlog.typing import EventDict
@@ -29,22 +34,33 @@ class Execute:
     def __init__(self, command: str) -> None:
         self._command = command
         self._printing = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
 
     def __call__(self, record: Record) -> None:
         """Raise CommandFailed when the command does not succeed."""
-        ran = subprocess.run(  # noqa: S602 -- the shell is what the user asked for
+        process = subprocess.Popen(  # noqa: S602 -- the shell is what the user asked for
             self._command,
             shell=True,
-            input=record.value or b"",
             env=os.environ | _environment(record),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            check=False,
+            process_group=0,
         )
+        self._running.add(process)
+        with process:
+            output, _ = process.communicate(record.value or b"")
+        self._running.discard(process)
         with self._printing:
-            sys.stdout.buffer.write(ran.stdout)
+            sys.stdout.buffer.write(output)
             sys.stdout.buffer.flush()
-        if ran.returncode:
-            raise CommandFailed(f"exit code {ran.returncode} of {self._command!r}")
+        if process.returncode:
+            raise CommandFailed(f"exit code {process.returncode} of {self._command!r}")
+
+    def end(self) -> None:
+        """End what is still running."""
+        for process in list(self._running):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
 
 
 def _environment(record: Record) -> dict[str, str]:
@@ -84,10 +100,13 @@ def run(
     except InvalidOption as error:
         raise WrongUse(str(error)) from None
     remark(f"running {command!r} for each record of {topic} as group {group}; Ctrl-C ends after what is running")
+    execute = Execute(command)
     try:
-        consumer.run(Execute(command))
+        consumer.run(execute)
     except Halted as halted:
         raise CommandFailed(f"{halted}; run the command again when that is mended: it goes on from there") from None
+    finally:
+        execute.end()
     stats = consumer.stats()
     remark(f"{stats.completed:,} records handled, {stats.retries:,} tried again, {stats.dead_letters:,} dead letters")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli import timeline_messages, timeline_work
-from tidemill.cli.output import remark, say, show, show_json
+from tidemill.cli.output import confirm, say, show, show_json
 from tidemill.cli.problem import WrongUse
 from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Json, Name, timeline
 
@@ -86,11 +86,24 @@ def describe(name: Name, address: Address = DEFAULT_ADDRESS, as_json: Json = Fal
 
 
 @app.command()
-def delete(name: Name, address: Address = DEFAULT_ADDRESS) -> None:
-    """Delete a timeline and all its messages."""
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Delete a timeline and all its messages.
+
+    Example: tidemill timeline delete reminders --yes
+    """
     with timeline(address, name) as opened:
+        opened.describe()
+        confirm(f"delete {name} and all its messages?", yes=yes)
         opened.delete()
-    remark(f"deleted {name}; its messages are removed in the background")
+    if as_json:
+        show_json({"timeline": name, "state": "deleting"})
+    else:
+        say(f"deleted {name}")
 
 
 def _settings(

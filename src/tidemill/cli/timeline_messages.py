@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,15 +70,27 @@ def schedule(
             say(one)
 
 
-def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS) -> None:
-    """Take messages back that no consumer holds."""
+def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
+    """Take messages back that no consumer holds.
+
+    Example: tidemill timeline cancel reminders xmas
+    """
     with timeline(address, name, group=group) as opened:
         opened.cancel(ids)
-    remark(f"cancelled {len(ids)} message{'s' if len(ids) != 1 else ''}")
+    if as_json:
+        show_json({"timeline": name, "cancelled": ids})
+    else:
+        remark(f"cancelled {len(ids)} message{'s' if len(ids) != 1 else ''}")
 
 
 def move(
-    name: Name, ids: Ids, after: In = None, at: At = None, group: Group = "", address: Address = DEFAULT_ADDRESS
+    name: Name,
+    ids: Ids,
+    after: In = None,
+    at: At = None,
+    group: Group = "",
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
 ) -> None:
     """Give messages another due time.
 
@@ -86,7 +99,10 @@ def move(
     due = due_s(after, at)
     with timeline(address, name, group=group) as opened:
         opened.move(ids, due)
-    remark(f"moved {len(ids)} message{'s' if len(ids) != 1 else ''}")
+    if as_json:
+        show_json({"timeline": name, "moved": ids, "due": shown_time(datetime.fromtimestamp(due, UTC))})
+    else:
+        remark(f"moved {len(ids)} message{'s' if len(ids) != 1 else ''}")
 
 
 def list_(
@@ -163,7 +179,8 @@ def histogram(
         return
     for line in bar_lines(bars, shutil.get_terminal_size().columns):
         say(line)
-    remark(f"{sum(bar.count for bar in bars):,} messages")
+    total = sum(bar.count for bar in bars)
+    remark(f"{total:,} message{'s' if total != 1 else ''}")
 
 
 def bar_lines(bars: "list[Bar]", columns: int) -> list[str]:

@@ -4,8 +4,8 @@ The journal is a text file, one line a change: the CRC-32 of the rest in hexadec
 answered after its line is on disk, and the next is written after that. At start the lines are replayed; a last line
 that is cut or damaged was never answered and is cut off with a warning, damage before it is refused: nobody may guess
 what was agreed. When most lines are history the journal is written anew beside the old one, flushed, and renamed over
-it at the next start. After a failed flush nothing is known about the file any more, so every later write is refused
-until a restart.
+it at the next start. A write that finds no room is cut back, and the next may succeed. After a failed flush nothing is
+known about the file any more, so every later write is refused until a restart.
 
 Keys of a session live in memory only: a process that ended has no sessions.
 """
@@ -151,6 +151,8 @@ class LocalCoordination:
         text = b"".join(map(_line, changes))
         try:
             await asyncio.to_thread(_append, self._file, text)
+        except _CutBack as error:
+            raise KafkaStorageError(f"{self._path} cannot be written: {error}; free space and try again") from error
         except OSError as error:
             self._failed = error
             raise KafkaStorageError(f"{self._path} cannot be written: {error}; free space and restart") from error
@@ -214,10 +216,19 @@ def _read(text: bytes, path: Path) -> Iterator[tuple[int, Changed]]:
         yield position, change
 
 
+class _CutBack(Exception):
+    """Nothing was written: what was written of it is gone again."""
+
+
 def _append(file: int, text: bytes) -> None:
-    written = os.write(file, text)
-    if written != len(text):
-        raise OSError(f"only {written} of {len(text)} bytes were written")
+    size = os.fstat(file).st_size
+    try:
+        reason = f"only {os.write(file, text)} of {len(text)} bytes were written"
+    except OSError as error:
+        reason = str(error)
+    if os.fstat(file).st_size != size + len(text):
+        os.ftruncate(file, size)
+        raise _CutBack(reason)
     os.fdatasync(file)
 
 

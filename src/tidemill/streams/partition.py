@@ -25,13 +25,13 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
-from tidemill.records.header import Buffer, iter_headers, read_header
+from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
 from tidemill.records.validate import check_produced
 from tidemill.streams.cleaner import Cleaner, CleaningStopped
 from tidemill.streams.core.aborted import AbortedTransaction
 from tidemill.streams.core.admission import admit
 from tidemill.streams.core.compaction import Plan, plan
-from tidemill.streams.core.leader import Leader, Marker
+from tidemill.streams.core.leader import Duplicate, Leader, Marker, Refused
 from tidemill.streams.core.producers import ProducerSnapshot
 from tidemill.streams.core.retention import retained_start, roll_due
 from tidemill.streams.core.waiters import Waiters
@@ -285,6 +285,13 @@ class Partition:
     def producers(self) -> list[ProducerSnapshot]:
         """Every producer that the partition remembers."""
         return self._leader.producers.snapshots()
+
+    def has(self, header: BatchHeader) -> bool:
+        """Whether the producer's batch is in the log already; raises what an append of it would be refused with."""
+        verdict = self._leader.judge(header)
+        if isinstance(verdict, Refused):
+            raise verdict.error
+        return isinstance(verdict, Duplicate)
 
     def open_transaction(self, producer_id: int) -> int | None:
         """The first offset of the producer's open transaction."""

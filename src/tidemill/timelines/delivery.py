@@ -16,12 +16,14 @@ the part of the store behind the frontier. It would be found by the next rescan 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import structlog
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.alarm import Alarm
+from tidemill.timelines.burial import Burial, Bury
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, Granted
 from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, Lease, Outcome, Release
@@ -47,7 +49,6 @@ PAUSE_S_MIN = 0.001
 PAUSE_S_MAX = 1.0
 """Looks again at least this often while consumers are there, should the clock have been set."""
 
-Bury = Callable[[Sequence[Message]], Awaitable[None]]
 log = structlog.get_logger(__name__)
 
 
@@ -73,7 +74,7 @@ class Delivery:
         self._clock = clock
         self._guard = guard
         self._stats = stats
-        self._bury = bury
+        self._burial = Burial(name, bury, buried=self._buried)
         self._alarm = Alarm()
         self._ledger = Ledger()
         self._prefetch = Prefetch(early_ms=EARLY_MS, gather_ms=GATHER_MS)
@@ -83,16 +84,17 @@ class Delivery:
             name, store, clock, guard, self._prefetch, shared=shared, skip=self._in_hand, fed=self._alarm.ring
         )
         self._feed.wanted = settings.max_attempts > 0
-        self._tasks = [asyncio.create_task(self._deal()), asyncio.create_task(self._feed.run())]
+        self._returning: set[asyncio.Task[None]] = set()
+        self._tasks = [asyncio.create_task(one) for one in (self._deal(), self._feed.run(), self._burial.run())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop; what is leased returns when its lease ends."""
         self._outgoing.close()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._returning):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._returning, return_exceptions=True)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:
@@ -187,13 +189,11 @@ class Delivery:
             self.roster.turn(now_ms)
         if not self._guard.may_lease:
             return False
-        exhausted = self._ripen(now_ms)
-        if exhausted:
-            await self._bury_all(exhausted)
+        self._burial.add(self._ripen(now_ms))
         pairs = self.roster.take(now_ms, LEASE_BATCH_MAX)
         if pairs:
             await self._lease(pairs)
-        return bool(pairs or exhausted)
+        return bool(pairs)
 
     def _ripen(self, now_ms: int) -> list[Message]:
         """Queue what is ripe; the messages whose attempts are used up are returned instead."""
@@ -216,16 +216,11 @@ class Delivery:
     def _queue_room(self) -> int:
         return QUEUED_MESSAGES_MAX - self.roster.queued if self.roster.queued_bytes < QUEUED_BYTES_MAX else 0
 
-    async def _bury_all(self, exhausted: Sequence[Message]) -> None:
-        try:
-            await self._bury(exhausted)
-        except TimelineError as error:
-            log.warning("timeline_dead_letter_failed", timeline=self.name, error=str(error))
+    def _buried(self, dead: Sequence[Message], done: bool) -> None:
+        for message in dead:
+            self._moving.pop(message.seq, None)
+        if not done:
             self._feed.rescan()
-            await asyncio.sleep(RETRY_MS / 1_000)
-        finally:
-            for message in exhausted:
-                self._moving.pop(message.seq, None)
 
     async def _lease(self, pairs: Sequence[tuple[Consumer, Message]]) -> None:
         now_ms = self._clock.now_ms()
@@ -264,13 +259,23 @@ class Delivery:
 
     async def _give_back(self, gone: Iterable[Held]) -> None:
         now_ms = self._clock.now_ms()
-        await self.settle([Release(one.seq, one.token, now_ms) for one in gone])
+        with suppress(TimelineError):  # then they return when their leases end
+            await self.settle([Release(one.seq, one.token, now_ms) for one in gone])
 
     def _pushed(self, consumer: Consumer, granted: list[Granted]) -> None:
-        for message, lease in granted:
-            self._stats.leased(self._clock.late_ms(message.scheduled_ms), lease.attempts, message.size)
+        now_ms = self._clock.late_ms(0)
+        self._stats.leased((now_ms - message.scheduled_ms, lease.attempts, message.size) for message, lease in granted)
         if self.roster.consumers.get(consumer.id) is consumer:
             consumer.push(granted)
+        else:
+            self._return(granted)
+
+    def _return(self, granted: Iterable[Granted]) -> None:
+        """Give back what was leased for a consumer that left before it was sent: others need not wait for its end."""
+        held = (self._ledger.get(lease.seq, lease.token) for _, lease in granted)
+        task = asyncio.create_task(self._give_back([one for one in held if one is not None]))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
     async def _sleep(self) -> None:
         until_ms = self._next_ms()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
+from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import (
     BatchTooLarge,
     ConsumerReplaced,
@@ -23,7 +24,15 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
 from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, Outcome, Release, check_commands
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, Message, NewMessage, Scheduled, Selection, check_new
+from tidemill.timelines.core.message import (
+    BATCH_MESSAGES_MAX,
+    Message,
+    NewMessage,
+    Place,
+    Scheduled,
+    Selection,
+    check_new,
+)
 from tidemill.timelines.core.timeline import Timeline, TimelineSettings
 from tidemill.timelines.delivery import Delivery
 from tidemill.timelines.graves import Append, Graves
@@ -34,7 +43,6 @@ from tidemill.timelines.stats import TimelineStats
 
 CHECK_S = 1.0
 REFRESH_S = 5.0
-ID_BITS = 128
 COUNTED_AS: dict[type[Command], str] = {Complete: "completed", Release: "released", Extend: "extended"}
 
 log = structlog.get_logger(__name__)
@@ -60,7 +68,7 @@ class Dispatcher:
         self._rng = rng
         self._shared = False
         self._life = Lifecycle(store, self.guard, gone=self._gone)
-        self._graves = Graves(store, clock, self.guard, append=append, arrived=self._arrived)
+        self._graves = Graves(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
         self._deliveries: dict[str, Delivery] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -187,12 +195,14 @@ class Dispatcher:
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(lambda: self._store.tally(name, selection, now_ms=now_ms, bars=bars))
 
-    async def messages(self, name: str, selection: Selection, limit: int, *, bodies: bool = True) -> list[Message]:
-        """The first of the selected messages."""
+    async def messages(
+        self, name: str, selection: Selection, limit: int, *, after: Place | None = None, bodies: bool = True
+    ) -> list[Message]:
+        """The first of the selected messages, from a place on."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(
-            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, bodies=bodies)
+            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies)
         )
 
     def attach(
@@ -287,7 +297,7 @@ class Dispatcher:
                 stats.errors[outcome.value] += 1
 
     def _new_id(self) -> str:
-        return f"{self._rng.getrandbits(ID_BITS):032x}"
+        return new_id(self.clock.now_ms(), self._rng.getrandbits(RANDOM_BITS))
 
     def _compare(self, store_ms: int | None) -> None:
         if store_ms is not None:

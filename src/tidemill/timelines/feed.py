@@ -135,7 +135,10 @@ class Feed:
             ids: dict[str, None] = {}
             while self._notes and self._notes[0][0] <= soon_ms and len(ids) < FILL_MESSAGES_MAX:
                 ids[heapq.heappop(self._notes)[1]] = None
-            self._take_in(await self._find(Selection(ids=tuple(ids)), len(ids), None))
+            while ids and (found := await self._find(Selection(ids=tuple(ids)), len(ids), None)):
+                self._take_in(found)
+                for message in found:
+                    del ids[message.id]
 
     async def _fill(self) -> None:
         now_ms = self._clock.now_ms()
@@ -154,22 +157,26 @@ class Feed:
         after = self._prefetch.frontier
         self._filling_ms = end_ms
         try:
-            limit = await self._fitting(selection, after)
+            limit, there = await self._fitting(selection, after)
             found = await self._find(selection, limit, after)
         finally:
             self._filling_ms = None
-        self._more = len(found) >= limit
+        # An answer that is short because of its bodies is not the end.
+        self._more = len(found) >= limit or 0 < len(found) < there
         if self._prefetch.generation == generation:
             self._prefetch.frontier = (
                 Place(found[-1].due_ms, found[-1].seq) if self._more else Place(end_ms - 1, _LAST_SEQ)
             )
         self._take_in(found)
 
-    async def _fitting(self, selection: Selection, after: Place | None) -> int:
-        """How many messages to fetch: as many as fit into memory with their bodies, and at least one."""
+    async def _fitting(self, selection: Selection, after: Place | None) -> tuple[int, int]:
+        """How many messages to fetch (as many as fit into memory with their bodies, at least one), how many are there.
+
+        The second is 0 where it does not matter.
+        """
         limit = max(1, min(FILL_MESSAGES_MAX, self._prefetch.room()))
         if not self.wants_bodies:
-            return limit
+            return limit, 0
         now_ms = self._clock.now_ms()
         heads = await self._guard.ask_store(
             lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after)
@@ -178,8 +185,8 @@ class Feed:
         for index, head in enumerate(heads):
             left -= head.size
             if left < 0:
-                return max(1, index)
-        return limit
+                return max(1, index), len(heads)
+        return limit, len(heads)
 
     async def _find(self, selection: Selection, limit: int, after: Place | None) -> list[Message]:
         now_ms, bodies = self._clock.now_ms(), self.wants_bodies

@@ -2,15 +2,17 @@
 
 To a timeline the store moves them in one step, so that they are in exactly one of the two. Onto a topic they are
 appended under a lease of their own and completed afterwards: a crash in between appends them twice, never not at all.
+One that its topic refuses (it is too large there) stays where it is and is tried again when that lease ends; the others
+go on without it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.lease import Bury, Claim, Complete, Lease, Outcome
-from tidemill.timelines.core.message import Message, Selection
-from tidemill.timelines.core.timeline import Timeline
+from tidemill.timelines.core.message import FIND_LIMIT_MAX, Message, Selection
+from tidemill.timelines.core.timeline import Timeline, TimelineSettings
 from tidemill.timelines.guard import Guard
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.stats import TimelineStats
@@ -32,18 +34,21 @@ class Graves:
         guard: Guard,
         *,
         append: Append | None,
+        dig: Callable[[str, TimelineSettings], Awaitable[None]],
         arrived: Callable[[str], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._guard = guard
         self._append = append
+        self._dig = dig
         self._arrived = arrived
 
     async def bury(self, timeline: Timeline, stats: TimelineStats, dead: Sequence[Message]) -> None:
         """Move the messages to where the timeline's settings say."""
         kind, _, target = timeline.settings.dead_letter.partition(":")
         if kind == "timeline":
+            await self._dig(timeline.name, timeline.settings)
             buried = await self._to_timeline(timeline.name, target, dead)
         else:
             buried = await self._to_topic(timeline.name, target, dead)
@@ -64,18 +69,34 @@ class Graves:
         claims = [Claim(one.seq, one.version, GRAVEDIGGER, now_ms + APPEND_LEASE_MS) for one in dead]
         leases = await self._guard.ask_store(lambda: self._store.acquire(name, claims, now_ms=now_ms))
         leased = {one.id: lease for one, lease in zip(dead, leases, strict=True) if lease is not None}
-        for message in await self._with_bodies(name, leased):
+        done: list[Complete] = []
+        failure: StoreUnavailable | None = None
+        async for message in self._with_bodies(name, leased):
             headers = [("tidemill-timeline", name.encode()), ("tidemill-id", message.id.encode())]
             headers.append(("tidemill-attempts", b"%d" % (message.attempts - 1)))
-            await append(topic, message.key, message.body or b"", headers)
-        done = [Complete(lease.seq, lease.token) for lease in leased.values()]
+            try:
+                await append(topic, message.key, message.body or b"", headers)
+            except StoreUnavailable as error:
+                failure = error
+            else:
+                done.append(Complete(leased[message.id].seq, leased[message.id].token))
         outcomes = await self._guard.ask_store(lambda: self._store.settle(name, done, now_ms=self._clock.now_ms()))
+        if failure is not None:
+            raise failure
         return outcomes.count(Outcome.DONE)
 
-    async def _with_bodies(self, name: str, leased: dict[str, Lease]) -> list[Message]:
-        if not leased:
-            return []
-        selection, now_ms = Selection(ids=tuple(leased)), self._clock.now_ms()
-        return await self._guard.ask_store(
-            lambda: self._store.find(name, selection, now_ms=now_ms, limit=len(leased), bodies=True)
-        )
+    async def _with_bodies(self, name: str, leased: Mapping[str, Lease]) -> AsyncIterator[Message]:
+        """The messages with their bodies; a store answers with no more of them at a time than fit into memory."""
+        left = dict.fromkeys(leased)
+        while left:
+            selection, now_ms = Selection(ids=tuple(left)), self._clock.now_ms()
+            found = await self._guard.ask_store(
+                lambda ids=selection, now_ms=now_ms: self._store.find(  # type: ignore[misc]  # defaults bind the loop's
+                    name, ids, now_ms=now_ms, limit=FIND_LIMIT_MAX, bodies=True
+                )
+            )
+            if not found:
+                return
+            for message in found:
+                del left[message.id]
+                yield message

@@ -95,18 +95,24 @@ class Lifecycle:
 
     async def create(self, name: str, settings: TimelineSettings) -> Timeline:
         """Create the timeline, and the one for its dead letters; the same again changes nothing."""
-        kind, _, grave = settings.dead_letter.partition(":")
-        settings.check()
-        if kind == "timeline" and grave != name and grave not in self.timelines:
-            await self.create(grave, TimelineSettings(body_bytes_max=settings.body_bytes_max))
+        await self.dig(name, settings)
         created = await self._take(Create(name, settings))
         return await self._take(MakeReady(name)) if created.state is State.CREATING else created
 
     async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
         """Give the timeline other settings; consumers reconnect to them."""
+        self.usable(name)
+        await self.dig(name, settings)
         altered = await self._take(Alter(name, settings))
         self._gone(name)
         return altered
+
+    async def dig(self, name: str, settings: TimelineSettings) -> None:
+        """Create the timeline for dead letters, if these settings name one that is not there."""
+        settings.check()
+        kind, _, grave = settings.dead_letter.partition(":")
+        if kind == "timeline" and grave != name and grave not in self.timelines:
+            await self.create(grave, TimelineSettings(body_bytes_max=settings.body_bytes_max))
 
     async def delete(self, name: str) -> None:
         """Make the timeline unusable and remove it in the background."""

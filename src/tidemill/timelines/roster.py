@@ -77,11 +77,13 @@ class Roster:
             self.queued_bytes += message.size
 
     def _place(self, message: Message) -> None:
-        candidates = self._windows.candidates(message.bucket)
-        if candidates:
-            self._queues.setdefault(candidates[0], deque()).append(message)
-        else:
+        owner = self._windows.first_candidate(message.bucket)
+        if owner is None:
             self._unowned.append(message)
+        elif (queue := self._queues.get(owner)) is not None:
+            queue.append(message)
+        else:
+            self._queues[owner] = deque([message])
 
     def _requeue(self) -> None:
         waiting = sorted(self._drain(), key=lambda one: (one.due_ms, one.seq))

@@ -5,6 +5,7 @@ is. Per timeline and operation there is one number; the names follow the seed's 
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 LATENESS_BOUNDS_MS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0, 60_000.0)
@@ -45,9 +46,13 @@ class TimelineStats:
     wakeup: Histogram = field(default_factory=Histogram)
     """How late the dispatcher's own timer fired, in milliseconds."""
 
-    def leased(self, lateness_ms: float, attempts: int, size_bytes: int) -> None:
-        """Count one pushed lease."""
-        self.messages["leased"] += 1
+    def leased(self, pushed: Iterable[tuple[float, int, int]]) -> None:
+        """Count pushed leases: how late each was in milliseconds, its attempts, its size in bytes."""
+        count = size_bytes = 0
+        for lateness_ms, attempts, size in pushed:
+            count += 1
+            size_bytes += size
+            if attempts <= 1:
+                self.lateness.add(lateness_ms)
+        self.messages["leased"] += count
         self.leased_bytes += size_bytes
-        if attempts <= 1:
-            self.lateness.add(lateness_ms)

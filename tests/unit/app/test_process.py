@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -37,3 +38,11 @@ def test_a_person_is_told_what_to_type() -> None:
     assert "tidemill topic create orders --partitions 3\n" in told
     assert "--bootstrap 127.0.0.1:19092\n" in process.what_to_try(Address("127.0.0.1", 19092), None)
     assert "tidemill" not in process.what_to_try(None, None)
+
+
+def test_a_process_takes_as_many_files_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, tuple[int, int]]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: taken.append((kind, limits)))
+    process._allow_many_files()
+    assert taken == [(resource.RLIMIT_NOFILE, (4096, 4096))]

@@ -77,7 +77,7 @@ def test_what_cannot_be_created_leaves_nothing(tmp_path: Path) -> None:
             assert (await broker.create_topic("a", validate_only=True)).name == "a"
             assert broker.topic("a") is None
             assert broker.image_version == version
-            assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["orders"]
+            assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["orders", "reserve~"]
 
     asyncio.run(scenario())
 

@@ -1,6 +1,7 @@
 """Local coordination: what was answered is there after any crash."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,32 @@ def test_a_failed_flush_ends_all_writing(tmp_path: Path, monkeypatch: pytest.Mon
         await store.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("room", [0, 5])
+def test_a_write_without_room_is_cut_back_and_the_next_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    real = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if not room:
+            raise OSError(28, "No space left on device")
+        return real(file, data[:room])
+
+    async def test() -> None:
+        keys = await LocalCoordination.open(tmp_path)
+        assert await keys.compare_and_put("a", b"1", 0)
+        with monkeypatch.context() as patched:
+            patched.setattr("os.write", full)
+            with pytest.raises(KafkaStorageError, match="free space and try again"):
+                await keys.compare_and_put("b", b"2", 0)
+        assert await keys.get("b") is None
+        assert await keys.compare_and_put("b", b"3", 0)
+        await keys.close()
+        again = await LocalCoordination.open(tmp_path)
+        found = await again.get_prefix("")
+        assert {key: entry.value for key, entry in found.entries.items()} == {"a": b"1", "b": b"3"}
+        await again.close()
+
+    asyncio.run(test())

@@ -16,7 +16,7 @@ from tidemill.timelines.core.lease import Cancel, Claim, Outcome
 from tidemill.timelines.core.message import NewMessage, Place, Selection, Status
 from tidemill.timelines.core.timeline import Create, MakeReady
 from tidemill.timelines.sqlite import SqliteStore, open_store, reads, writes
-from tidemill.timelines.sqlite.schema import connect, prepare
+from tidemill.timelines.sqlite.schema import connect, prepare, translate
 from tidemill.timelines.sqlite.writer import CHECKPOINT_CHANGES, Writer
 
 NOW = 1_000_000
@@ -85,6 +85,15 @@ def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreCorrupt, match=r"timelines\.db"):
         asyncio.run(open_store(path))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE])
+def test_a_full_disk_is_called_that(code: int) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    told = translate(error, Path("timelines.db"))
+    assert isinstance(told, StoreUnavailable)
+    assert "disk is full" in str(told)
 
 
 def test_a_file_damaged_in_the_middle_fails_with_a_clear_error(tmp_path: Path) -> None:

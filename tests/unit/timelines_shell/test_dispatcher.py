@@ -9,9 +9,11 @@ from tidemill.model.timeline_errors import (
     BadLease,
     BodyTooLarge,
     ConsumerReplaced,
+    StoreUnavailable,
     TimelineDeleting,
     UnknownTimeline,
 )
+from tidemill.timelines.core import message as message_core
 from tidemill.timelines.core.lease import Complete, Extend, Outcome, Release
 from tidemill.timelines.core.message import EVERYTHING, Selection, Status
 from tidemill.timelines.core.timeline import DealerKind, TimelineSettings
@@ -231,6 +233,86 @@ def test_dead_letters_go_to_their_topic() -> None:
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
     run_virtual(scenario, settings=settings, append=append)
+
+
+def test_a_dead_letter_that_is_refused_stops_neither_the_others_nor_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_core, "FIND_BYTES_MAX", 10)  # bodies come two at a time
+    settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="topic:failed")
+    appended: list[bytes] = []
+    refused: list[bytes] = []
+
+    async def append(_: str, key: bytes | None, __: bytes, ___: list[tuple[str, bytes]]) -> None:
+        if key == b"large" and len(refused) < 3:
+            refused.append(key)
+            raise StoreUnavailable("too large")
+        appended.append(key or b"")
+
+    async def scenario(fleet: Fleet) -> None:
+        consumer = fleet.consumer()
+        for key in (b"a", b"large", b"b", b"c", b"d"):
+            await fleet.schedule(fleet.now_ms(), key=key)
+        await fleet.until(lambda: len(fleet.received) == 5)
+        fleet.dispatcher.detach("line", consumer)
+        await fleet.until(lambda: len(appended) == 4)
+        fleet.consumer(id="w2")
+        due_ms = fleet.now_ms() + 1_000
+        await fleet.schedule(*range(due_ms, due_ms + 80))
+        await fleet.until(lambda: len(fleet.received) == 85, 5)
+        assert max(one.late_ms for one in fleet.received[5:]) < 100
+        await fleet.complete(fleet.received[5:])
+        await fleet.until(lambda: b"large" in appended)
+        await asyncio.sleep(60)
+        assert sorted(appended) == [b"a", b"b", b"c", b"d", b"large"]
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 0
+
+    run_virtual(scenario, settings=settings, append=append)
+
+
+def test_bodies_that_the_store_gives_out_a_few_at_a_time_are_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_core, "FIND_BYTES_MAX", 10)  # bodies come two at a time
+
+    async def scenario(fleet: Fleet) -> None:
+        due_ms = fleet.now_ms() + 20_000
+        ids = await fleet.schedule(*([due_ms] * 40))
+        fleet.consumer()
+        await asyncio.sleep(18)
+        await fleet.dispatcher.move("line", ids[:20], due_ms + 1)
+        await fleet.until(lambda: len(fleet.received) == 40, 30)
+        assert max(one.late_ms for one in fleet.received) < 10
+
+    run_virtual(scenario)
+
+
+def test_a_grave_that_is_gone_is_dug_again() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves")
+        await fleet.dispatcher.alter("line", settings)
+        await fleet.dispatcher.delete("graves")
+        consumer = fleet.consumer()
+        await fleet.schedule(fleet.now_ms())
+        await fleet.until(lambda: len(fleet.received) == 1)
+        fleet.dispatcher.detach("line", consumer)
+        await asyncio.sleep(10)
+        assert await fleet.dispatcher.count("graves", EVERYTHING) == 1
+        assert await fleet.dispatcher.count("line", EVERYTHING) == 0
+
+    run_virtual(scenario)
+
+
+def test_what_was_leased_for_a_consumer_that_left_before_it_was_sent_goes_to_others_at_once() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        first = fleet.consumer(id="w1")
+        due_ms = fleet.now_ms() + 10_000
+        await fleet.schedule(*([due_ms] * 50))
+        await fleet.until(lambda: len(first.held) == 50)
+        assert fleet.now_ms() < due_ms
+        fleet.dispatcher.detach("line", first)
+        fleet.consumer(id="w2")
+        await fleet.until(lambda: len(fleet.received) == 50, 30)
+        assert {one.consumer for one in fleet.received} == {"w2"}
+        assert max(one.late_ms for one in fleet.received) < 1_000
+
+    run_virtual(scenario, settings=TimelineSettings(lease_ms=30_000))
 
 
 def test_a_second_consumer_of_the_same_id_replaces_the_first() -> None:

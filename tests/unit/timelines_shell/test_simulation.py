@@ -23,6 +23,10 @@ MESSAGES = 1_000
 SECONDS = 30
 
 
+DOWN = 2.0
+"""So often does a store fail that is not there at all."""
+
+
 class FlakyStore(MemoryStore):
     """Fails some calls, before or after they had their effect, and takes its time."""
 
@@ -55,6 +59,11 @@ class FlakyStore(MemoryStore):
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
         result: list[Outcome] = await self._perhaps(lambda: MemoryStore.settle(self, timeline, commands, now_ms=now_ms))
         return result
+
+    async def find(self, *which: Any, **how: Any) -> list[Message]:
+        if self.failing >= DOWN:
+            raise StoreUnavailable("down")
+        return await super().find(*which, **how)
 
 
 class Checker:
@@ -268,16 +277,17 @@ def test_a_store_that_is_down_is_spared_and_found_again() -> None:
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer()
         await fleet.schedule(fleet.now_ms() + 20_000)
-        store.failing = 2.0
-        refused = 0
+        store.failing = DOWN
+        refused, states = 0, set()
         for _ in range(100):
             with pytest.raises(StoreUnavailable):
                 await fleet.schedule(fleet.now_ms())
             refused += 1
+            states.add(fleet.dispatcher.health().state)
             await asyncio.sleep(0.1)
-        health = fleet.dispatcher.health()
-        assert health.state == "degraded"
-        assert health.store_errors_in_row < refused / 2
+        # A question that the store still answers (which timelines there are) may end the doubt at any moment.
+        assert "degraded" in states
+        assert fleet.dispatcher.health().store_errors_in_row < refused / 2
         store.failing = 0.0
         await fleet.until(lambda: len(fleet.received) == 1, 60)
         await fleet.until(lambda: fleet.dispatcher.health().state == "healthy", 60)

@@ -2,7 +2,8 @@
 
 A batch is answered when its waiting records are durable on the timeline and the rest is in the log. Records of an
 idempotent producer leave their sequence numbers behind: the batch is stored with holes, or empty, as after a
-compaction. Batches of one partition go through here one after the other, so that no sequence overtakes another.
+compaction. Batches of one partition go through here one after the other, so that no sequence overtakes another. A
+batch that the log has already is not scheduled again, also when its records were delivered long ago.
 
 Exactly once. A due record is leased, appended with the header `tidemill-message` (id and number), flushed, and then
 completed. A crash between append and completion leaves a lease behind; the next start ends these leases: it looks for
@@ -29,7 +30,7 @@ from tidemill.streams.core.admission import admit
 from tidemill.streams.partition import Appended, Partition
 from tidemill.timelines.consumer import ConsumerTerms, Granted
 from tidemill.timelines.core.lease import Complete, Outcome, Release
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, FIND_LIMIT_MAX, Message, Selection
+from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, FIND_LIMIT_MAX, Message, Place, Selection
 from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, State, TimelineSettings
 from tidemill.timelines.dispatcher import Dispatcher, Wanted
 
@@ -84,16 +85,19 @@ class Scheduler:
             self._attached.discard(PREFIX + topic)
             await self._timelines.delete(PREFIX + topic)
 
-    async def append(self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int) -> Appended:
-        """Store what a producer sent: some of it now, some of it later."""
+    async def append(
+        self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
+    ) -> Appended:
+        """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
         order = self._order.setdefault((partition.topic, partition.index), asyncio.Lock())
         async with order:
             header = check_produced(batch, version=version)
             plan = plan_batch(batch, header, partition.index, self._clock_ms())
             if plan is None:
-                return await partition.append(batch, acks=acks, request_version=version)
+                return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
             admitted, header = admit(batch, header, partition.settings, self._clock_ms())
-            await self._keep(partition.topic, plan)
+            if not partition.has(header):
+                await self._keep(partition.topic, plan)
             return await self._append_rest(partition, admitted, header, plan)
 
     async def _keep(self, topic: str, plan: Plan) -> None:
@@ -196,15 +200,15 @@ class Scheduler:
         """The messages that the last process had leased."""
         doubtful: list[Message] = []
         end_ms = self._timelines.clock.now_ms() + LEASE_MS + SLACK_MS
-        start_ms = 0
+        after: Place | None = None
         while True:
             page = await self._timelines.messages(
-                name, Selection(start_ms=start_ms, end_ms=end_ms), FIND_LIMIT_MAX, bodies=False
+                name, Selection(end_ms=end_ms), FIND_LIMIT_MAX, after=after, bodies=False
             )
             doubtful.extend(message for message in page if message.holder == self._holder)
             if len(page) < FIND_LIMIT_MAX:
                 return doubtful
-            start_ms = max(page[-1].due_ms, start_ms + 1)
+            after = Place(page[-1].due_ms, page[-1].seq)
 
     def _partitions(self, topic: str) -> Iterable[Partition]:
         known = self._streams.topic(topic)

@@ -11,6 +11,7 @@ zombie's.
 import inspect
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,11 @@ from confluent_kafka import TopicPartition as Position
 from tidemill.client.parallel.dead_letters import DeadLetters
 from tidemill.client.parallel.desk import Desk
 from tidemill.client.parallel.metadata import METADATA_BYTES_MAX, decode
-from tidemill.client.parallel.options import Halted, Options, Retry, TooManyErrors, ordering_of
+from tidemill.client.parallel.options import Halted, InvalidOption, Options, Retry, TooManyErrors, ordering_of
+from tidemill.client.parallel.processes import ProcessWorkers
 from tidemill.client.parallel.record import Record
-from tidemill.client.parallel.stats import Stats, StatsCollector
-from tidemill.client.parallel.workers import Handler, TaskWorkers, ThreadWorkers, Workers, process_workers
+from tidemill.client.parallel.stats import Stats, collector_of
+from tidemill.client.parallel.workers import Handler, TaskWorkers, ThreadWorkers, Workers
 from tidemill.model.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,11 +100,12 @@ class ParallelConsumer:
         self._halted: Halted | None = None
         self._paused = False
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
+        self._metadata_bytes_max = metadata_bytes_max
         self._commits = 0
         self._committed_at = (0.0, 0)
         self._chance = random.Random()  # noqa: S311 -- spreads retries, guards nothing
         if registry is not None:
-            registry.register(StatsCollector(self.stats, str(config["group.id"])))
+            collector_of(registry).add(str(config["group.id"]), self.stats)
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +115,12 @@ class ParallelConsumer:
 
     def run(self, handler: Handler) -> None:
         """Handle records until `stop()`, Ctrl-C or SIGTERM; raise `Halted` when something is wrong."""
+        if not callable(handler):
+            raise InvalidOption(f"the handler {handler!r} is not a function")
+        if self._client is not None:
+            raise InvalidOption("a ParallelConsumer runs once: make another")
+        if not structlog.is_configured():  # its own default is standard output, which belongs to the program
+            structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         workers = self._workers(handler)
         self._start_client()
         workers.start()
@@ -158,11 +167,13 @@ class ParallelConsumer:
     # Starting and ending.
 
     def _workers(self, handler: Handler) -> Workers:
-        count = self._options.workers
+        count, in_processes = self._options.workers, self._options.executor == "process"
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 -- is its call a coroutine?
+            if in_processes:
+                raise InvalidOption("executor='process' is for functions; coroutines are tasks of one event loop")
             return TaskWorkers(self._desk, handler, count, self)
-        if self._options.executor == "process":
-            return process_workers(self._desk, handler, count, self)
+        if in_processes:
+            return ProcessWorkers(self._desk, handler, count, self)
         return ThreadWorkers(self._desk, handler, count, self)
 
     def _start_client(self) -> None:
@@ -268,19 +279,28 @@ class ParallelConsumer:
             self._commit()
 
     def _commit(self, only: Sequence[TopicPartition] | None = None) -> None:
-        found = self._desk.commits(self._options.metadata_bytes_max, only)
+        found = self._desk.commits(self._metadata_bytes_max, only)
         changed = {place: each for place, each in found.items() if self._committed.get(place) != each}
         if not changed:
             return
         positions = [Position(*place, offset, metadata) for place, (offset, metadata) in changed.items()]
         try:
-            self._client.commit(offsets=positions, asynchronous=False)
+            answers = self._client.commit(offsets=positions, asynchronous=False)
         except KafkaException as error:
-            # The next commit carries the same offsets; a member that was fenced loses its partitions in the next poll.
-            log.warning("commit", error=error.args[0].str())
+            self._commit_refused(error.args[0], only)
             return
         self._commits += 1
-        self._committed |= changed
+        self._committed |= {TopicPartition(*place): changed[TopicPartition(*place)] for place in _taken(answers)}
+        for refusal in {each.error.code(): each.error for each in answers if each.error}.values():
+            self._commit_refused(refusal, only)
+
+    def _commit_refused(self, error: KafkaError, only: Sequence[TopicPartition] | None) -> None:
+        """The next commit carries the same offsets; a member that was fenced loses its partitions in the next poll."""
+        log.warning("commit", error=error.str())
+        if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._metadata_bytes_max:
+            smaller = self._metadata_bytes_max > METADATA_BYTES_MAX
+            self._metadata_bytes_max = METADATA_BYTES_MAX if smaller else 0
+            self._commit(only)
 
     # Partitions come and go, inside of a poll.
 
@@ -301,8 +321,8 @@ class ParallelConsumer:
     def _revoked(self, _: Any, positions: list[Any]) -> None:
         places = [TopicPartition(each.topic, each.partition) for each in positions]
         deadline = time.monotonic() + self._options.revoke_timeout_ms / 1000
-        # After a halt the record that caused it never returns: waiting for it would be waiting for nothing.
-        while self._halted is None and self._running(places) and time.monotonic() < deadline:
+        # After a halt the record that caused it never returns, and a forced end does not wait: only a drain does.
+        while self._drain and self._halted is None and self._running(places) and time.monotonic() < deadline:
             if self._letters is not None:
                 self._letters.poll()
             time.sleep(DRAIN_POLL_S)
@@ -373,6 +393,10 @@ class ParallelConsumer:
             self._halted = reason
             log.error("halted", reason=str(reason))
         self._stopping.set()
+
+
+def _taken(answers: Sequence[Any]) -> list[tuple[str, int]]:
+    return [(each.topic, each.partition) for each in answers if not each.error]
 
 
 def _now_ms() -> int:

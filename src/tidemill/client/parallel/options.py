@@ -10,6 +10,15 @@ from tidemill.model.errors import TidemillError
 
 OUR_SETTINGS = ("enable.auto.commit", "enable.auto.offset.store", "on_commit")
 WORKERS_MAX = 10_000
+NUMBERS = (
+    "workers",
+    "commit_interval_ms",
+    "commit_every",
+    "error_threshold",
+    "max_in_flight",
+    "revoke_timeout_ms",
+    "metadata_bytes_max",
+)
 
 
 class InvalidOption(TidemillError, ValueError):
@@ -74,6 +83,12 @@ class Options:
         for name in OUR_SETTINGS:
             _need(name not in self.config, f"{name} is the parallel consumer's own to set")
         _need(not isinstance(self.topics, str) and bool(self.topics), "topics is not a list of at least one name")
+        _need(
+            self.dead_letter not in self.topics, f"dead_letter={self.dead_letter!r} is one of the topics that are read"
+        )
+        _need(isinstance(self.retry, Retry), f"retry={self.retry!r} is not a Retry(attempts=...)")
+        for name in NUMBERS:
+            _need(isinstance(getattr(self, name), int), f"{name}={getattr(self, name)!r} is not a whole number")
         _need(1 <= self.workers <= WORKERS_MAX, f"workers={self.workers} is not between 1 and {WORKERS_MAX:,}")
         _need(self.executor in {"thread", "process"}, f"executor={self.executor!r} is neither thread nor process")
         _need(

@@ -1,10 +1,15 @@
 """What a parallel consumer tells about itself: a snapshot for programs, metrics for Prometheus."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +56,50 @@ _OFFSETS = {
 
 
 class StatsCollector:
-    """Turns a snapshot into metrics whenever they are scraped, so that counting costs nothing in between."""
+    """Turns snapshots into metrics whenever they are scraped, so that counting costs nothing in between.
 
-    def __init__(self, stats: Callable[[], Stats], group: str) -> None:
-        self._stats, self._group = stats, group
+    All consumers of a registry share one: a metric may be named only once there. A consumer with the group of an
+    earlier one takes its place.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[str, Callable[[], Stats]] = {}
+
+    def add(self, group: str, stats: Callable[[], Stats]) -> None:
+        """Tell of one more consumer."""
+        self._sources = {**self._sources, group: stats}
 
     def collect(self) -> Iterator[Any]:
         """The metrics, as prometheus-client asks for them."""
-        stats = self._stats()
+        found = {group: stats() for group, stats in self._sources.items()}
         for name, text in _GAUGES.items():
             gauge = GaugeMetricFamily(f"tidemill_parallel_{name}", text, labels=["group"])
-            gauge.add_metric([self._group], getattr(stats, name))
+            for group, stats in found.items():
+                gauge.add_metric([group], getattr(stats, name))
             yield gauge
         for name, text in _COUNTERS.items():
             metric = name.replace("handler_s", "handler_seconds")
             counter = CounterMetricFamily(f"tidemill_parallel_{metric}", text, labels=["group"])
-            counter.add_metric([self._group], getattr(stats, name))
+            for group, stats in found.items():
+                counter.add_metric([group], getattr(stats, name))
             yield counter
         for name, text in _OFFSETS.items():
             offsets = GaugeMetricFamily(f"tidemill_parallel_{name}_offset", text, labels=["group", "partition"])
-            for place, offset in getattr(stats, name).items():
-                offsets.add_metric([self._group, place], offset)
+            for group, stats in found.items():
+                for place, offset in getattr(stats, name).items():
+                    offsets.add_metric([group, place], offset)
             yield offsets
+
+
+_COLLECTORS: "WeakKeyDictionary[CollectorRegistry, StatsCollector]" = WeakKeyDictionary()
+_COLLECTORS_LOCK = threading.Lock()
+
+
+def collector_of(registry: "CollectorRegistry") -> StatsCollector:
+    """The registry's collector; registered when it is asked for first."""
+    with _COLLECTORS_LOCK:
+        found = _COLLECTORS.get(registry)
+        if found is None:
+            found = _COLLECTORS[registry] = StatsCollector()
+            registry.register(found)
+        return found

@@ -1,16 +1,14 @@
-"""Those who run the handler: threads, tasks of one event loop, or processes.
+"""Those who run the handler: threads, tasks of one event loop, or threads that each hand it to a process.
 
 Each kind takes records from the desk and reports what came of them to `Outcomes`. None of them touches the Kafka
 client.
 """
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from typing import Any, Protocol
 
 from tidemill.client.parallel.desk import Desk
@@ -19,6 +17,15 @@ from tidemill.client.parallel.record import Record
 
 JOIN_S = 30.0
 Handler = Callable[[Record], Any]
+
+
+def call(handler: Handler, record: Record) -> None:
+    """Call a handler that is no coroutine function; one that answers with a coroutine all the same did nothing yet."""
+    answer = handler(record)
+    if answer is not None and inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise Halted("the handler returned something to await instead of doing its work: write it with async def")
 
 
 class Outcomes(Protocol):
@@ -42,13 +49,11 @@ class Workers(Protocol):
 
 
 class ThreadWorkers:
-    """Threads that call the handler, or hand it to processes."""
+    """Threads that call the handler."""
 
-    def __init__(
-        self, desk: Desk, handler: Handler, count: int, outcomes: Outcomes, pool: Executor | None = None
-    ) -> None:
-        self._desk, self._outcomes, self._pool = desk, outcomes, pool
-        self._call = handler if pool is None else _in_process(pool, handler)
+    def __init__(self, desk: Desk, handler: Handler, count: int, outcomes: Outcomes) -> None:
+        self._desk, self._handler, self._outcomes = desk, handler, outcomes
+        self._left_behind = False
         # Daemons, so that a handler that never returns cannot keep a forced end from ending.
         self._threads = [
             threading.Thread(target=self._run, name=f"tidemill-worker-{index}", daemon=True) for index in range(count)
@@ -61,38 +66,21 @@ class ThreadWorkers:
 
     def stop(self, *, wait: bool) -> None:
         """See Workers."""
+        self._left_behind = not wait
         deadline = time.monotonic() + (JOIN_S if wait else 0)
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _run(self) -> None:
         while (record := self._desk.wait()) is not None:
             began = time.perf_counter()
             try:
-                self._call(record)
+                call(self._handler, record)
             except BaseException as error:  # noqa: BLE001 -- a handler may raise anything; the consumer decides what it means
-                self._outcomes.failed(record, error)
+                if not self._left_behind:
+                    self._outcomes.failed(record, error)
             else:
                 self._outcomes.succeeded(record, time.perf_counter() - began)
-
-
-def _in_process(pool: Executor, handler: Handler) -> Handler:
-    def call(record: Record) -> Any:
-        try:
-            return pool.submit(handler, record).result()
-        except BrokenProcessPool as error:
-            raise Halted("a worker process died") from error
-
-    return call
-
-
-def process_workers(desk: Desk, handler: Handler, count: int, outcomes: Outcomes) -> ThreadWorkers:
-    """One process for each worker; the handler must be importable there."""
-    # Spawned, not forked: a fork would copy the Kafka client's threads and locks.
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
-    return ThreadWorkers(desk, handler, count, outcomes, pool)
 
 
 class TaskWorkers:
@@ -104,6 +92,7 @@ class TaskWorkers:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="tidemill-tasks", daemon=True)
         self._pumping = False
+        self._ending = False
 
     def start(self) -> None:
         """See Workers."""
@@ -147,14 +136,15 @@ class TaskWorkers:
         began = time.perf_counter()
         try:
             await self._handler(record)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything; the consumer decides what it means
+        except BaseException as error:
+            if self._ending and isinstance(error, asyncio.CancelledError):
+                raise
             self._outcomes.failed(record, error)
         else:
             self._outcomes.succeeded(record, time.perf_counter() - began)
 
     def _end(self) -> None:
+        self._ending = True
         for task in list(self._tasks):
             task.cancel()
         gathered = asyncio.gather(*self._tasks, return_exceptions=True)

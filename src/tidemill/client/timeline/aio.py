@@ -1,6 +1,7 @@
 """Timelines for asyncio: everything a producer, a consumer or an operator does with one timeline."""
 
 import asyncio
+import secrets
 import time
 import uuid
 from collections import deque
@@ -13,7 +14,8 @@ from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
 from tidemill.client.timeline.lease import AsyncLease
 from tidemill.client.timeline.message import Due, Message, due_ms, from_ms
 from tidemill.client.timeline.worker import Arrival, Worker
-from tidemill.model.timeline_errors import TimelineError, by_name
+from tidemill.model.message_ids import RANDOM_BITS, new_id
+from tidemill.model.timeline_errors import BadMessageId, TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 SCHEDULE_MESSAGES_MAX = 1_000
@@ -236,9 +238,17 @@ def _description(info: wire.TimelineInfo) -> TimelineDescription:
 
 def _new(message: Message) -> wire.NewMessage:
     """The message on the wire. An id is drawn here, so that a repeated call is the same message."""
-    return wire.NewMessage(
-        body=message.body, due_ms=due_ms(message.due), id=message.id or uuid.uuid4().hex, key=message.key
-    )
+    if message.id == "":
+        raise BadMessageId("an id is not empty; None draws one")
+    message_id = _drawn_id() if message.id is None else message.id
+    try:
+        return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)
+    except TypeError as error:
+        raise TypeError(f"body and key are bytes, id is a str, due a datetime or seconds: not {message!r}") from error
+
+
+def _drawn_id() -> str:
+    return new_id(time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
 
 
 def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessage]]:

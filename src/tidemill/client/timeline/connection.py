@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from tidemill.model.errors import TidemillError
-from tidemill.model.timeline_errors import TimelineError, UnknownSession, Unreachable, by_name
+from tidemill.model.timeline_errors import BatchTooLarge, TimelineError, UnknownSession, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
@@ -23,7 +23,8 @@ ERROR_KEY = "tidemill-error"
 TIMEOUT_MS = 30_000
 BACKOFF_MS_FIRST = 20
 BACKOFF_MS_MAX = 1_000
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+MESSAGE_BYTES_MAX = 65 * 1024 * 1024
+"""The largest body that a timeline can allow, and room for what goes with it."""
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -43,6 +44,8 @@ def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
             return by_name(value)(error.details() or "")
     if error.code() in UNREACHABLE:
         return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return BatchTooLarge(f"more than {MESSAGE_BYTES_MAX} bytes in one call: {error.details()}")
     return TimelineError(f"{error.code().name}: {error.details()}")
 
 

@@ -17,6 +17,7 @@ from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
 from tidemill.client.timeline.message import Due, Message
 from tidemill.client.timeline.worker import Arrival, Worker
+from tidemill.model.timeline_errors import TimelineError
 
 T = TypeVar("T")
 
@@ -45,6 +46,9 @@ class Timeline:
         self.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            coroutine.close()
+            raise TimelineError("this Timeline is closed; open another one")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()

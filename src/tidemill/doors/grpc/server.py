@@ -12,7 +12,8 @@ from tidemill.doors.grpc.service import TimelineService
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.wire.grpc import timeline_pb2_grpc as generated
 
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+MESSAGE_BYTES_MAX = 65 * 1024 * 1024
+"""The largest body that a timeline can allow, and room for what goes with it."""
 STREAMS_PER_CONNECTION_MAX = 1_000
 KEEPALIVE_MS = 10_000
 STOP_GRACE_S = 0.2

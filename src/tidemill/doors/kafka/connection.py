@@ -25,6 +25,7 @@ from tidemill.doors.kafka.api_versions import API_VERSIONS, unsupported_version
 from tidemill.doors.kafka.router import Router
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.wire.kafka.frames import FrameReader
+from tidemill.wire.kafka.refusals import refusals
 from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, read_header
 from tidemill.wire.kafka.schema import response_class
 from tidemill.wire.kafka.writer import message_writer
@@ -271,9 +272,9 @@ class Connection(asyncio.BufferedProtocol):
             answer = call.refusal(error)
             if answer is None:
                 raise ProtocolViolation(f"{api.name} {call.version} has no place for an error: {error}") from error
-        code = getattr(answer, "error_code", 0)
-        if code:
-            call.broker.telemetry.api(api.name).failed(int(code))
+        if answer is not None and not isinstance(answer, list):
+            for code in refusals(answer):
+                call.broker.telemetry.api(api.name).failed(code)
         return answer
 
     def _answer(self, slot: Slot, header: Header, buffers: Buffers | None, *, flexible: bool) -> None:

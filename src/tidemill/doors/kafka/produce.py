@@ -125,11 +125,11 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
             TopicPartition(name, part.partition),
             implicit=call.version >= _IMPLICIT_FROM,
         )
+    version, timeout_s = call.version, max(request.timeout_ms, 0) / 1000
     if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:
-        appended = await broker.scheduler.append(partition, records, acks=acks, version=call.version)
+        appended = await broker.scheduler.append(partition, records, acks=acks, version=version, timeout_s=timeout_s)
     else:
-        timeout_s = max(request.timeout_ms, 0) / 1000
-        appended = await partition.append(records, acks=acks, request_version=call.version, timeout_s=timeout_s)
+        appended = await partition.append(records, acks=acks, request_version=version, timeout_s=timeout_s)
     broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, 57)[0])
     return ProduceOutcome(
         part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset

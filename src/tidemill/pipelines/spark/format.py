@@ -37,15 +37,15 @@ class TidemillSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For DataFrame.write."""
-        return BatchWriter(self._sink(schema, overwrite=overwrite))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SparkStreamWriter:  # noqa: N802 - Spark's name
-        """For DataFrame.writeStream."""
-        return StreamWriter(self._sink(schema, overwrite=overwrite))
-
-    def _sink(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
         if overwrite:
-            raise WrongOption('a topic only grows: use mode("append") or outputMode("append" or "update")')
+            raise WrongOption('a topic only grows: use mode("append")')
+        return BatchWriter(self._sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SparkStreamWriter:  # noqa: N802, ARG002 - Spark's name
+        """For DataFrame.writeStream; complete mode appends the whole result every time, as Spark's own sink does."""
+        return StreamWriter(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> SinkOptions:
         options = parse_sink(self.options)
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
         return options

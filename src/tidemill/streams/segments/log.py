@@ -47,8 +47,11 @@ LOGGER = structlog.get_logger(__name__)
 class SegmentLog:
     """The batches of one partition, in the files of one folder."""
 
-    def __init__(self, shared: Shared, folder: str, settings: TopicSettings, opened: Opened) -> None:
+    def __init__(
+        self, shared: Shared, folder: str, settings: TopicSettings, opened: Opened, *, vital: bool = False
+    ) -> None:
         self.settings = settings
+        self._vital = vital  # the broker needs this log even when the disk is full
         self.report = opened.report
         self._shared = shared
         self._disk = shared.disk
@@ -97,6 +100,8 @@ class SegmentLog:
             self._disk.write(opened.file, batches, segment.size_bytes)
         except OSError as error:
             self._cut_back(segment, opened, error)
+            self.append(batches, headers, now_ms)
+            return
         self._commit(segment, batches, headers, now_ms)
 
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
@@ -107,6 +112,8 @@ class SegmentLog:
             await self._disk.aside(partial(self._disk.write, opened.file, batches, segment.size_bytes))
         except OSError as error:
             self._cut_back(segment, opened, error)
+            self.append(batches, headers, now_ms)
+            return
         finally:
             self._files.release(opened)
         self._commit(segment, batches, headers, now_ms)
@@ -276,10 +283,12 @@ class SegmentLog:
         return await self._disk.aside(call)
 
     async def sweep(self, now_ms: int) -> None:
-        """Remove the files whose delay is over."""
+        """Remove the files whose delay is over, and see whether a full disk has room again."""
         paths = self._removed.due(now_ms, self.settings.file_delete_delay_ms)
         if paths:
             await self._disk.aside(partial(remove_all, self._disk, paths))
+        if self._shared.reserve.retake_due(now_ms):
+            await self._disk.aside(self._shared.reserve.take)
 
     async def save(self, state: dict[str, Any]) -> None:
         """Flush, then write the index of the newest segment and the checkpoint."""
@@ -299,6 +308,8 @@ class SegmentLog:
         await self.close()
         try:
             await self._disk.aside(partial(delete_folder, self._disk, self._folder))
+        except FlushFailed as error:
+            self._fail(error)
         except OSError as error:
             raise KafkaStorageError(f"{self._folder}: {error}") from error
 
@@ -337,6 +348,8 @@ class SegmentLog:
     def _prepare(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> tuple[Segment, OpenFile]:
         """The segment that takes the batches, and its file."""
         self._check()
+        if self._shared.reserve.given_up and not self._vital:
+            raise KafkaStorageError(f"{self._folder}: the disk is full")
         segment = self._segments[-1]
         if segment.size_bytes and self._is_full(segment, batches, headers[-1]):
             segment = self._begin(headers[0].base_offset)
@@ -386,8 +399,11 @@ class SegmentLog:
         for header, batch in zip(headers, batches, strict=True):
             self._tail.add(header, batch)
 
-    def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError) -> NoReturn:
-        """Undo a write that failed: no half batch stays, and the log goes on if only room was missing."""
+    def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError) -> None:
+        """Undo a write that failed: no half batch stays, and the log goes on if only room was missing.
+
+        Returns when another try is worth it, since the reserve has been given up for it; raises otherwise.
+        """
         self._unflushed[segment] = None
         try:
             self._disk.truncate(opened.file, segment.size_bytes)
@@ -395,6 +411,8 @@ class SegmentLog:
             self._fail(second)
         if error.errno not in NO_ROOM:
             self._fail(error)
+        if self._shared.reserve.give_up(error) and self._vital:
+            return
         LOGGER.warning("batch refused: no room on the disk", folder=self._folder)
         raise KafkaStorageError(f"{self._folder}: {error}") from error
 
@@ -413,7 +431,13 @@ class SegmentLog:
         active = self._segments[-1]
         index = await self._reader.index(active)
         await self.flush()
-        await self._aside(partial(self._write_checkpoint, active, index, checkpoint))
+        write = partial(self._write_checkpoint, active, index, checkpoint)
+        try:
+            await self._aside(write)
+        except KafkaStorageError as error:
+            if not self._shared.reserve.give_up(error.__cause__):
+                raise
+            await self._aside(write)
 
     def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
         write_index(self._disk, active, index)

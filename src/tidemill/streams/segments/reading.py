@@ -15,6 +15,7 @@ from tidemill.streams.interface import Disk, FlushFailed
 from tidemill.streams.segments.files import OpenFiles
 from tidemill.streams.segments.index import Index
 from tidemill.streams.segments.recovery import Window, index_of
+from tidemill.streams.segments.reserve import Reserve
 from tidemill.streams.segments.segment import Indexes, Segment, read_index, write_index
 from tidemill.streams.segments.tail import TailBudget
 
@@ -26,8 +27,9 @@ LOGGER = structlog.get_logger(__name__)
 class Shared:
     """What all logs of a store have together; when the disk fails a flush, all of them end with it."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, reserve_bytes: int) -> None:
         self.disk = disk
+        self.reserve = Reserve(disk, reserve_bytes)
         self.failed: KafkaStorageError | None = None
         self.files = OpenFiles(disk)
         self.indexes = Indexes()

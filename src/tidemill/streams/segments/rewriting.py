@@ -7,6 +7,7 @@ from tidemill.streams.interface import Disk
 from tidemill.streams.segments.index import Index
 
 NOT_OPEN = -1
+FLUSH_BYTES = 1024 * 1024  # producers wait for the same disk: many short flushes instead of one long one
 
 
 class Rewriting:
@@ -19,6 +20,7 @@ class Rewriting:
         self._base_offset = base_offset
         self._interval = interval_bytes
         self._file = NOT_OPEN
+        self._flushed = 0
 
     def open(self) -> None:
         """Begin with an empty file."""
@@ -31,6 +33,9 @@ class Rewriting:
         for batch in batches:
             self.index.add(read_header(batch), self._base_offset, self._interval)
         self._disk.write(self._file, [b"".join(batches)], position)
+        if self.index.size - self._flushed >= FLUSH_BYTES:
+            self.finish()
+            self._flushed = self.index.size
 
     def finish(self) -> None:
         """Make it safe."""

@@ -6,12 +6,14 @@ from pathlib import Path
 import structlog
 
 from tidemill.model.topic_settings import TopicSettings
+from tidemill.model.topics import INTERNAL
 from tidemill.streams.interface import Disk, FlushFailed
 from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
 from tidemill.streams.segments.log import SegmentLog
 from tidemill.streams.segments.opening import Opened, Opening
 from tidemill.streams.segments.reading import Shared
+from tidemill.streams.segments.reserve import RESERVE_BYTES
 
 LOGGER = structlog.get_logger(__name__)
 
@@ -19,20 +21,24 @@ LOGGER = structlog.get_logger(__name__)
 class SegmentStore:
     """Opens logs; they share files, threads and memory."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, reserve_bytes: int = 0) -> None:
         self._disk = disk
-        self._shared = Shared(disk)
+        self._shared = Shared(disk, reserve_bytes)
+        self._reserved = False
 
     @classmethod
     def at(cls, root: Path) -> "SegmentStore":
         """A store on the real disk."""
-        return cls(RealDisk(root))
+        return cls(RealDisk(root), RESERVE_BYTES)
 
     async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> SegmentLog:
         """The log of a partition; recovered when the last stop was not clean, or looked at as a whole."""
         folder = f"{topic}/{index}"
         if self._shared.failed is not None:
             raise self._shared.failed
+        if not self._reserved:
+            self._reserved = True
+            await self._disk.aside(self._shared.reserve.take)
         try:
             opened = await self._disk.aside(partial(self._open, folder, settings, believe=believe))
         except FlushFailed as error:
@@ -42,7 +48,7 @@ class SegmentStore:
             LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
         if opened.report.cut_bytes:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
-        return SegmentLog(self._shared, folder, settings, opened)
+        return SegmentLog(self._shared, folder, settings, opened, vital=topic in INTERNAL)
 
     async def close(self) -> None:
         """Close all files and end the threads."""

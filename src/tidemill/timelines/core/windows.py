@@ -73,6 +73,13 @@ class Windows:
             return ()
         return tuple(name for name in self.deal.candidates(bucket) if name in self._working)
 
+    def first_candidate(self, bucket: int) -> str | None:
+        """The first of the candidates; asked for every message, so it does without the others where it can."""
+        if self.deal is None:
+            return None
+        primary = self.deal.primary.owner(bucket)
+        return primary if primary in self._working else next(iter(self.candidates(bucket)), None)
+
     def _start(self) -> None:
         self.deal = self.prepare()
         self._working = set(self._members)

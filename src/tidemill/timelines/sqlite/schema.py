@@ -20,6 +20,8 @@ BUSY_MS = 5_000
 WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 8 * 1024
 STATEMENTS_CACHED = 64
+NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
+"""I/O errors that a full disk causes: no room for the file that the connections share beside the log of changes."""
 
 _TABLES = """
 CREATE TABLE timelines (
@@ -89,7 +91,10 @@ def translated(path: Path) -> Iterator[None]:
 
 def translate(error: sqlite3.Error, path: Path) -> TimelineError:
     """The error of timelines that an error of SQLite means."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
+    if code == sqlite3.SQLITE_FULL or extended in NO_ROOM:
+        return StoreUnavailable(f"{path}: the disk is full; make room and try again ({error})")
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return StoreCorrupt(f"{path} is damaged ({error}); restore it from a copy or move it away")
     return StoreUnavailable(f"{path}: {error}")

@@ -1,0 +1,60 @@
+"""The dead letters of one timeline on their way to the grave, beside the delivery.
+
+A grave that cannot be reached (its topic refuses, the store fails) must not make the living late, so the delivery only
+hands its dead over and goes on. What could not be buried is told once, and found again by the next look into the store.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from tidemill.model.timeline_errors import TimelineError
+from tidemill.timelines.alarm import Alarm
+from tidemill.timelines.core.message import Message
+
+RETRY_S = 0.5
+BATCH_MAX = 1_000
+
+Bury = Callable[[Sequence[Message]], Awaitable[None]]
+log = structlog.get_logger(__name__)
+
+
+class Burial:
+    """Buries what it is given; `buried` is told of each batch, and whether it worked."""
+
+    def __init__(self, name: str, bury: Bury, *, buried: Callable[[Sequence[Message], bool], None]) -> None:
+        self._name = name
+        self._bury = bury
+        self._buried = buried
+        self._dead: list[Message] = []
+        self._alarm = Alarm()
+        self._failing = False
+
+    def add(self, dead: Sequence[Message]) -> None:
+        """These messages have no attempts left."""
+        if dead:
+            self._dead.extend(dead)
+            self._alarm.ring()
+
+    async def run(self) -> None:
+        """Bury for ever."""
+        while True:
+            await self._alarm.wait(None)
+            while self._dead:
+                batch, self._dead = self._dead[:BATCH_MAX], self._dead[BATCH_MAX:]
+                done = await self._try(batch)
+                if not done:
+                    await asyncio.sleep(RETRY_S)
+                self._buried(batch, done)
+
+    async def _try(self, batch: Sequence[Message]) -> bool:
+        try:
+            await self._bury(batch)
+        except TimelineError as error:
+            if not self._failing:
+                log.warning("timeline_dead_letter_failed", timeline=self._name, error=str(error))
+            self._failing = True
+            return False
+        self._failing = False
+        return True

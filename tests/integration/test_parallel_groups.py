@@ -1,0 +1,70 @@
+"""The parallel consumer in every kind of group: members come and go while they work, and nothing is lost."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
+
+from tidemill.client.parallel.consumer import ParallelConsumer
+from tidemill.client.parallel.record import Record
+from tidemill.testing import Broker
+
+RECORDS = 2_000
+KINDS: dict[str, dict[str, Any]] = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    # A static member says no farewell: its partition is free when its session ends.
+    "static": {"group.instance.id": "worker-{}", "session.timeout.ms": 6_000},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(process=True, settings={"group.consumer.heartbeat.interval.ms": "500"}) as broker:
+        yield broker
+
+
+def member(broker: Broker, kind: str, topic: str, number: int) -> ParallelConsumer:
+    settings = {name: str(value).format(number) for name, value in KINDS[kind].items()}
+    return ParallelConsumer(config(broker, topic, **settings), [topic], workers=8, commit_interval_ms=200)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_come_and_go_while_working(broker: Broker, kind: str) -> None:
+    """The second joins in the middle of the work, the first leaves before its end."""
+    topic = f"work-{kind}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(WAIT_S)
+    fill(broker, topic, RECORDS)
+    book, hurry = Book(10**9), threading.Event()
+
+    def handle(record: Record) -> None:
+        if not hurry.is_set():
+            time.sleep(0.02)
+        book.write(record)
+
+    consumers = [member(broker, kind, topic, number) for number in range(2)]
+    threads = [threading.Thread(target=consumer.run, args=(handle,)) for consumer in consumers]
+    threads[0].start()
+    try:
+        until(lambda: len(book.seen) > 20)
+        threads[1].start()
+        until(lambda: [len(consumer.stats().assigned) for consumer in consumers] == [1, 1])
+        consumers[0].stop(drain=False)
+        threads[0].join(WAIT_S)
+        hurry.set()
+        until(lambda: [offset for offset, _ in committed(broker, topic, topic).values()] == [RECORDS // 2] * 2)
+    finally:
+        hurry.set()
+        for consumer in consumers:
+            consumer.stop()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len({(partition, offset) for partition, _, offset in book.seen}) == RECORDS

@@ -1,0 +1,77 @@
+"""Progress, ranges, and how they are cut: nothing is read twice, nothing is left out."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, ranges_between, split
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+ranges_strategy = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=6).map(
+    lambda drawn: [OffsetRange(TopicPartition("t", index), low, low + size) for index, (low, size) in enumerate(drawn)]
+)
+
+
+def test_progress_is_the_json_of_sparks_kafka_source_and_ids() -> None:
+    progress = Progress({A1: 4, A0: 2, B0: 1}, {"a": "1f", "b": "2f"})
+    kept = progress.to_json()
+    assert kept == {"a": {"0": 2, "1": 4}, "b": {"0": 1}, "$ids": {"a": "1f", "b": "2f"}}
+    assert Progress.from_json(json.loads(json.dumps(kept))) == progress
+    assert Progress.from_json({"a": {"0": 2}}) == Progress({A0: 2})
+
+
+def test_partitions_that_are_new_or_of_a_new_topic_are_read_from_their_first_record() -> None:
+    start = Progress({A0: 5, B0: 9}, {"a": "1", "b": "1"})
+    end = Progress({A0: 7, A1: 3, B0: 4}, {"a": "1", "b": "2"})
+    assert newcomers(start, end) == {A1, B0}
+    found = ranges_between(start, end, {A1: 1, B0: 0})
+    assert found == [OffsetRange(A0, 5, 7), OffsetRange(A1, 1, 3), OffsetRange(B0, 0, 4)]
+
+
+def test_what_has_not_grown_has_no_range() -> None:
+    assert ranges_between(Progress({A0: 5, A1: 5}), Progress({A0: 5, A1: 4}), {}) == []
+
+
+@settings(max_examples=100)
+@given(ranges_strategy, st.none() | st.integers(1, 40), st.none() | st.integers(1, 2000))
+def test_a_split_covers_the_same_offsets(
+    ranges: list[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> None:
+    pieces = split(ranges, min_partitions, max_records)
+    assert all(piece.size > 0 for piece in pieces)
+    assert max_records is None or all(piece.size <= max_records for piece in pieces)
+    joined: list[OffsetRange] = []
+    for piece in pieces:
+        if joined and joined[-1].partition == piece.partition and joined[-1].end == piece.start:
+            joined[-1] = joined[-1]._replace(end=piece.end)
+        else:
+            joined.append(piece)
+    assert joined == ranges
+
+
+def test_the_largest_ranges_are_split_most() -> None:
+    pieces = split([OffsetRange(A0, 0, 900), OffsetRange(A1, 0, 100)], min_partitions=10)
+    assert [piece.partition for piece in pieces].count(A0) == 9
+    assert len(split([OffsetRange(A0, 0, 2), OffsetRange(A1, 0, 2)], min_partitions=2)) == 2
+
+
+@settings(max_examples=100)
+@given(
+    st.dictionaries(st.sampled_from([A0, A1, B0]), st.tuples(st.integers(0, 99), st.integers(0, 500))),
+    st.integers(1, 1000),
+    st.sampled_from([1.0, 3.5, 100.0]),
+)
+def test_a_limit_is_kept_up_to_one_record_each(
+    backlog: dict[TopicPartition, tuple[int, int]], budget: int, size: float
+) -> None:
+    start = {part: low for part, (low, _) in backlog.items()}
+    end = {part: low + more for part, (low, more) in backlog.items()}
+    cost = dict.fromkeys(backlog, size)
+    moved = limited(start, end, budget, cost)
+    assert set(moved) == set(end)
+    assert all(start[part] <= moved[part] <= end[part] for part in end)
+    assert all(moved[part] > start[part] for part in end if end[part] > start[part])
+    spent = sum((moved[part] - start[part]) * size for part in end)
+    assert spent <= budget + len(backlog) * size

@@ -1,0 +1,116 @@
+"""Options of source and sink: what they mean, and one line for each that is wrong."""
+
+import pytest
+
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.errors import LayoutChanged, WrongOption
+from tidemill.pipelines.core.options import COLUMNS, columns_of, parse_source
+from tidemill.pipelines.core.positions import EARLIEST, LATEST, parse_offsets, parse_time, parse_times
+from tidemill.pipelines.core.sink import Mark, check_columns, check_layout, parse_sink, read_mark
+from tidemill.records.compression import Codec
+
+SERVERS = {"kafka.bootstrap.servers": "h:9092"}
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+def test_what_is_not_said_is_as_in_sparks_kafka_source() -> None:
+    batch = parse_source({**SERVERS, "subscribe": "b, a,,b"}, streaming=False)
+    assert batch.subscription.topics == ("a", "b")
+    assert (batch.starting.everywhere, batch.ending.everywhere) == (EARLIEST, LATEST)
+    assert parse_source({**SERVERS, "subscribe": "a"}, streaming=True).starting.everywhere == LATEST
+    assert batch.fail_on_data_loss
+    assert not batch.include_headers
+    assert batch.committed  # the one difference: Java's consumers read what may be aborted
+    assert batch.client == {"bootstrap.servers": "h:9092"}
+
+
+def test_names_come_in_any_case() -> None:
+    given = {"KAFKA.bootstrap.servers": "h:1", "SUBSCRIBE": "a", "maxoffsetspertrigger": "5", "FailOnDataLoss": "FALSE"}
+    options = parse_source({**given, "kafka.group.id": "g", "kafkaConsumer.pollTimeoutMs": "1"}, streaming=True)
+    assert (options.max_offsets, options.fail_on_data_loss, options.group) == (5, False, "g")
+    assert columns_of({**SERVERS, "subscribe": "a", "includeheaders": "true"}) == (*COLUMNS, "headers")
+
+
+def test_a_time_wins_over_times_and_times_over_offsets() -> None:
+    given = {**SERVERS, "subscribe": "a", "startingOffsets": "latest"}
+    with_times = {**given, "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
+    assert parse_source(given, streaming=True).starting.everywhere == LATEST
+    assert parse_source(with_times, streaming=True).starting.each == {A0: 7}
+    assert parse_source({**with_times, "startingTimestamp": "9"}, streaming=True).starting.everywhere == 9
+
+
+def test_assigned_partitions() -> None:
+    options = parse_source({**SERVERS, "assign": '{"a": [1, 0, 1]}'}, streaming=True)
+    assert options.subscription.assigned == (A0, A1)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (
+            {"subscribe": "a", "assign": "{}"},
+            "give one of assign, subscribe, subscribePattern; here is assign and subscribe",
+        ),
+        ({"subscribe": ","}, "subscribe names no topic"),
+        ({"subscribe": "a/b"}, "subscribe: 'a/b' is not a topic name"),
+        ({"subscribePattern": "("}, "is not a regular expression"),
+        ({"assign": "[0]"}, "assign: '[0]' is not JSON such as"),
+        ({"assign": '{"a": ["0"]}'}, "assign: the partitions of a are not a list of numbers"),
+        ({"subscribe": "a", "minPartitions": "0"}, "minPartitions: '0' is not a whole number above 0"),
+        ({"subscribe": "a", "includeHeaders": "yes"}, "includeHeaders: 'yes' is neither true nor false"),
+        ({"subscribe": "a", "kafka.isolation.level": "none"}, "kafka.isolation.level: 'none' is none of"),
+        ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
+        ({"subscribe": "a", "failOnDataLos": "true"}, "there is no option failondatalos; did you mean failOnDataLoss?"),
+        ({"subscribe": "a", "xyz": "1"}, "there is no option xyz"),
+        ({"subscribe": "a", "startingTimestamp": "now"}, "startingTimestamp: 'now' is not a time in milliseconds"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": "x"}}'}, "startingOffsets: a has '0': 'x'"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets: -3 is no offset of a-0"),
+        ({"subscribe": "a", "startingOffsets": '{"a": 4}'}, "the partitions of a are not an object"),
+        ({"subscribe": "a", "startingOffsets": "4"}, "startingOffsets: '4' is not earliest, latest or JSON"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "-1 is no time for a-0"),
+    ],
+)
+def test_one_line_for_what_is_wrong(given: dict[str, str], line: str) -> None:
+    with pytest.raises(WrongOption) as caught:
+        parse_source({**SERVERS, **given}, streaming=True)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_batch_query_cannot_begin_at_the_end() -> None:
+    for which, word in (("startingOffsets", "latest"), ("endingOffsets", "earliest")):
+        with pytest.raises(WrongOption, match=f"{which}: {word} is not possible in a batch query"):
+            parse_source({**SERVERS, "subscribe": "a", which: word}, streaming=False)
+
+
+def test_positions_ask_and_place() -> None:
+    position = parse_offsets("startingOffsets", '{"a": {"0": 5, "1": -2}, "$ids": {"a": "..."}}')
+    assert position.questions([A0, A1]) == {A1: EARLIEST}
+    assert position.place([A0, A1], {A1: 3}, lambda _: 99) == {A0: 5, A1: 3}
+    assert parse_time("startingTimestamp", "7").questions([A0]) == {A0: 7}
+    assert parse_times("startingOffsetsByTimestamp", '{"a": {"0": 7}}').place([A0], {A0: -1}, lambda _: 99) == {A0: 99}
+
+
+def test_every_partition_has_to_be_named_and_no_other() -> None:
+    position = parse_offsets("startingOffsets", '{"a": {"0": 5}}')
+    with pytest.raises(WrongOption, match="startingOffsets: a-1 is missing"):
+        position.questions([A0, A1])
+    with pytest.raises(WrongOption, match="startingOffsets: a-0 is no partition that the query reads"):
+        position.questions([])
+
+
+def test_the_sink() -> None:
+    options = parse_sink({**SERVERS, "topic": "a", "kafka.compression.type": "LZ4", "kafka.batch.size": "1000"})
+    assert (options.topic, options.codec, options.batch_bytes, options.transactional) == ("a", Codec.LZ4, 1000, True)
+    check_columns({"key": "binary", "value": "string", "offset": "bigint"}, "a")
+    with pytest.raises(WrongOption, match="the column partition is bigint; it must be int"):
+        check_columns({"value": "string", "partition": "bigint"}, "a")
+
+
+def test_marks_are_read_as_written() -> None:
+    assert read_mark(str(Mark(7, 200))) == Mark(7, 200)
+    assert read_mark("") is None
+    check_layout(7, 3, Mark(7, 3))
+    check_layout(7, 3, Mark(8, 4))
+    with pytest.raises(LayoutChanged, match="micro-batch 7 was written in part by 4 tasks and now has 3"):
+        check_layout(7, 3, Mark(7, 4))
