@@ -111,6 +111,42 @@ def speed_up(address: str) -> None:
         print(f"{workers:>5} {kind:<8} key order    {each * 1e3:8.3f} ms a record, {base / each:5.1f}x", flush=True)
 
 
+def io_bound(address: str) -> None:
+    """Handlers that wait 20 ms for somebody else, as a call over the network does."""
+    count, wait_s = 4_000, 0.02
+    fill(address, "waiting", count)
+    counted = Counted(count)
+
+    async def handle(_: Record) -> None:
+        counted.start()
+        await asyncio.sleep(wait_s)
+        counted.add()
+
+    counted.consumer = ParallelConsumer({"bootstrap.servers": address, "group.id": "waiting"}, ["waiting"], workers=400)
+    counted.consumer.run(handle)
+    each = (counted.ended - counted.began) / count
+    print(
+        f"  400 tasks, 20 ms of waiting  {each * 1e3:8.3f} ms a record, {wait_s / each:5.1f}x of waiting one by one",
+        flush=True,
+    )
+
+
+def commit_latency(address: str) -> None:
+    """A synchronous commit of one partition, as the consumer makes it."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "commits", "enable.auto.commit": False})
+    took = []
+    for offset in range(200):
+        began = time.perf_counter()
+        consumer.commit(offsets=[TopicPartition("anchor", 0, offset)], asynchronous=False)
+        took.append(time.perf_counter() - began)
+    consumer.close()
+    ordered = sorted(took)
+    print(
+        f"a commit                    p50 {ordered[100] * 1e3:.2f} ms, p99 {ordered[197] * 1e3:.2f} ms, on the disk",
+        flush=True,
+    )
+
+
 def overhead(address: str, count: int) -> None:
     """What the consumer adds to a record when the handler does nothing, over a bare poll loop."""
     fill(address, "noop", count)
@@ -169,15 +205,15 @@ from tidemill.client.parallel.consumer import ParallelConsumer
 out = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def handle(record):
     if record.offset == 100: time.sleep(3600)
-    time.sleep(0.002)
+    time.sleep(0.02)
     os.write(out, b"%d\\n" % record.offset)
 ParallelConsumer({"bootstrap.servers": sys.argv[1], "group.id": "victim", "group.instance.id": "v"}, ["victim"], workers=50,
-                 commit_interval_ms=100).run(handle)
+                 commit_interval_ms=20).run(handle)
 """
 
 
 def after_a_kill(address: str) -> None:
-    """Half of the records complete beyond a gap, then kill -9: how many are handled twice?"""
+    """Half of the records complete beyond a gap, a commit every 20 ms, then kill -9: how many are handled twice?"""
     fill(address, "victim", 4_000)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "handled")
@@ -214,6 +250,8 @@ def main() -> None:
     machine.head("parallel_consumer")
     with peers.tidemill() as broker:
         speed_up(broker.address)
+        io_bound(broker.address)
+        commit_latency(broker.address)
         overhead(broker.address, 200_000 if full else 50_000)
         memory(broker.address, 100_000)
         after_a_kill(broker.address)

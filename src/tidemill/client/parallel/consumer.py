@@ -235,8 +235,11 @@ class ParallelConsumer:
         return POLL_BATCH if limit is None else max(0, limit - (counts.received - counts.skipped))
 
     def _patience_s(self, timeout_s: float) -> float:
+        """How long a poll may wait: neither a retry nor a commit that is due is kept waiting by it."""
+        commit_s = self._committed_at[0] + self._options.commit_interval_ms / 1000 - time.monotonic()
         due = self._desk.next_due_ms()
-        return timeout_s if due is None else min(timeout_s, max(0.0, (due - _now_ms()) / 1000))
+        retry_s = timeout_s if due is None else (due - _now_ms()) / 1000
+        return max(0.0, min(timeout_s, commit_s, retry_s))
 
     def _balance(self, *, paused: bool) -> None:
         """Pause fetching while enough waits; polling itself never stops."""
