@@ -51,7 +51,7 @@ def in_parquet(folder: Path) -> int:
     return int(sum(totals["orders_max"].to_pylist()))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(240)
 def test_orders_become_revenue_once_and_nothing_stays_behind(demo: "subprocess.Popen[str]", tmp_path: Path) -> None:
     assert demo.stderr is not None
     said: list[str] = []

@@ -25,7 +25,7 @@ NOBODY = "127.0.0.1:1"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_revenue.py"
 
 # Spark starts a dozen processes; beside other tests on two cores that takes its time.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(150)
 
 
 @pytest.fixture(scope="session")
