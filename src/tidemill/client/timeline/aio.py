@@ -124,7 +124,7 @@ class AsyncTimeline:
             reply = await self._connection.call_in_session(
                 "Schedule",
                 self._greeting,
-                lambda session, batch=batch: wire.ScheduleRequest(session=session, messages=batch),  # type: ignore[misc]
+                lambda session, batch=batch: wire.ScheduleRequest(session=session, messages=batch),  # type: ignore[misc]  # defaults bind
             )
             ids.extend(outcome.id for outcome in reply.outcomes)
         return ids
