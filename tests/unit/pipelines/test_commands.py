@@ -8,6 +8,7 @@ import pytest
 
 from tidemill.cli.main import main
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.lake.interface import Step
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.rows import Stage, stage_rows
 
@@ -18,7 +19,7 @@ def add(root: Path, batch: int, offsets: range) -> None:
         {"topic": ["orders"] * len(offsets), "partition": [0] * len(offsets), "offset": list(offsets)}
     )
     told = stage_rows(Stage(str(lake.root), str(batch)), 0, [rows])
-    lake.commit("q", batch, [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+    lake.commit(Step("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
 
 
 def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, Run, in_
 from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
 from tidemill.pipelines.lake.durable import move
-from tidemill.pipelines.lake.interface import STAGING, Lake
+from tidemill.pipelines.lake.interface import STAGING, Lake, Step
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake
 from tidemill.pipelines.lake.rows import Stage, stage_rows
@@ -44,7 +44,7 @@ def stage(lake: Lake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
 def add(lake: ParquetLake, batch: int, *batches: pa.RecordBatch, query: str = "q") -> None:
     lake.recover()
     if not lake.holds(query, batch):
-        lake.commit(query, batch, stage(lake, f"{batch:04}", *batches), pa.schema([]))
+        lake.commit(Step(query, batch), stage(lake, f"{batch:04}", *batches), pa.schema([]))
 
 
 def test_rows_are_in_folders_by_day_and_read_back_by_any_tool(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_rows_that_are_of_no_topic_need_no_offsets(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"item": ["tea", "a/b", None], "total": [1, 2, 3]})
     told = stage_rows(Stage(str(lake.root), "0", ("item",)), 0, [batch])
     files = [LakeFile(**row) for each in told for row in each.to_pylist()]
-    lake.commit("q", 0, files, batch.schema)
+    lake.commit(Step("q", 0), files, batch.schema)
     assert sorted(pq.read_table(lake.root).to_pydict()["total"]) == [1, 2, 3]
     assert pq.read_table(lake.root, filters=[("item", "=", "a/b")]).num_rows == 1
     with pytest.raises(PipelineError, match="rows without offsets"):
@@ -157,7 +157,7 @@ def test_a_delta_table_takes_each_micro_batch_once(tmp_path: Path) -> None:
         lake.recover()
         found = rows(0, offsets)
         if not lake.holds("q", batch):
-            lake.commit("q", batch, stage(lake, f"{batch:04}", found), found.schema)
+            lake.commit(Step("q", batch), stage(lake, f"{batch:04}", found), found.schema)
     assert audit(lake).contiguous
     table = DeltaTable(str(lake.root)).to_pyarrow_table()
     assert sorted(table["offset"].to_pylist()) == list(range(9))
@@ -173,10 +173,10 @@ def test_a_delta_commit_that_was_cut_off_leaves_nothing(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(delta, "AddAction", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lake.commit("q", 0, stage(lake, "a", found), found.schema)
+            lake.commit(Step("q", 0), stage(lake, "a", found), found.schema)
     assert not lake.holds("q", 0)
     lake.recover()
-    lake.commit("q", 0, stage(lake, "b", found), found.schema)
+    lake.commit(Step("q", 0), stage(lake, "b", found), found.schema)
     assert DeltaTable(str(lake.root)).to_pyarrow_table().num_rows == 5
 
 
@@ -187,7 +187,7 @@ def test_an_iceberg_table_takes_each_micro_batch_once(tmp_path: Path) -> None:
         lake.recover()
         found = rows(0, offsets)
         if not lake.holds("q", batch):
-            lake.commit("q", batch, stage(lake, f"{batch:04}", found), found.schema)
+            lake.commit(Step("q", batch), stage(lake, f"{batch:04}", found), found.schema)
     assert audit(lake).contiguous
     newest = max((lake.root / "metadata").glob("*.metadata.json"))
     table = StaticTable.from_metadata(str(newest)).scan().to_arrow()

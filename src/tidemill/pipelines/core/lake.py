@@ -1,11 +1,14 @@
 """What a lake holds: files, the commits that put them there, and which offsets are covered.
 
 A commit names the query and the number of the micro-batch whose rows it holds. A micro-batch that runs again after a
-crash finds its commit and is skipped: that is all of exactly once. `Coverage` gathers the offsets of the rows as runs,
-so that an audit of any number of rows needs little memory: a partition without holes and doubles is one run.
+crash finds its commit and is skipped: that is all of exactly once. A commit that takes files away (those of a
+compaction, and those of a table by key) names all that are left, so that the commits before it are not needed.
+`judge` gathers the offsets of the rows as runs, so that an audit of any number of rows needs little memory: a
+partition without holes and doubles is one run.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -33,15 +36,25 @@ class LakeFile:
     first: int = -1
     last: int = -1
 
+    @property
+    def folder(self) -> str:
+        """Its part of the lake, such as date=2026-11-16/; empty in a lake without parts."""
+        return self.path[: self.path.rfind("/") + 1]
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one micro-batch added, and how far its query was then."""
+    """What one micro-batch added, and how far its query was then.
+
+    `removed` are the paths that it took away. If it is `whole`, `files` are all that the lake has now.
+    """
 
     number: int
     query: str
     batch: int
     files: tuple[LakeFile, ...]
+    removed: tuple[str, ...] = ()
+    whole: bool = False
 
     @property
     def name(self) -> str:
@@ -61,7 +74,9 @@ def read_commit(name: str, text: str) -> Commit:
     """What `Commit.text` made."""
     try:
         kept: dict[str, Any] = json.loads(text)
-        return Commit(kept["number"], kept["query"], kept["batch"], tuple(LakeFile(**each) for each in kept["files"]))
+        files = tuple(LakeFile(**each) for each in kept["files"])
+        removed, whole = tuple(kept.get("removed", ())), bool(kept.get("whole", False))
+        return Commit(kept["number"], kept["query"], kept["batch"], files, removed, whole)
     except (ValueError, KeyError, TypeError) as error:
         raise LakeDamaged(f"{name} is not a commit of a lake: {error}") from None
 
@@ -121,3 +136,24 @@ def in_order(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
             groups.append([file])
         last = max(last, file.last)
     return groups
+
+
+def small_runs(files: Iterable[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
+    """What a compaction puts together: neighbours in one folder and partition that make a file of the wanted size.
+
+    Files of at least half the size stay as they are. Only neighbours are joined, so that no file reaches over another.
+    """
+    places: dict[tuple[str, int], list[LakeFile]] = defaultdict(list)
+    for file in files:
+        places[file.folder, file.partition].append(file)
+    runs: list[list[LakeFile]] = []
+    for _, found in sorted(places.items()):
+        run: list[LakeFile] = []
+        for file in sorted(found, key=lambda file: (file.first, file.last, file.path)):
+            if run and (file.size * 2 >= target_bytes or sum(each.size for each in run) + file.size > target_bytes):
+                runs.append(run)
+                run = []
+            if file.size * 2 < target_bytes:
+                run.append(file)
+        runs.append(run)
+    return [run for run in runs if len(run) > 1]

@@ -7,6 +7,7 @@ an attempt that never committed are seen by nobody; `vacuum` removes them.
 
 import json
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,12 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.durable import move, sync
-from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
+from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,20 +44,23 @@ class DeltaLake:
         last = None if table is None else table.transaction_version(query)
         return last is not None and last >= batch
 
-    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Move the files, then make them rows of the table in one transaction."""
         for file in files:
             move(self.root / STAGING / file.path, self.root / file.path)
             sync((self.root / file.path).parent)
-        by = list(_values(files[0].path))
+        by = list(_values((*files, *step.removed)[0].path))
         table = self._table() or DeltaTable.create(str(self.root), schema, mode="ignore", partition_by=by)
+        changed = step.query is not None
+        done = [] if step.query is None else [Transaction(step.query, step.batch)]
         try:
             table.create_write_transaction(
-                [self._action(file) for file in files],
+                [self._added(file, changed=changed) for file in files]
+                + [_removed(file, changed=changed) for file in step.removed],
                 mode="append",
-                schema=schema,
+                schema=table.schema(),
                 partition_by=by,
-                commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+                commit_properties=CommitProperties(app_transactions=done),
             )
         except DeltaError as error:
             raise PipelineError(f"{self.root}: {' '.join(str(error).split())}") from None
@@ -84,7 +88,7 @@ class DeltaLake:
     def _table(self) -> DeltaTable | None:
         return DeltaTable(str(self.root)) if DeltaTable.is_deltatable(str(self.root)) else None
 
-    def _action(self, file: LakeFile) -> AddAction:
+    def _added(self, file: LakeFile, *, changed: bool) -> AddAction:
         stats: dict[str, Any] = {"numRecords": file.rows}
         if file.partition >= 0:
             stats["minValues"] = {"partition": file.partition, "offset": file.first}
@@ -92,8 +96,13 @@ class DeltaLake:
             stats["nullCount"] = {"partition": 0, "offset": 0}
         modified_ms = int((self.root / file.path).stat().st_mtime * 1000)
         return AddAction(
-            file.path, file.size, _values(file.path), modified_ms, data_change=True, stats=json.dumps(stats)
+            file.path, file.size, _values(file.path), modified_ms, data_change=changed, stats=json.dumps(stats)
         )
+
+
+def _removed(file: LakeFile, *, changed: bool) -> RemoveAction:
+    now_ms = time.time_ns() // 1_000_000
+    return RemoveAction(file.path, changed, now_ms, file.size, _values(file.path))
 
 
 def _values(path: str) -> dict[str, str | None]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.durable import move, sync
-from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,14 +47,34 @@ class IcebergLake:
         found = [] if table is None else [each.summary for each in table.snapshots() if each.summary is not None]
         return any(each[QUERY] == query and int(each[BATCH] or -1) >= batch for each in found)
 
-    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Move the files, then make them one snapshot."""
         for file in files:
             move(self.root / STAGING / file.path, self.root / file.path)
             sync((self.root / file.path).parent)
-        table = self._table() or self._create(schema, [part.split("=")[0] for part in files[0].path.split("/")[:-1]])
-        properties = {QUERY: query, BATCH: str(batch)}
-        table.add_files([f"file://{self.root / file.path}" for file in files], snapshot_properties=properties)
+        by = [part.split("=")[0] for part in (*files, *step.removed)[0].folder.split("/")[:-1]]
+        table = self._table() or self._create(schema, by)
+        properties = {} if step.query is None else {QUERY: step.query, BATCH: str(step.batch)}
+        paths = [self._place(file) for file in files]
+        if step.removed:
+            self._overwrite(table, paths, {self._place(file) for file in step.removed}, properties)
+        else:
+            table.add_files(paths, snapshot_properties=properties)
+
+    def _overwrite(self, table: Table, added: list[str], removed: set[str], properties: dict[str, str]) -> None:
+        """Files away and files in, by one snapshot."""
+        gone = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
+        with (
+            table.transaction() as change,
+            change.update_snapshot(snapshot_properties=properties).overwrite() as snapshot,
+        ):
+            for file in gone:
+                snapshot.delete_data_file(file)
+            for path in added:
+                snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+
+    def _place(self, file: LakeFile) -> str:
+        return f"file://{self.root / file.path}"
 
     def files(self) -> list[LakeFile]:
         """All files of the table as it is now."""
@@ -92,8 +113,10 @@ class IcebergLake:
     def _create(self, schema: "pa.Schema", by: list[str]) -> Table:
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(NAMESPACE)
-        table = catalog.create_table(self._name, schema, location=f"file://{self.root}")
-        with table.update_spec() as change:
+        with (
+            catalog.create_table_transaction(self._name, schema, location=f"file://{self.root}") as made,
+            made.update_spec() as change,
+        ):
             for column in by:
                 change.add_field(column, IdentityTransform(), column)
-        return table
+        return catalog.load_table(self._name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidemill.pipelines.core.lake import LakeFile
 
@@ -17,6 +17,14 @@ ICEBERG_CATALOG = "_catalog.db"
 DELTA_LOG = "_delta_log"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """How Hive, and everything since, spells a missing value in the name of a folder."""
+
+
+class Step(NamedTuple):
+    """What a commit is for: a micro-batch of a query, or the same rows in other files when there is no query."""
+
+    query: str | None
+    batch: int = -1
+    removed: tuple[LakeFile, ...] = ()
 
 
 class Lake(Protocol):
@@ -34,8 +42,8 @@ class Lake(Protocol):
     def holds(self, query: str, batch: int) -> bool:
         """Whether the rows of this micro-batch are here."""
 
-    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
-        """Make staged files visible, all at once."""
+    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+        """Make staged files visible, and those that the step removes invisible, all at once."""
 
     def files(self) -> list[LakeFile]:
         """All that is visible."""

@@ -8,6 +8,9 @@
 Tasks write into `_staging`. Writing the entry of the log is the commit; the files are moved to their places after it.
 After a crash `recover` moves what the last entry names and is still staged, and drops everything else that is staged:
 a reader of the folder finds the rows of a micro-batch at most once, and after `recover` exactly once.
+
+A commit that removes files names all that are left. Its files are removed before the new ones take their places, so
+that here, too, nobody finds a row twice. The commits before it are deleted.
 """
 
 import shutil
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, read_commit
 from tidemill.pipelines.lake.durable import move, sync, write_whole
-from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +41,7 @@ class ParquetLake:
         last = self._last()
         if last is not None:
             self._place(last)
+            self._forget(last)
         shutil.rmtree(self.root / STAGING, ignore_errors=True)
 
     def holds(self, query: str, batch: int) -> bool:
@@ -45,13 +49,20 @@ class ParquetLake:
         last = self._last()
         return last is not None and last.holds(query, batch)
 
-    def commit(self, query: str, batch: int, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Write the entry, then move the files; a crash in between is what `recover` is for."""
         del schema
         last = self._last()
-        entry = Commit(0 if last is None else last.number + 1, query, batch, tuple(files))
+        number = 0 if last is None else last.number + 1
+        query, batch = (step.query, step.batch) if step.query is not None else _where(last)
+        removed = tuple(file.path for file in step.removed)
+        added = tuple(files)
+        if removed:
+            added = (*(file for file in self.files() if file.path not in removed), *added)
+        entry = Commit(number, query, batch, added, removed, whole=bool(removed))
         write_whole(self.root / LOG / entry.name, entry.text())
         self._place(entry)
+        self._forget(entry)
 
     def files(self) -> list[LakeFile]:
         """All files of all commits."""
@@ -66,6 +77,8 @@ class ParquetLake:
 
     def _place(self, entry: Commit) -> None:
         folders = set()
+        for path in entry.removed:
+            (self.root / path).unlink(missing_ok=True)
         for file in entry.files:
             target = self.root / file.path
             try:
@@ -79,16 +92,31 @@ class ParquetLake:
     def _names(self) -> list[Path]:
         return sorted((self.root / LOG).glob("*.json"))
 
+    def _forget(self, entry: Commit) -> None:
+        """The commits before one that names all."""
+        if entry.whole:
+            for path in self._names():
+                if path.name < entry.name:
+                    path.unlink()
+
     def _entries(self) -> Iterator[Commit]:
-        for number, path in enumerate(self._names()):
-            entry = _read(path)
-            if entry.number != number:
-                raise LakeDamaged(f"commit {number} of {self.root} is gone: the next one that is there is {path.name}")
+        """From the newest that names all on."""
+        found = [_read(path) for path in self._names()]
+        begin = max((index for index, entry in enumerate(found) if entry.whole), default=0)
+        number = found[begin].number if found and found[begin].whole else 0
+        for number_, entry in enumerate(found[begin:], number):
+            if entry.number != number_:
+                raise LakeDamaged(f"commit {number_} of {self.root} is gone: the next that is there is {entry.name}")
             yield entry
 
     def _last(self) -> Commit | None:
         names = self._names()
         return _read(names[-1]) if names else None
+
+
+def _where(last: Commit | None) -> tuple[str, int]:
+    """How far the query was, for a commit that changes no rows."""
+    return ("", -1) if last is None else (last.query, last.batch)
 
 
 def _read(path: Path) -> Commit:

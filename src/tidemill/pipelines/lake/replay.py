@@ -1,9 +1,15 @@
 """A lake back into a topic: the order within each partition, keys, headers and timestamps stay as they were.
 
 Partitions keep their numbers when the target has as many as the lake; otherwise keys choose as librdkafka would.
-A replay that is stopped and started again writes again what it had written: give it a topic of its own.
+
+A replay writes in transactions under a name made of the lake and the topic, and commits its position with the records
+(`core.replay`). Started again, it aborts what was open, reads the position and goes on there: whoever reads committed
+records finds each one once, also when the replay was killed. When it had come to the end, it adds what the lake has
+got since.
 """
 
+import contextlib
+import hashlib
 import random
 import time
 from collections import defaultdict
@@ -14,36 +20,56 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from tidemill.client.raw import RawClient
+from tidemill.client.raw import GroupOffset, ProducerIdentity, RawClient
 from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeFile, in_order
+from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
+from tidemill.pipelines.lake.compaction import ordered
 from tidemill.pipelines.lake.interface import Lake
-from tidemill.records.arrow import Encoder, Writer, rows_by_partition
+from tidemill.records.arrow import Encoder, Kernels, Writer, rows_by_partition
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
 ROWS = 10_000
+ROWS_PER_TRANSACTION = 100_000
+COMMIT_S = 1.0
+"""How long readers of committed records wait for a slow replay."""
+TIMEOUT_MS = 60_000
+"""When a replay that was killed and not started again stops holding up readers."""
 SLICES_PER_SECOND = 10
 """How evenly a rate is kept."""
 COLUMNS = ["key", "value", "headers", "timestamp", "offset"]
+NAME_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is replayed, and how fast; `rate` is in rows per second."""
+    """What is replayed, and how fast; `rate` is in rows per second. `again`: from the beginning, whatever was done."""
 
     topic: str
     since_ms: int | None = None
     rate: int | None = None
+    again: bool = False
 
     @property
     def rows(self) -> int:
         """How many are sent at a time."""
         return ROWS if self.rate is None else min(ROWS, max(1, self.rate // SLICES_PER_SECOND))
+
+
+class Slice:
+    """Rows of one partition of the lake that are sent together, and where the next ones begin."""
+
+    __slots__ = ("next_offset", "partition", "rows")
+
+    def __init__(self, partition: int, rows: pa.RecordBatch) -> None:
+        self.partition = partition
+        self.rows = rows
+        self.next_offset: int = pc.max(rows.column("offset")).as_py() + 1
 
 
 class Replay:
@@ -58,8 +84,13 @@ class Replay:
             if file.partition < 0:
                 raise PipelineError(f"{lake.root} has rows without offsets; only archives of topics can be replayed")
             self._files[file.partition].append(file)
-        self._sequences: dict[TopicPartition, int] = defaultdict(int)
         self._twin = chosen_kernels()
+
+    @property
+    def name(self) -> str:
+        """The transactional id, and the group that knows how far the replay is."""
+        told = f"{self._lake.root}\n{self._wanted.topic}"
+        return f"tidemill-replay-{hashlib.sha256(told.encode()).hexdigest()[:NAME_CHARS]}"
 
     @property
     def rows(self) -> int:
@@ -71,42 +102,70 @@ class Replay:
         """How many partitions the topic had, as far as the lake knows."""
         return max(self._files, default=0) + 1
 
-    def run(self, advance: Callable[[int], None]) -> int:
-        """Write all; `advance` is told how many rows were written since the last call."""
-        self._producer = self._client.init_producer()
-        self._count = len(self._client.metadata([self._wanted.topic], create=True)[self._wanted.topic].leaders)
+    def run(self, advance: Callable[[int], None], stopped: Callable[[], bool] = lambda: False) -> int:
+        """Write what is left; `advance` is told how many rows of the lake are done since the last call."""
+        topic = self._wanted.topic
+        producer = self._client.init_producer(self.name, timeout_ms=TIMEOUT_MS)
+        count = len(self._client.metadata([topic], create=True)[topic].leaders)
+        positions = {} if self._wanted.again else self._positions()
+        writing = _Writing(self._client, producer, _Target(topic, count, self.partitions), self._twin)
+        try:
+            done = self._write(writing, positions, advance, stopped)
+            writing.commit(positions)
+        except BaseException:
+            writing.abort()
+            raise
+        return done
+
+    def _write(
+        self,
+        writing: "_Writing",
+        positions: dict[int, int],
+        advance: Callable[[int], None],
+        stopped: Callable[[], bool],
+    ) -> int:
         begin, done = time.monotonic(), 0
-        for partition, rows in self._rows():
-            self._send(partition, rows)
-            done += rows.num_rows
-            advance(rows.num_rows)
+        for each in self._slices(positions, advance):
+            if stopped():
+                break
+            chosen = self._since(each.rows)
+            writing.send(each.partition, chosen)
+            positions[each.partition] = each.next_offset
+            done += chosen.num_rows
+            if writing.due():
+                writing.commit(positions)
+            advance(each.rows.num_rows)
             if self._wanted.rate is not None:
                 time.sleep(max(0.0, begin + done / self._wanted.rate - time.monotonic()))
         return done
 
-    def _rows(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _positions(self) -> dict[int, int]:
+        """Asked after the producer's id was taken, so that nobody else can move them."""
+        return positions_from_texts(kept.metadata for kept in self._client.group_offsets(self.name).values())
+
+    def _slices(self, positions: dict[int, int], advance: Callable[[int], None]) -> Iterator[Slice]:
         """Slices of each partition in turn, so that all partitions grow together."""
-        running = {partition: self._partition(files) for partition, files in sorted(self._files.items())}
+        running = {
+            partition: self._partition(partition, positions.get(partition, 0), advance)
+            for partition in sorted(self._files)
+        }
         while running:
             for partition in list(running):
-                rows = next(running[partition], None)
-                if rows is None:
+                found = next(running[partition], None)
+                if found is None:
                     del running[partition]
                 else:
-                    yield partition, rows
+                    yield found
 
-    def _partition(self, files: list[LakeFile]) -> Iterator[pa.RecordBatch]:
-        for group in in_order(files):
-            opened = [pq.ParquetFile(self._lake.root / file.path) for file in group]
-            if len(opened) == 1:
-                batches = opened[0].iter_batches(self._wanted.rows, columns=COLUMNS)
-            else:
-                rows = pa.concat_tables([file.read(COLUMNS) for file in opened]).sort_by("offset").combine_chunks()
-                batches = iter(rows.to_batches(self._wanted.rows))
-            for batch in batches:
-                chosen = self._since(batch)
-                if chosen.num_rows:
-                    yield chosen.drop_columns(["offset"])
+    def _partition(self, partition: int, start: int, advance: Callable[[int], None]) -> Iterator[Slice]:
+        files = self._files[partition]
+        left = [file for file in files if file.last >= start]
+        advance(sum(file.rows for file in files) - sum(file.rows for file in left))
+        for batch in ordered(self._lake, left, self._wanted.rows, COLUMNS):
+            new = batch.filter(pc.greater_equal(batch.column("offset"), start))
+            advance(batch.num_rows - new.num_rows)
+            if new.num_rows:
+                yield Slice(partition, new)
 
     def _since(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._wanted.since_ms is None:
@@ -114,18 +173,74 @@ class Replay:
         since = pa.scalar(self._wanted.since_ms * 1000, pa.int64()).cast(rows.schema.field("timestamp").type)
         return rows.filter(pc.greater_equal(rows.column("timestamp"), since))
 
-    def _send(self, partition: int, rows: pa.RecordBatch) -> None:
-        encoder = Encoder(rows, now_ms=time.time_ns() // 1_000_000, twin=self._twin)
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The topic, how many partitions it has, and how many the lake has."""
+
+    topic: str
+    count: int
+    lake_count: int
+
+
+class _Writing:
+    """Transactions, one after another."""
+
+    def __init__(self, client: RawClient, producer: ProducerIdentity, target: _Target, twin: Kernels) -> None:
+        self._client = client
+        self._producer = producer
+        self._target = target
+        self._twin = twin
+        self._sequences: dict[TopicPartition, int] = defaultdict(int)
+        self._joined: set[TopicPartition] = set()
+        self._rows = 0
+        self._began = time.monotonic()
+
+    def send(self, partition: int, rows: pa.RecordBatch) -> None:
+        """Write rows of a partition of the lake."""
+        if not rows.num_rows:
+            return
+        encoder = Encoder(rows.drop_columns(["offset"]), now_ms=time.time_ns() // 1_000_000, twin=self._twin)
         for index, which in self._placed(partition, encoder, rows.num_rows).items():
-            part = TopicPartition(self._wanted.topic, index)
-            producer, sequence = self._producer, self._sequences[part]
-            writer = Writer(producer.producer_id, producer.producer_epoch, sequence, transactional=False)
+            part = TopicPartition(self._target.topic, index)
+            self._join(part)
+            producer = self._producer
+            writer = Writer(producer.producer_id, producer.producer_epoch, self._sequences[part], transactional=True)
             for encoded in encoder.batches(which, codec=Codec.LZ4, writer=writer):
-                self._client.produce(part, encoded.batch)
+                self._client.produce(part, encoded.batch, transactional_id=producer.transactional_id)
                 self._sequences[part] = (self._sequences[part] + encoded.count) & SEQUENCE_MAX
+        self._rows += rows.num_rows
+
+    def due(self) -> bool:
+        """Whether readers have waited long enough."""
+        return self._rows >= ROWS_PER_TRANSACTION or time.monotonic() - self._began >= COMMIT_S
+
+    def commit(self, positions: dict[int, int]) -> None:
+        """Make records and positions visible together."""
+        if positions and self._rows:
+            texts = positions_to_texts(positions, self._target.count)
+            offsets = {
+                TopicPartition(self._target.topic, index): GroupOffset(0, metadata=text)
+                for index, text in texts.items()
+            }
+            self._client.commit_offsets_in(self._producer, str(self._producer.transactional_id), offsets)
+            self._client.end_transaction(self._producer, commit=True)
+        self._joined.clear()
+        self._rows, self._began = 0, time.monotonic()
+
+    def abort(self) -> None:
+        """Undo what is open; what cannot be told now ends with its timeout, or when the replay runs again."""
+        if self._joined:
+            with contextlib.suppress(TidemillError):
+                self._client.end_transaction(self._producer, commit=False)
+
+    def _join(self, part: TopicPartition) -> None:
+        if part not in self._joined:
+            self._client.add_partitions(self._producer, [part])
+            self._joined.add(part)
 
     def _placed(self, partition: int, encoder: Encoder, rows: int) -> dict[int, npt.NDArray[np.int64]]:
-        if self._count == self.partitions:
+        if self._target.count == self._target.lake_count:
             return {partition: np.arange(rows, dtype=np.int64)}
-        unkeyed = random.randrange(self._count)  # noqa: S311 - it spreads load, it hides nothing
-        return rows_by_partition(encoder.partitions(self._count, unkeyed))
+        unkeyed = random.randrange(self._target.count)  # noqa: S311 - it spreads load, it hides nothing
+        return rows_by_partition(encoder.partitions(self._target.count, unkeyed))

@@ -37,18 +37,19 @@ class Stage:
     keep_columns: bool = False
 
 
-class _Growing:
-    """A file that is being written."""
+class GrowingFile:
+    """A staged file that is being written; `path` is where it will be."""
 
-    def __init__(self, stage: Stage, path: str, schema: pa.Schema) -> None:
+    def __init__(self, root: Path, path: str, schema: pa.Schema) -> None:
         self._path = path
-        self._staged = Path(stage.root) / STAGING / path
+        self._staged = root / STAGING / path
         self._staged.parent.mkdir(parents=True, exist_ok=True)
         self._writer = pq.ParquetWriter(self._staged, schema, compression=CODEC)
         self._rows = 0
         self._partition = self._first = self._last = -1
 
     def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows."""
         self._writer.write_batch(rows)
         self._rows += rows.num_rows
         if {"partition", "offset"} <= set(rows.schema.names):
@@ -58,6 +59,7 @@ class _Growing:
             self._last = max(self._last, offsets["max"])
 
     def close(self) -> LakeFile:
+        """Make it durable; what it is."""
         self._writer.close()
         sync(self._staged)
         size = self._staged.stat().st_size
@@ -66,14 +68,14 @@ class _Growing:
 
 def stage_rows(stage: Stage, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task and tell which files it made, as rows of FILE_SCHEMA."""
-    growing: dict[tuple[Any, ...], _Growing] = {}
+    growing: dict[tuple[Any, ...], GrowingFile] = {}
     for batch in batches:
         for values, rows in _parted(batch, _keys(batch, stage.by)):
             kept = rows if stage.keep_columns else rows.drop_columns(list(stage.by))
             if values not in growing:
                 folder = "".join(f"{name}={_spelled(value)}/" for name, value in zip(stage.by, values, strict=False))
                 path = f"{folder}{stage.name}-{task:05}-{len(growing):03}.parquet"
-                growing[values] = _Growing(stage, path, kept.schema)
+                growing[values] = GrowingFile(Path(stage.root), path, kept.schema)
             growing[values].write(kept)
     files = [file.close() for file in growing.values()]
     columns = {name: [getattr(file, name) for file in files] for name in FILE_SCHEMA.names}

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.lake.interface import Lake
+from tidemill.pipelines.lake.interface import Lake, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def into_lake(lake: Lake, checkpoint: Path, by: tuple[str, ...] = ()) -> Callabl
         told = rows.mapInArrow(_staging(stage), FILES).collect()
         files = [LakeFile(**row.asDict()) for row in told]
         if files:
-            lake.commit(query, batch, files, _schema(rows))
+            lake.commit(Step(query, batch), files, schema_of(rows))
 
     return add
 
@@ -59,7 +59,8 @@ def _staging(stage: "Stage") -> Callable[[Iterator["pa.RecordBatch"]], Iterator[
     return write
 
 
-def _schema(rows: DataFrame) -> "pa.Schema":
+def schema_of(rows: DataFrame) -> "pa.Schema":
+    """The columns as Arrow has them."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 
     return to_arrow_schema(rows.schema, timezone="UTC")

@@ -1,0 +1,146 @@
+"""Replays that are stopped, killed and started again: readers of committed records find each record once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.client.raw import EARLIEST, LATEST, RawClient
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.lake import replay as replaying
+from tidemill.pipelines.lake.compaction import compact
+from tidemill.pipelines.lake.interface import Lake, Step
+from tidemill.pipelines.lake.opening import open_lake
+from tidemill.pipelines.lake.replay import Replay, Wanted
+from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.records.arrow import Decoder
+from tidemill.testing import Broker
+
+PARTITIONS = 3
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Died(BaseException):
+    """As if by kill -9."""
+
+
+class DyingClient(RawClient):
+    """A client of a process that is killed: nothing goes out after so many calls."""
+
+    def __init__(self, servers: str, calls: int) -> None:
+        super().__init__({"bootstrap.servers": servers})
+        self._calls = calls
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"produce", "add_partitions", "commit_offsets_in", "end_transaction"}:
+            if self._calls == 0:
+                raise Died
+            self._calls -= 1
+        return super().__getattribute__(name)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def add(lake: Lake, batch: int, offsets: range) -> None:
+    found = [
+        pa.RecordBatch.from_pydict(
+            {
+                "key": [b"%d" % offset for offset in offsets],
+                "value": [b"%d-%d" % (partition, offset) for offset in offsets],
+                "headers": pa.array([None] * len(offsets), HEADERS),
+                "timestamp": pa.array([offset * 1_000_000 for offset in offsets], pa.timestamp("us", "UTC")),
+                "topic": ["orders"] * len(offsets),
+                "partition": pa.array([partition] * len(offsets), pa.int32()),
+                "offset": list(offsets),
+            }
+        )
+        for partition in range(PARTITIONS)
+    ]
+    told = stage_rows(Stage(str(lake.root), f"{batch:04}"), 0, found)
+    lake.commit(Step("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], found[0].schema)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = open_lake(tmp_path / "orders")
+    for batch in range(3):
+        add(made, batch, range(batch * 10, batch * 10 + 10))
+    return made
+
+
+def everything(offsets: int = 30) -> list[bytes]:
+    return [b"%d-%d" % (partition, offset) for partition in range(PARTITIONS) for offset in range(offsets)]
+
+
+def committed(servers: str, topic: str) -> list[bytes]:
+    """By partition, in order."""
+    found: list[bytes] = []
+    with RawClient({"bootstrap.servers": servers}) as client:
+        for index in sorted(client.metadata([topic])[topic].leaders):
+            part = TopicPartition(topic, index)
+            begin, end = (client.list_offsets({part: at}, committed=True)[part].offset for at in (EARLIEST, LATEST))
+            decoder, at = Decoder(topic, index, columns=("value",)), begin
+            for piece in client.read_range(part, begin, end, committed=True) if begin < end else ():
+                for rows in decoder.decode(piece.records, at, end, piece.aborted):
+                    found.extend(rows.column("value").to_pylist())
+                at = piece.next_offset
+    return found
+
+
+def make_topic(servers: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
+
+
+def test_a_replay_that_is_killed_anywhere_goes_on_without_doubles(
+    servers: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(servers, "killed", PARTITIONS)
+    monkeypatch.setattr(replaying, "ROWS", 4)
+    monkeypatch.setattr(replaying, "ROWS_PER_TRANSACTION", 9)
+    deaths = 0
+    for calls in (0, 1, 5, 9, 10, 11, 12, 14, 10_000):
+        with DyingClient(servers, calls) as client:
+            try:
+                Replay(client, lake, Wanted("killed")).run(lambda _: None)
+            except Died:
+                deaths += 1
+    assert deaths > 4
+    assert committed(servers, "killed") == everything()
+
+
+def test_what_was_replayed_is_not_replayed_again_unless_asked(servers: str, lake: Lake) -> None:
+    make_topic(servers, "twice", PARTITIONS)
+    with RawClient({"bootstrap.servers": servers}) as client:
+        advanced: list[int] = []
+        assert Replay(client, lake, Wanted("twice")).run(advanced.append) == 90
+        assert sum(advanced) == 90
+        compact(lake)
+        advanced.clear()
+        assert Replay(client, lake, Wanted("twice")).run(advanced.append) == 0
+        assert sum(advanced) == 90
+        add(lake, 3, range(30, 35))
+        assert Replay(client, lake, Wanted("twice")).run(lambda _: None) == 15
+        assert committed(servers, "twice") == everything(35)
+        assert Replay(client, lake, Wanted("twice", again=True)).run(lambda _: None) == 105
+    assert sorted(committed(servers, "twice")) == sorted(everything(35) * 2)
+
+
+def test_a_replay_can_be_stopped_can_begin_later_and_can_have_other_partitions(servers: str, lake: Lake) -> None:
+    make_topic(servers, "narrow", 2)
+    stops = iter([False] * 12 + [True])
+    wanted = Wanted("narrow", since_ms=10_000, rate=1_000_000)
+    with RawClient({"bootstrap.servers": servers}) as client:
+        first = Replay(client, lake, Wanted("narrow", 10_000, 50)).run(lambda _: None, lambda: next(stops))
+        assert 0 < first < 60
+        assert first + Replay(client, lake, wanted).run(lambda _: None) == 60
+    expected = [b"%d-%d" % (partition, offset) for partition in range(PARTITIONS) for offset in range(10, 30)]
+    assert sorted(committed(servers, "narrow")) == sorted(expected)
