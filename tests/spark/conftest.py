@@ -1,13 +1,46 @@
-"""One Spark session and one broker for all Spark tests: starting them is what takes the time."""
+"""One Spark session and one broker for all Spark tests: starting them is what takes the time.
 
-from collections.abc import Iterator
+Every wait has an end: tests poll under `topics.LIMIT_S`, a Python worker that says nothing for IDLE_S is killed by
+Spark, `stop()` of a query gives up after STOP_S. The limit of pytest is the last resort, because a call of Spark that
+it breaks off leaves the session unusable; what the JVM was waiting for is then part of the report.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 import tidemill.spark
 from tidemill.testing import Broker
+
+IDLE_S = 60
+STOP_S = 30
+DUMP_S = 20
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.excinfo is not None and "Timeout" in str(call.excinfo.value):
+        report.sections.append(("threads of the JVM", threads_of_jvm()))
+    return report
+
+
+def threads_of_jvm() -> str:
+    jstack = shutil.which("jstack")
+    javas = [each.pid for each in psutil.Process().children(recursive=True) if "java" in each.name()]
+    if jstack is None:
+        return "there is no jstack"
+    return "".join(
+        subprocess.run([jstack, str(pid)], capture_output=True, text=True, timeout=DUMP_S, check=False).stdout
+        for pid in javas
+    )
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +51,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
         "spark.driver.memory": "1g",
+        "spark.python.worker.idleTimeoutSeconds": f"{IDLE_S}s",
+        "spark.python.worker.killOnIdleTimeout": "true",
+        "spark.sql.streaming.stopTimeout": f"{STOP_S}s",
     }
     session = tidemill.spark.session("local[2]", name="tests", options=options)
     yield session

@@ -24,8 +24,8 @@ KAFKA_TYPES = (
 NOBODY = "127.0.0.1:1"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_revenue.py"
 
-# Spark starts a dozen processes; beside other tests on two cores that takes its time.
-pytestmark = pytest.mark.timeout(150)
+# Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="session")

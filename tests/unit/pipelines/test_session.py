@@ -1,10 +1,16 @@
-"""Java that is missing is explained before Spark is started."""
+"""Java that is missing is explained before Spark is started; where Spark is started from; its errors in one line."""
 
+import os
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import tidemill.spark
+from tidemill.pipelines.spark.home import quick_home
+from tidemill.pipelines.spark.queries import line_of
+
+INSTALLED = Path(pyspark.__file__).parent
 
 
 def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -18,3 +24,47 @@ def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(tidemill.spark.JavaMissing, match="where there is no bin/java"):
         tidemill.spark.session()
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_spark_starts_from_a_home_without_a_zip(cache: Path) -> None:
+    for _ in range(2):
+        with quick_home():
+            home = Path(os.environ["SPARK_HOME"])
+            assert (home / "bin" / "spark-submit").samefile(INSTALLED / "bin" / "spark-submit")
+            assert (home / "jars").samefile(INSTALLED / "jars")
+            assert not (home / "python").exists()
+        assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.parametrize(("name", "value"), [("SPARK_HOME", "/opt/spark"), ("PYSPARK_PYTHON", "/usr/bin/other")])
+def test_a_spark_that_the_user_chose_stays(cache: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with quick_home():
+        assert os.environ.get("SPARK_HOME") == (value if name == "SPARK_HOME" else None)
+
+
+def test_without_a_cache_spark_starts_as_always(cache: Path) -> None:
+    cache.write_text("a file, not a folder")
+    with quick_home():
+        assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("x\ntidemill.pipelines.core.errors.DataLost: it is gone\n SQLSTATE: 38000", "it is gone"),
+        ("Reason: Traceback (most recent call last):\n  File 1\n    f()\nTypeError: no\n SQLSTATE: 1", "TypeError: no"),
+        ("org.apache.spark.SparkException: Job aborted.\n\tat a.b", "Job aborted."),
+        ("nothing known", "nothing known"),
+    ],
+)
+def test_the_line_that_says_what_is_wrong(text: str, line: str) -> None:
+    assert line_of(text) == line

@@ -11,6 +11,7 @@ from tidemill.pipelines.core.errors import PipelineError
 
 _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
 _EXPECTATION = re.compile(r"expectation [^\n]+ does not hold[^\n]*")
+_PYTHONS = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+[^\n]*\n)+(\w[^\n]*)")
 _SPARKS = re.compile(r"^(?:\w+(?:\.\w+)*(?:Exception|Error): )?(.+)$", re.MULTILINE)
 LINE_CHARS_MAX = 400
 
@@ -55,8 +56,8 @@ def line_of(text: str) -> str:
     found = _EXPECTATION.search(text)
     line = found[0] if found else None
     if line is None:
-        ours = _OURS.findall(text)
-        line = ours[-1] if ours else None
+        told = _OURS.findall(text) or _PYTHONS.findall(text)
+        line = told[-1] if told else None
     if line is None:
         first = _SPARKS.search(text)
         line = first[1] if first else text

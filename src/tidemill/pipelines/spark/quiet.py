@@ -11,20 +11,18 @@ from pyspark.sql import SparkSession
 from tidemill.pipelines.spark.session import session
 
 LOG = "spark.log"
-OPTIONS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xss8m"}
-"""Spark matches regular expressions against the code that it makes, which overflows the stack of a JVM's thread."""
 
 
 @contextmanager
 def quiet_session(master: str | None, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
     """A session for one command, stopped when the command is done; what Spark says is in the folder's spark.log."""
     if verbose:
-        spark = session(master, name=name, options=OPTIONS)
+        spark = session(master, name=name)
         spark.sparkContext.setLogLevel("WARN")
     else:
         folder.mkdir(parents=True, exist_ok=True)
         with _stderr_into(folder / LOG):
-            spark = session(master, name=name, options=OPTIONS)
+            spark = session(master, name=name)
     try:
         yield spark
     finally:

@@ -3,14 +3,21 @@
 import os
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.spark.format import TidemillSource
+from tidemill.pipelines.spark.home import PYTHON, quick_home
 
 LOCAL = "127.0.0.1"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+STACK = "-Xss8m"
+"""Spark matches regular expressions against the code that it makes, which overflows the usual stack of a thread."""
+STOP_LIMIT = "60s"
+"""How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 JAVA_ADVICE = "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to one"
 
@@ -29,15 +36,13 @@ def session(
     check_java()
     local = master is None or master.startswith("local")
     if local:  # Spark would take the first python3 of the PATH, which may know nothing of Tidemill
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault(PYTHON, sys.executable)
     cores = os.cpu_count() or 1
     builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
-    for key, value in {
-        **_settings(cores, local=local),
-        **(options or {}),
-    }.items():
+    for key, value in _with_stack({**_settings(cores, local=local), **(options or {})}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with quick_home() if local else nullcontext():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
@@ -62,15 +67,22 @@ def _settings(cores: int, *, local: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": STOP_LIMIT,
     }
     if local:
         settings |= {
             "spark.ui.enabled": "false",
             "spark.driver.host": LOCAL,
             "spark.driver.bindAddress": LOCAL,
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+            JAVA_OPTIONS: "-XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": str(cores),
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
         }
     return settings
+
+
+def _with_stack(settings: dict[str, str]) -> dict[str, str]:
+    """With a large enough stack, whatever else is said to the JVM."""
+    given = settings.get(JAVA_OPTIONS, "")
+    return settings if "-Xss" in given else settings | {JAVA_OPTIONS: f"{given} {STACK}".strip()}
