@@ -1,65 +1,95 @@
-"""The sink without Spark: drivers that die between two commits, tasks that fail, zombies; every row is there once."""
+"""The sink without Spark, at a real broker: drivers that die at every step of the protocol and come back with other
+tasks, drivers that come back from the dead, tasks that fail. Every row is there once."""
 
 import random
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tidemill.client.raw import RawClient
-from tidemill.model.errors import TidemillError
-from tidemill.pipelines.core.errors import LayoutChanged, WrongOption
+from tidemill.client.raw import LATEST, RawClient
+from tidemill.model.topics import TopicPartition as Partition
+from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
+from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
 from tidemill.pipelines.core.sink import parse_sink
-from tidemill.pipelines.writing import TaskWriter, Written, abort, commit
+from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch
 from tidemill.testing import Broker
 
-TASKS = 3
+QUERY = "a-query"
+PARTITIONS = 2
+ROWS = 12
 LIMIT_S = 30
 
 
-class DriverDied(Exception):
+class Died(Exception):
     pass
 
 
+class Mortal(RawClient):
+    """A client that ends right before or right after one of its requests; whoever uses it dies there."""
+
+    def __init__(self, options: dict[str, str], last_step: int | None) -> None:
+        super().__init__(options)
+        self.steps_left = last_step
+
+    def _step(self) -> None:
+        if self.steps_left is not None:
+            if self.steps_left == 0:
+                raise Died
+            self.steps_left -= 1
+
+    def _around(self, request: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self._step()
+        answer = request(*arguments, **named)
+        self._step()
+        return answer
+
+    def _at_transaction(self, *arguments: Any) -> Any:
+        return self._around(super()._at_transaction, *arguments)
+
+    def _at_group(self, *arguments: Any) -> Any:
+        return self._around(super()._at_group, *arguments)
+
+    def produce_all(self, *arguments: Any, **named: Any) -> Any:
+        return self._around(super().produce_all, *arguments, **named)
+
+
 class Sink:
-    """A query with three tasks, whose driver may die."""
+    """A streaming query; each driver of it has a client of its own."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        self.client = RawClient({"bootstrap.servers": servers})
-        self.options = parse_sink({"kafka.bootstrap.servers": servers, "topic": topic})
+        given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.retry.backoff.ms": "5"}
+        self.options = parse_sink({**given, "kafka.retry.backoff.max.ms": "20"}, streaming=True)
         self.topic = topic
+        self.name = f"tidemill-{topic}"
 
-    def write(self, batch: int, tasks: int = TASKS) -> list[Written]:
-        return [self.task(index, batch).write([rows(batch, index)]) for index in range(tasks)]
+    def driver(self, last_step: int | None = None) -> Mortal:
+        return Mortal(dict(self.options.client), last_step)
 
-    def task(self, index: int, batch: int) -> TaskWriter:
-        return TaskWriter(self.client, self.options, f"tidemill-{self.topic}-{index}", batch)
+    def write(self, client: RawClient, plan: Plan, batch: int, tasks: int) -> list[Written]:
+        of = (QUERY, batch)
+        return [
+            write_micro_batch(client, self.options, plan, Place(task), [rows(batch, task, tasks)], of=of)
+            for task in range(tasks)
+        ]
 
-    def die_in_commit(self, batch: int, after: int) -> None:
-        """Commit like a driver that ends after so many tasks."""
-        told = self.write(batch)
-
-        class Dying(RawClient):
-            left = after
-
-            def end_transaction(self, *arguments: object, **named: object) -> None:
-                if self.left == 0:
-                    raise DriverDied
-                self.left -= 1
-                super().end_transaction(*arguments, **named)  # type: ignore[arg-type]  # handed on as they came
-
-        with Dying(self.options.client) as client, suppress(DriverDied):
-            commit(client, told, batch)
+    def run(self, batch: int, tasks: int, last_step: int | None = None) -> None:
+        """A driver from its start to the end of a micro-batch."""
+        with self.driver(last_step) as client:
+            plan = begin(client, self.name)
+            commit(client, plan, self.write(client, plan, batch, tasks), QUERY, batch)
 
 
-def rows(batch: int, task: int) -> pa.RecordBatch:
-    return pa.record_batch({"key": [f"{task}"] * 5, "value": [f"{batch}/{task}/{n}" for n in range(5)]})
+def rows(batch: int, task: int, tasks: int) -> pa.RecordBatch:
+    values = [f"{batch}/{n}" for n in range(task, ROWS, tasks)]
+    return pa.record_batch({"key": [value[-1] for value in values], "value": values})
 
 
 def expected(batches: int) -> list[str]:
-    return sorted(f"{batch}/{task}/{n}" for batch in range(batches) for task in range(TASKS) for n in range(5))
+    return sorted(f"{batch}/{n}" for batch in range(batches) for n in range(ROWS))
 
 
 def visible(broker: Broker, topic: str) -> list[str]:
@@ -79,61 +109,185 @@ def visible(broker: Broker, topic: str) -> list[str]:
     return sorted(found)
 
 
+def nothing_open(sink: Sink) -> bool:
+    """Whether readers of committed records get to the end."""
+    wanted = {Partition(sink.topic, index): LATEST for index in range(PARTITIONS)}
+    with sink.driver() as client:
+        return client.list_offsets(wanted, committed=True) == client.list_offsets(wanted, committed=False)
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(settings={"num.partitions": "2"}) as running:
+    with Broker(settings={"num.partitions": str(PARTITIONS)}) as running:
         yield running
 
 
 @pytest.fixture
-def sink(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Sink]:
-    sink = Sink(broker.bootstrap_servers, request.node.name)
-    yield sink
-    sink.client.close()
+def sink(broker: Broker, request: pytest.FixtureRequest) -> Sink:
+    return Sink(broker.bootstrap_servers, request.node.name)
 
 
-def test_a_driver_that_dies_at_random_points(broker: Broker, sink: Sink) -> None:
+def test_a_driver_that_dies_at_every_step_and_comes_back_with_other_tasks(broker: Broker, sink: Sink) -> None:
+    died = 0
+    for batch in count():
+        try:
+            sink.run(batch, tasks=2, last_step=batch)
+        except Died:
+            died += 1
+            sink.run(batch, tasks=1 + batch % 3)
+        else:
+            break
+    assert died > 30  # the walk of two tasks, before and after each request
+    assert visible(broker, sink.topic) == expected(died + 1)
+    assert nothing_open(sink)
+
+
+def test_drivers_that_die_again_and_again(broker: Broker, sink: Sink) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    for batch in range(8):
-        for _ in range(draw.randrange(3)):
-            sink.die_in_commit(batch, after=draw.randrange(TASKS))
-        commit(sink.client, sink.write(batch), batch)
-        if draw.random() < 0.3:  # Spark did not note that the micro-batch is done
-            commit(sink.client, sink.write(batch), batch)
-    assert visible(broker, sink.topic) == expected(8)
+    for batch in range(10):
+        for _ in range(draw.randrange(4)):
+            try:
+                sink.run(batch, draw.randrange(1, 5), last_step=draw.randrange(80))
+            except Died:
+                continue
+            # Spark did not note that the micro-batch is done: it runs again all the same
+        sink.run(batch, draw.randrange(1, 5))
+    assert visible(broker, sink.topic) == expected(10)
 
 
-def test_what_a_task_leaves_open_ends_when_it_runs_again(broker: Broker, sink: Sink) -> None:
-    forgotten = sink.write(0)
-    commit(sink.client, sink.write(0), 0)
-    with pytest.raises(TidemillError):  # the zombie of the first driver
-        commit(sink.client, forgotten, 0)
+def test_a_driver_that_comes_back_from_the_dead_changes_nothing(broker: Broker, sink: Sink) -> None:
+    with sink.driver() as zombie:
+        plan = begin(zombie, sink.name)
+        told = sink.write(zombie, plan, 0, tasks=3)
+        sink.run(0, tasks=2)
+        with pytest.raises(SinkFenced, match="the transaction of task 0 is gone"):
+            commit(zombie, plan, told, QUERY, 0)
+        abort(zombie, told)
+    assert visible(broker, sink.topic) == expected(1)
+
+
+def test_a_driver_that_lost_its_seat_cannot_decide(broker: Broker, sink: Sink) -> None:
+    with sink.driver() as first, sink.driver() as second:
+        plan = begin(first, sink.name)
+        first.init_producer(sink.name)  # the second driver begins, and has not come to the tasks' ids yet
+        told = sink.write(first, plan, 0, tasks=2)
+        with pytest.raises(SinkFenced, match="another driver of the same query has taken over"):
+            commit(first, plan, told, QUERY, 0)
+        assert visible(broker, sink.topic) == []
+        abandon(second, sink.name)
+    assert nothing_open(sink)
+    assert visible(broker, sink.topic) == []
+
+
+def decided_and_dead(sink: Sink, batch: int, tasks: int, ended: int) -> None:
+    """A driver that dies after its decision, with so many transactions committed."""
+
+    class Stopping(Mortal):
+        decisions = 0
+
+        def end_transaction(self, producer: Any, *, commit: bool) -> None:
+            if self.decisions > ended:
+                raise Died
+            super().end_transaction(producer, commit=commit)
+            self.decisions += 1
+
+    with Stopping(dict(sink.options.client), None) as client:
+        plan = begin(client, sink.name)
+        told = sink.write(client, plan, batch, tasks)
+        with pytest.raises(Died):
+            commit(client, plan, told, QUERY, batch)
+
+
+def give_up(sink: Sink, tasks: int) -> None:
+    """What a broker does with transactions that are open for too long."""
+    with sink.driver() as client:
+        for task in range(tasks):
+            client.init_producer(f"{sink.name}-{task}")
+
+
+def test_a_decision_whose_transactions_all_timed_out_is_taken_back(broker: Broker, sink: Sink) -> None:
+    decided_and_dead(sink, 0, tasks=3, ended=0)
+    give_up(sink, tasks=3)
+    sink.run(0, tasks=2)
+    assert visible(broker, sink.topic) == expected(1)
+
+
+def test_a_decision_that_timed_out_in_part_is_filled_up_by_the_same_tasks(broker: Broker, sink: Sink) -> None:
+    decided_and_dead(sink, 0, tasks=3, ended=1)
+    with sink.driver() as client:
+        for task in (1, 2):
+            client.init_producer(f"{sink.name}-{task}")
+    with pytest.raises(LayoutChanged, match="written in part by 3 tasks and now has 2"):
+        sink.run(0, tasks=2)
+    with sink.driver() as client:
+        abandon(client, sink.name)
+    assert nothing_open(sink)
+    sink.run(0, tasks=3)
+    sink.run(1, tasks=1)
+    assert visible(broker, sink.topic) == expected(2)
+
+
+def test_transactions_that_are_lost_during_the_commit_are_told(broker: Broker, sink: Sink) -> None:
+    class Robbed(Mortal):
+        def commit_offsets_in(self, *arguments: Any) -> None:
+            super().commit_offsets_in(*arguments)
+            self.init_producer(f"{sink.name}-1")
+
+    with Robbed(dict(sink.options.client), None) as client:
+        plan = begin(client, sink.name)
+        told = sink.write(client, plan, 0, tasks=2)
+        with pytest.raises(PipelineError, match="the broker gave up transactions that were decided"):
+            commit(client, plan, told, QUERY, 0)
+    sink.run(0, tasks=2)
     assert visible(broker, sink.topic) == expected(1)
 
 
 def test_an_abort_leaves_nothing(broker: Broker, sink: Sink) -> None:
-    abort(sink.client, sink.write(0))
-    assert visible(broker, sink.topic) == []
-    broken = rows(0, 0).append_column("partition", pa.array([0, 0, 0, 0, 9], pa.int32()))
-    with pytest.raises(WrongOption, match="has no partition 9"):
-        sink.task(0, 0).write([rows(0, 0), broken])
+    with sink.driver() as client:
+        plan = begin(client, sink.name)
+        sink.write(client, plan, 0, tasks=3)
+        assert not nothing_open(sink)
+        abandon(client, sink.name)
+        assert nothing_open(sink)
+        broken = rows(0, 0, 1).append_column("partition", pa.array([0] * (ROWS - 1) + [9], pa.int32()))
+        with pytest.raises(WrongOption, match="has no partition 9"):
+            TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), broken])
+    assert nothing_open(sink)
     assert visible(broker, sink.topic) == []
 
 
-def test_a_micro_batch_with_other_tasks_is_not_filled_up(broker: Broker, sink: Sink) -> None:
-    sink.die_in_commit(0, 1)
-    told = sink.write(0, tasks=2)
-    with pytest.raises(LayoutChanged, match="written in part by 3 tasks and now has 2"):
-        commit(sink.client, told, 0)
-    abort(sink.client, told)
-    commit(sink.client, sink.write(0), 0)
+def test_an_abandoned_micro_batch_that_was_decided_is_committed(broker: Broker, sink: Sink) -> None:
+    decided_and_dead(sink, 0, tasks=2, ended=0)
+    with sink.driver() as client:
+        abandon(client, sink.name)
+    assert visible(broker, sink.topic) == expected(1)
+    sink.run(0, tasks=4)
+    assert visible(broker, sink.topic) == expected(1)
+
+
+def test_a_new_query_of_the_same_sink_begins_at_its_own_first_micro_batch(broker: Broker, sink: Sink) -> None:
+    sink.run(0, tasks=2)
+    with sink.driver() as client:
+        plan = begin(client, sink.name)
+        of = ("another-query", 0)
+        told = write_micro_batch(client, sink.options, plan, Place(0), [rows(1, 0, 1)], of=of)
+        commit(client, plan, [told], *of)
+    assert visible(broker, sink.topic) == expected(2)
+
+
+def test_batch_writes_are_committed_without_a_ledger(broker: Broker, sink: Sink) -> None:
+    with sink.driver() as client:
+        tasks = [TaskWriter(client, sink.options, Place(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)]
+        assert visible(broker, sink.topic) == []
+        commit_all(client, tasks)
     assert visible(broker, sink.topic) == expected(1)
 
 
 def test_without_transactions_rows_are_there_at_once(broker: Broker, sink: Sink) -> None:
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-    sink.options = parse_sink({**servers, "topic": sink.topic, "transactional": "false"})
-    sink.write(0)
+    options = parse_sink({**servers, "topic": sink.topic, "transactional": "false"})
+    with sink.driver() as client:
+        TaskWriter(client, options, Place(0), "").write([rows(0, 0, 1)])
     assert visible(broker, sink.topic) == expected(1)

@@ -1,18 +1,8 @@
-"""One task of a sink: Arrow record batches into topics, in a transaction that the driver ends.
+"""One task of a sink: Arrow record batches into topics, in a transaction that the driver ends (see `committing`).
 
-Exactly once works like this. Task i of a query writes under the transactional id `tidemill-<query>-<i>`. Taking that id
-fences and aborts whatever an earlier attempt of the same task left open. The task does not commit: it hands its
-producer id and epoch to the driver, which commits all tasks when the last one is done. With each transaction the driver
-commits a mark, the number of the micro-batch, as the metadata of an offset of the group of the same name. Records
-and mark become visible together or not at all.
-
-When the driver dies between two commits, Spark runs the micro-batch again with the same rows. A task that finds its
-mark has been committed and writes nothing; the others write again. This asks that a micro-batch that runs again has the
-same rows in the same task, which holds for every deterministic query; if the number of tasks has changed, the query
-stops with one line (`core.sink.check_layout`) and nothing is lost or doubled.
-
-Transactions cannot span producers in Kafka, so for a moment during the commit some tasks of a micro-batch are visible
-and others are not yet. Nothing of an aborted micro-batch ever is.
+Task i of a sink writes under the transactional id `<sink>-<i>`, a later attempt of it under `<sink>-<i>-<attempt>`: so
+no attempt that Spark has given up can take the id of one whose rows count. Taking the id aborts whatever was left open
+under it. The task does not commit: it hands its producer id and epoch to the driver.
 """
 
 import random
@@ -26,34 +16,53 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.client.raw import GroupOffset, ProducerIdentity, RawClient
+from tidemill.client.raw import ProducerIdentity, RawClient
 from tidemill.client.raw.kernels import chosen_kernels
-from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.committing import Plan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
-from tidemill.pipelines.core.sink import Mark, SinkOptions, check_layout, read_mark
+from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.records.arrow import Encoded, Encoder, Writer, rows_by_partition
 from tidemill.records.header import SEQUENCE_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a task tells the driver; without a producer it wrote nothing, or nothing that could be undone."""
+class Place:
+    """Which task this is, and which attempt at it."""
 
-    name: str
-    producer: ProducerIdentity | None = None
-    topic: str = ""
-    earlier: Mark | None = None
+    task: int
+    attempt: int = 0
+
+    def name(self, sink: str) -> str:
+        """Its transactional id."""
+        return f"{sink}-{self.task}-{self.attempt}" if self.attempt else f"{sink}-{self.task}"
+
+
+def write_micro_batch(
+    client: RawClient,
+    options: SinkOptions,
+    plan: Plan,
+    place: Place,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    of: tuple[str, int],
+) -> Written:
+    """Write the rows of a task of a streaming query, unless they are in the topic; `of` is query and micro-batch."""
+    if plan.skips(*of, place.task):
+        for _ in batches:
+            pass  # Spark wants its rows taken
+        return Written(place.task)
+    return TaskWriter(client, options, place, plan.sink).write(batches)
 
 
 class TaskWriter:
-    """Writes the rows of one task. `name` is its transactional id; `batch` is None outside of streaming queries."""
+    """Writes the rows of one task."""
 
-    def __init__(self, client: RawClient, options: SinkOptions, name: str, batch: int | None) -> None:
+    def __init__(self, client: RawClient, options: SinkOptions, place: Place, sink: str) -> None:
         self._client = client
         self._options = options
-        self._name = name
-        self._batch = batch
+        self._place = place
+        self._sink = sink
         self._producer: ProducerIdentity | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._counts: dict[str, int] = {}
@@ -64,37 +73,29 @@ class TaskWriter:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
-            return Written(self._name)
+            return Written(self._place.task)
         try:
-            earlier = self._begin()
-            if earlier is not None and self._batch is not None and earlier.batch >= self._batch:
-                for _ in filled:
-                    pass  # Spark wants its rows taken
-                return Written(self._name, earlier=earlier)
+            self._begin()
             self._write_rows(first)
             for batch in filled:
                 self._write_rows(batch)
         except BaseException:
             if self._options.transactional:
-                abort(self._client, [Written(self._name, self._producer)])
+                abort(self._client, [Written(self._place.task, self._producer)])
             raise
         return self._written()
 
     def _written(self) -> Written:
         if not self._options.transactional:
-            return Written(self._name)
-        return Written(self._name, self._producer, min(self._sequences).topic)
+            return Written(self._place.task)
+        return Written(self._place.task, self._producer, min(self._sequences))
 
-    def _begin(self) -> Mark | None:
-        """Become the only writer under this name, and only then look what has been written under it."""
-        if not self._options.transactional:
+    def _begin(self) -> None:
+        if self._options.transactional:
+            name = self._place.name(self._sink)
+            self._producer = self._client.init_producer(name, timeout_ms=self._options.timeout_ms)
+        else:
             self._producer = self._client.init_producer()
-            return None
-        self._producer = self._client.init_producer(self._name, timeout_ms=self._options.timeout_ms)
-        if self._batch is None:
-            return None
-        committed = self._client.group_offsets(self._name).values()
-        return max((mark for entry in committed if (mark := read_mark(entry.metadata))), default=None)
 
     def _write_rows(self, rows: pa.RecordBatch) -> None:
         for topic, part in _by_topic(rows, self._options.topic):
@@ -150,31 +151,6 @@ class TaskWriter:
         if self._producer is None:
             raise PipelineError("the task has not begun")
         return self._producer
-
-
-def commit(client: RawClient, tasks: Iterable[Written], batch: int | None) -> None:
-    """Make visible what the tasks wrote, each with the mark of its micro-batch."""
-    told = list(tasks)
-    for task in told:
-        if task.earlier is not None and batch is not None:
-            check_layout(batch, len(told), task.earlier)
-    for task in told:
-        if task.producer is None:
-            continue
-        if batch is not None:
-            mark = GroupOffset(0, metadata=str(Mark(batch, len(told))))
-            client.commit_offsets_in(task.producer, task.name, {TopicPartition(task.topic, 0): mark})
-        client.end_transaction(task.producer, commit=True)
-
-
-def abort(client: RawClient, tasks: Iterable[Written]) -> None:
-    """Undo what the tasks wrote; what cannot be told now ends with its timeout, or when the task runs again."""
-    for task in tasks:
-        if task.producer is not None:
-            try:
-                client.end_transaction(task.producer, commit=False)
-            except TidemillError:
-                continue
 
 
 def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -3,10 +3,10 @@
 import pytest
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import LayoutChanged, WrongOption
+from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.options import COLUMNS, columns_of, parse_source
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, parse_offsets, parse_time, parse_times
-from tidemill.pipelines.core.sink import Mark, check_columns, check_layout, parse_sink, read_mark
+from tidemill.pipelines.core.sink import BATCH_TIMEOUT_MS, STREAM_TIMEOUT_MS, check_columns, parse_sink
 from tidemill.records.compression import Codec
 
 SERVERS = {"kafka.bootstrap.servers": "h:9092"}
@@ -102,15 +102,10 @@ def test_every_partition_has_to_be_named_and_no_other() -> None:
 def test_the_sink() -> None:
     options = parse_sink({**SERVERS, "topic": "a", "kafka.compression.type": "LZ4", "kafka.batch.size": "1000"})
     assert (options.topic, options.codec, options.batch_bytes, options.transactional) == ("a", Codec.LZ4, 1000, True)
+    assert (options.timeout_ms, options.checkpoint) == (BATCH_TIMEOUT_MS, None)
+    stream = parse_sink({**SERVERS, "topic": "a", "checkpointLocation": "/c"}, streaming=True)
+    assert (stream.timeout_ms, stream.checkpoint) == (STREAM_TIMEOUT_MS, "/c")
+    assert parse_sink({**SERVERS, "kafka.transaction.timeout.ms": "7"}, streaming=True).timeout_ms == 7
     check_columns({"key": "binary", "value": "string", "offset": "bigint"}, "a")
     with pytest.raises(WrongOption, match="the column partition is bigint; it must be int"):
         check_columns({"value": "string", "partition": "bigint"}, "a")
-
-
-def test_marks_are_read_as_written() -> None:
-    assert read_mark(str(Mark(7, 200))) == Mark(7, 200)
-    assert read_mark("") is None
-    check_layout(7, 3, Mark(7, 3))
-    check_layout(7, 3, Mark(8, 4))
-    with pytest.raises(LayoutChanged, match="micro-batch 7 was written in part by 4 tasks and now has 3"):
-        check_layout(7, 3, Mark(7, 4))

@@ -17,3 +17,7 @@ class DataLost(PipelineError):
 
 class LayoutChanged(PipelineError):
     """A micro-batch that was written in part has other tasks now."""
+
+
+class SinkFenced(PipelineError):
+    """What a sink had begun was taken from it."""

@@ -1,4 +1,9 @@
-"""The writers, batch and streaming: see `tidemill.pipelines.writing` for how exactly once works."""
+"""The writers, batch and streaming: see `tidemill.pipelines.committing` for how exactly once works.
+
+Spark makes a stream writer anew for every micro-batch, on the driver's machine, and sends it to the tasks: that is
+where the micro-batch begins. For the commit it makes another one, from a data source that has travelled (see `format`),
+and hands it what the tasks told, the plan among it.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,13 +14,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from tidemill.client.raw import RawClient
+from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.sink import SinkOptions
+from tidemill.pipelines.spark.checkpoint import sink_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tidemill.pipelines.writing import Written
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark keeps it in the checkpoint: it is the same after every restart, and no other query has it."""
@@ -26,7 +31,9 @@ BATCH_ID = "streaming.sql.batchId"
 class TaskDone(WriterCommitMessage):
     """What a task tells the driver."""
 
-    written: "Written"
+    written: Written
+    plan: Plan | None = None
+    query: str = ""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -34,42 +41,69 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._run = uuid4().hex
+        self._sink = f"tidemill-{uuid4().hex}"
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
-        return _write(self._options, iterator, f"tidemill-{self._run}-{_context().partitionId()}", None)
+        from tidemill.pipelines.writing import Place, TaskWriter  # noqa: PLC0415 - kernels are loaded where they work
+
+        context = _context()
+        place = Place(context.partitionId(), context.attemptNumber())
+        with RawClient(self._options.client) as client:
+            return TaskDone(TaskWriter(client, self._options, place, self._sink).write(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
-        _commit(self._options, messages, None)
+        with RawClient(self._options.client) as client:
+            commit_all(client, [each.written for each in _told(messages)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed for good."""
-        _abort(self._options, messages)
+        """A task failed for good; the others may have been killed in the middle of their work."""
+        if not self._options.transactional:
+            return
+        with RawClient(self._options.client) as client:
+            abort(client, [each.written for each in _told(messages)])
+            for task, message in enumerate(messages):
+                if message is None:
+                    client.init_producer(f"{self._sink}-{task}")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches, each exactly once."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, *, begins: bool) -> None:
         self._options = options
+        self._plan: Plan | None = None
+        if begins and options.transactional:
+            with RawClient(options.client) as client:
+                self._plan = begin(client, sink_of(options.checkpoint))
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
+        from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch  # noqa: PLC0415 - as above
+
         context = _context()
-        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
-        if query is None or batch is None:
-            raise PipelineError("Spark does not say which query and micro-batch this task belongs to")
-        return _write(self._options, iterator, f"tidemill-{query}-{context.partitionId()}", int(batch))
+        place = Place(context.partitionId(), context.attemptNumber())
+        with RawClient(self._options.client) as client:
+            if self._plan is None:
+                return TaskDone(TaskWriter(client, self._options, place, "").write(iterator))
+            query, batch = _query(context)
+            written = write_micro_batch(client, self._options, self._plan, place, iterator, of=(query, batch))
+            return TaskDone(written, self._plan, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of a micro-batch are done."""
-        _commit(self._options, messages, batchId)
+        told = _told(messages)
+        if not told or told[0].plan is None:
+            return
+        with RawClient(self._options.client) as client:
+            commit(client, told[0].plan, [each.written for each in told], told[0].query, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's name
-        """A task failed for good; the micro-batch will run again under the same number."""
-        _abort(self._options, messages)
+        """A task or the commit failed for good; the micro-batch will run again under the same number."""
+        if self._options.transactional:
+            with RawClient(self._options.client) as client:
+                abandon(client, sink_of(self._options.checkpoint), [each.written for each in _told(messages)])
 
 
 def _context() -> TaskContext:
@@ -79,26 +113,12 @@ def _context() -> TaskContext:
     return context
 
 
-def _write(options: SinkOptions, rows: Iterator["pa.RecordBatch"], name: str, batch: int | None) -> TaskDone:
-    from tidemill.pipelines.writing import TaskWriter  # noqa: PLC0415 - kernels are loaded where they work
-
-    with RawClient(options.client) as client:
-        return TaskDone(TaskWriter(client, options, name, batch).write(rows))
-
-
-def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
-    from tidemill.pipelines.writing import commit  # noqa: PLC0415 - as above
-
-    with RawClient(options.client) as client:
-        commit(client, _told(messages), batch)
+def _query(context: TaskContext) -> tuple[str, int]:
+    query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+    if query is None or batch is None:
+        raise PipelineError("Spark does not say which query and micro-batch this task belongs to")
+    return query, int(batch)
 
 
-def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    from tidemill.pipelines.writing import abort  # noqa: PLC0415 - as above
-
-    with RawClient(options.client) as client:
-        abort(client, _told(messages))
-
-
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list["Written"]:
-    return [message.written for message in messages if isinstance(message, TaskDone)]
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
+    return [message for message in messages if isinstance(message, TaskDone)]

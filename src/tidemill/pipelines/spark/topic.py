@@ -1,7 +1,6 @@
 """Micro-batches into a topic in every output mode: Spark gives sinks like format("tidemill") those of append only.
 
-Tasks and driver do what the writers of `sink` do, under the same names; see `tidemill.pipelines.writing`. When a task
-fails, the transactions of the others stay open until the micro-batch runs again, or until their timeout.
+Driver and tasks do what the writers of `sink` do, under the same names; see `tidemill.pipelines.committing`.
 """
 
 import pickle
@@ -13,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from tidemill.client.raw import RawClient
+from tidemill.pipelines.committing import Plan, abandon, begin, commit
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.spark.lake import query_of
 
@@ -24,28 +24,32 @@ def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, i
     """What foreachBatch does."""
 
     def add(rows: DataFrame, batch: int) -> None:
-        from tidemill.pipelines.writing import commit  # noqa: PLC0415 - kernels are loaded where they work
-
-        write = _writing(options, query_of(checkpoint), batch)
-        told = rows.mapInArrow(write, "told binary").collect()
+        query = query_of(checkpoint)
+        sink = f"tidemill-{query}"
         with RawClient(options.client) as client:
-            commit(client, [pickle.loads(bytes(row["told"])) for row in told], batch)  # noqa: S301 - own tasks wrote it
+            plan = begin(client, sink)
+            try:
+                told = rows.mapInArrow(_writing(options, plan, query, batch), "told binary").collect()
+                commit(client, plan, [pickle.loads(bytes(row["told"])) for row in told], query, batch)  # noqa: S301 - own tasks wrote it
+            except BaseException:
+                abandon(client, sink)
+                raise
 
     return add
 
 
 def _writing(
-    options: SinkOptions, query: str, batch: int
+    options: SinkOptions, plan: Plan, query: str, batch: int
 ) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow as pa  # noqa: PLC0415 - Arrow and kernels are loaded where they work
 
-        from tidemill.pipelines.writing import TaskWriter  # noqa: PLC0415 - as above
+        from tidemill.pipelines.writing import Place, write_micro_batch  # noqa: PLC0415 - as above
 
         context = TaskContext.get()
-        name = f"tidemill-{query}-{context.partitionId() if context else 0}"
+        place = Place(context.partitionId(), context.attemptNumber()) if context else Place(0)
         with RawClient(options.client) as client:
-            written = TaskWriter(client, options, name, batch).write(batches)
+            written = write_micro_batch(client, options, plan, place, batches, of=(query, batch))
         yield pa.RecordBatch.from_pydict({"told": [pickle.dumps(written)]}, schema=pa.schema([("told", pa.binary())]))
 
     return write
