@@ -12,7 +12,8 @@ from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import DataLost, WrongOption
 from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, ranges_between, split
 from tidemill.pipelines.core.options import SourceOptions
-from tidemill.pipelines.core.positions import EARLIEST, LATEST, Position
+from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
+from tidemill.pipelines.core.pushdown import Pushed
 from tidemill.records.header import iter_headers
 
 SAMPLE_BYTES = 256 * 1024
@@ -27,13 +28,13 @@ class Planner:
         self._client = client
         self._options = options
 
-    def batch(self) -> list[OffsetRange]:
-        """The tasks of a batch query."""
+    def batch(self, pushed: Pushed = Pushed()) -> list[OffsetRange]:  # noqa: B008 - it is never changed
+        """The tasks of a batch query; of what its filters let through, where that can be told without reading."""
         partitions, _ = self._partitions()
         start = self._place(self._options.starting, partitions)
         end = self._place(self._options.ending, partitions)
-        ranges = [OffsetRange(part, start[part], end[part]) for part in sorted(partitions) if start[part] < end[part]]
-        return self._split(ranges)
+        wanted = [pushed.cut(OffsetRange(part, start[part], end[part])) for part in partitions if pushed.wants(part)]
+        return self._split(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
 
     def beginning(self) -> Progress:
         """Where a streaming query without a checkpoint begins."""
@@ -59,9 +60,27 @@ class Planner:
             end = limited(begin, end, self._options.max_bytes, self._record_sizes(begin, end))
         return Progress(end, newest.ids)
 
+    def backlog(self, start: Progress, newest: Progress) -> int:
+        """How many offsets lie between."""
+        return sum(each.size for each in self._between(start, newest))
+
     def tasks(self, start: Progress, end: Progress) -> list[OffsetRange]:
         """The tasks of a micro-batch."""
-        return self._split(ranges_between(start, end, self._first(newcomers(start, end))))
+        return self._split(self._between(start, end))
+
+    def _between(self, start: Progress, end: Progress) -> list[OffsetRange]:
+        return ranges_between(start, end, self._first(newcomers(start, end)))
+
+    def _since(self, ranges: list[OffsetRange], since_ms: int | None) -> list[OffsetRange]:
+        """The ranges from the first record that is not older than this time."""
+        if since_ms is None:
+            return ranges
+        first = self._ask({each.partition: since_ms for each in ranges if each.start < each.end})
+        return [
+            each._replace(start=max(each.start, first[each.partition]))
+            for each in ranges
+            if first.get(each.partition, NOTHING_THAT_LATE) != NOTHING_THAT_LATE
+        ]
 
     def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         return split(ranges, self._options.min_partitions, self._options.max_records)

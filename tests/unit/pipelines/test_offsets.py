@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, ranges_between, split
+from tidemill.pipelines.core.offsets import (
+    OffsetRange,
+    Progress,
+    limited,
+    newcomers,
+    ranges_between,
+    split,
+    worth_a_batch,
+)
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ranges_strategy = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=6).map(
@@ -75,3 +83,11 @@ def test_a_limit_is_kept_up_to_one_record_each(
     assert all(moved[part] > start[part] for part in end if end[part] > start[part])
     spent = sum((moved[part] - start[part]) * size for part in end)
     assert spent <= budget + len(backlog) * size
+
+
+def test_a_micro_batch_waits_until_there_is_enough_or_it_has_waited_enough() -> None:
+    assert worth_a_batch(0, None, 0, 1000)
+    assert worth_a_batch(1, 10, None, 1000)  # the first one
+    assert not worth_a_batch(9, 10, 999, 1000)
+    assert worth_a_batch(10, 10, 0, 1000)
+    assert worth_a_batch(1, 10, 1000, 1000)

@@ -31,6 +31,13 @@ def test_names_come_in_any_case() -> None:
     assert columns_of({**SERVERS, "subscribe": "a", "includeheaders": "true"}) == (*COLUMNS, "headers")
 
 
+def test_how_long_a_trigger_is_put_off() -> None:
+    given = {**SERVERS, "subscribe": "a", "minOffsetsPerTrigger": "5"}
+    assert parse_source(given, streaming=True).max_delay_ms == 15 * 60_000
+    for text, delay_ms in (("250", 250), ("500ms", 500), ("10 s", 10_000), ("2min", 120_000), ("1h", 3_600_000)):
+        assert parse_source({**given, "maxTriggerDelay": text}, streaming=True).max_delay_ms == delay_ms
+
+
 def test_a_time_wins_over_times_and_times_over_offsets() -> None:
     given = {**SERVERS, "subscribe": "a", "startingOffsets": "latest"}
     with_times = {**given, "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
@@ -62,6 +69,11 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
         ({"subscribe": "a", "failOnDataLos": "true"}, "there is no option failondatalos; did you mean failOnDataLoss?"),
         ({"subscribe": "a", "xyz": "1"}, "there is no option xyz"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is not a time such as 500ms"),
+        (
+            {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger: 9 is more than maxOffsetsPerTrigger, which is 8",
+        ),
         ({"subscribe": "a", "startingTimestamp": "now"}, "startingTimestamp: 'now' is not a time in milliseconds"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": "x"}}'}, "startingOffsets: a has '0': 'x'"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets: -3 is no offset of a-0"),

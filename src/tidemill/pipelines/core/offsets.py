@@ -98,6 +98,11 @@ def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     return (OffsetRange(whole.partition, low, high) for low, high in pairwise(marks))
 
 
+def worth_a_batch(backlog: int, min_offsets: int | None, waited_ms: int | None, max_delay_ms: int) -> bool:
+    """Whether a micro-batch begins now: there is enough, or it was put off long enough (None: there was none yet)."""
+    return min_offsets is None or backlog >= min_offsets or waited_ms is None or waited_ms >= max_delay_ms
+
+
 def limited(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],

@@ -19,7 +19,7 @@ CLIENT_PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"
 ISOLATION_LEVELS = {"read_committed": True, "read_uncommitted": False}
 SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
-STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 SOURCE_NAMES = (
     *SUBSCRIPTIONS,
@@ -41,6 +41,8 @@ OF_ITS_CONSUMER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fet
 """Options of Spark's own consumer; here the client's `kafka.default.api.timeout.ms` bounds all of it."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
+TRIGGER_DELAY = "15m"
+UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 ROWS_PER_BATCH = 10_000
 """Rows of an Arrow batch that Spark takes fastest."""
 
@@ -69,6 +71,14 @@ class Options:
         if not value.strip().isdecimal() or int(value) == 0:
             raise WrongOption(f"{name}: {value!r} is not a whole number above 0")
         return int(value)
+
+    def duration_ms(self, name: str, default: str) -> int:
+        """A time as Spark writes it: `500ms`, `10s`, `15m`; a bare number is in ms."""
+        value = self.text(name) or default
+        found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+        if found is None or found[2] not in UNITS_MS:
+            raise WrongOption(f"{name}: {value!r} is not a time such as 500ms, 10s or 15m")
+        return int(found[1]) * UNITS_MS[found[2]]
 
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""
@@ -120,6 +130,8 @@ class SourceOptions:
     no_later_record: str
     committed: bool
     group: str | None
+    min_offsets: int | None
+    max_delay_ms: int
     max_offsets: int | None
     max_bytes: int | None
     min_partitions: int | None
@@ -145,6 +157,8 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         no_later_record=options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error"),
         committed=ISOLATION_LEVELS[level],
         group=options.text("kafka.group.id"),
+        min_offsets=_min_offsets(options),
+        max_delay_ms=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY),
         max_offsets=options.number("maxOffsetsPerTrigger"),
         max_bytes=options.number("maxBytesPerTrigger"),
         min_partitions=options.number("minPartitions"),
@@ -161,6 +175,13 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     options.client()
     _subscription(options)
     return (*COLUMNS, HEADERS) if options.flag("includeHeaders", default=False) else COLUMNS
+
+
+def _min_offsets(options: Options) -> int | None:
+    least, most = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise WrongOption(f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, which is {most}")
+    return least
 
 
 def _starting(options: Options, *, streaming: bool) -> Position:

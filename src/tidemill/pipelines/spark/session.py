@@ -16,6 +16,7 @@ LOCAL = "127.0.0.1"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STACK = "-Xss8m"
 """Spark matches regular expressions against the code that it makes, which overflows the usual stack of a thread."""
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 STOP_LIMIT = "60s"
 """How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -49,8 +50,9 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("tidemill") known to a session."""
+    """Make format("tidemill") known to a session, and the filters of queries to the source."""
     spark.dataSource.register(TidemillSource)
+    spark.conf.set(PUSHDOWN, "true")
 
 
 def check_java() -> None:

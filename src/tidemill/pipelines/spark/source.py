@@ -1,17 +1,22 @@
 """The batch reader: ranges of offsets become tasks, tasks yield Arrow record batches."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
 
 from tidemill.client.raw import RawClient
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
+from tidemill.pipelines.core.pushdown import Comparison, Pushed
 from tidemill.pipelines.planning import Planner
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Spark's process that offers filters; it is there when spark.sql.python.filterPushdown.enabled is true."""
 
 
 class Task(InputPartition):
@@ -40,7 +45,33 @@ class TaskReader:
 class BatchReader(TaskReader, DataSourceReader):
     """Reads what lies between two positions."""
 
+    _pushed = Pushed()
+
     def partitions(self) -> Sequence[InputPartition]:
         """One task per partition of the topics, or more when the options ask for it."""
         with RawClient(self._options.client) as client:
-            return [Task(each) for each in Planner(client, self._options).batch()]
+            return [Task(each) for each in Planner(client, self._options).batch(self._pushed)]
+
+
+class FilteringReader(BatchReader):
+    """A batch reader to which Spark tells the filters of the query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Read less where the filters allow it; all are handed back, so that Spark checks every row."""
+        self._pushed = Pushed.of(each for each in map(comparison_of, filters) if each is not None)
+        return filters
+
+
+def batch_reader(options: SourceOptions, columns: tuple[str, ...]) -> BatchReader:
+    """The reader for this process: where no filters are offered, Spark refuses readers that would take some."""
+    kind = FilteringReader if PUSHDOWN_WORKER in sys.modules else BatchReader
+    return kind(options, columns)
+
+
+def comparison_of(filter: Filter) -> Comparison | None:  # noqa: A002 - Spark's word
+    """A filter of Spark as the core knows it; None when it is about a part of a column."""
+    inner: Any = filter.child if isinstance(filter, Not) else filter
+    path: Sequence[str] = getattr(inner, "attribute", ())
+    if len(path) != 1:
+        return None
+    return Comparison(path[0], type(inner).__name__, getattr(inner, "value", None), isinstance(filter, Not))

@@ -6,6 +6,7 @@ shows how far the query is: where it goes on after a restart is in Spark's check
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -16,12 +17,13 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
 from tidemill.client.raw import GroupOffset, RawClient
 from tidemill.model.errors import TidemillError
-from tidemill.pipelines.core.offsets import Progress
+from tidemill.pipelines.core.offsets import Progress, worth_a_batch
 from tidemill.pipelines.planning import Planner
 from tidemill.pipelines.spark.source import Task, TaskReader
 
@@ -33,6 +35,8 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     _target: Progress | None = None
     _committed: Progress | None = None
+    _begun_s: float | None = None
+    """When the last micro-batch was given its end."""
 
     @cached_property
     def _client(self) -> RawClient:
@@ -52,6 +56,8 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             return ReadMaxRows(self._options.max_offsets)
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -63,7 +69,22 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         done = Progress.from_json(start)
         self._show(done)
         newest = self._target or self._planner.newest()
-        return self._planner.advance(done, newest, unlimited=isinstance(limit, ReadAllAvailable)).to_json()
+        unlimited = isinstance(limit, ReadAllAvailable)
+        if not unlimited and self._target is None and self._waits(done, newest):
+            return start
+        return self._planner.advance(done, newest, unlimited=unlimited).to_json()
+
+    def _waits(self, done: Progress, newest: Progress) -> bool:
+        """Whether the micro-batch is put off until there is more to read."""
+        if self._options.min_offsets is None:
+            return False
+        now_s = time.monotonic()
+        waited_ms = None if self._begun_s is None else int((now_s - self._begun_s) * 1000)
+        backlog = self._planner.backlog(done, newest)
+        if not worth_a_batch(backlog, self._options.min_offsets, waited_ms, self._options.max_delay_ms):
+            return True
+        self._begun_s = now_s
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the logs end, for the progress that Spark reports."""
