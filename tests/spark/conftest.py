@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.topics import Outside
 
 import tidemill.spark
 from tidemill.testing import Broker
@@ -64,3 +65,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def broker() -> Iterator[Broker]:
     with Broker(process=True, settings={"num.partitions": "2", "log.segment.bytes": "1048576"}) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def outside(broker: Broker) -> Outside:
+    return Outside(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(outside: Outside, request: pytest.FixtureRequest) -> str:
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
+    return outside.create(name, retention_ms="-1")  # the tests' times are long ago

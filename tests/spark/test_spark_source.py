@@ -1,0 +1,148 @@
+"""Topics as tables on a real local Spark: batch queries."""
+
+import json
+import zlib
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.spark.queries import ints, table
+from tests.spark.topics import LIMIT_S, Outside
+
+KAFKA_TYPES = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
+    "headers:array<struct<key:string,value:binary>>>"
+)
+NOBODY = "127.0.0.1:1"
+
+# Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_types_and_nulls_are_those_of_sparks_own_source(spark: SparkSession, outside: Outside, topic: str) -> None:
+    headers = [("trace", b"\x00\xff"), ("empty", b""), ("none", None)]
+    outside.write(
+        topic,
+        [
+            {"key": b"k", "value": b"\x00\xfe", "headers": headers, "partition": 1, "timestamp": 1_700_000_000_123},
+            {"key": None, "value": b"", "partition": 1, "timestamp": 1},
+            {"key": b"", "value": None, "partition": 1, "timestamp": 2},
+        ],
+    )
+    rows = table(spark, outside, subscribe=topic, includeHeaders="true")
+    assert rows.schema.simpleString() == KAFKA_TYPES
+    first, second, third = rows.withColumn("ms", F.unix_millis("timestamp")).orderBy("offset").collect()
+    assert (bytes(first.key), bytes(first.value), first.topic, first.partition) == (b"k", b"\x00\xfe", topic, 1)
+    assert (first.offset, first.ms, first.timestampType) == (0, 1_700_000_000_123, 0)
+    assert [(pair.key, pair.value) for pair in first.headers] == headers
+    assert (second.key, bytes(second.value), second.headers) == (None, b"", None)
+    assert (bytes(third.key), third.value, third.ms) == (b"", None, 2)
+    assert "headers" not in table(spark, outside, subscribe=topic).columns
+
+
+def test_two_hundred_thousand_rows_are_what_confluent_kafka_reads(
+    spark: SparkSession, outside: Outside, topic: str
+) -> None:
+    outside.write(
+        topic, ({"key": f"k{n % 101}", "value": f"value {n}"} for n in range(200_000)), **{"compression.type": "lz4"}
+    )
+    expected: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for message in outside.read(topic):
+        sums = expected[message.partition()]
+        sums[0] += 1
+        sums[1] += zlib.crc32(message.key()) * (message.offset() % 1009)
+        sums[2] += zlib.crc32(message.value()) * (message.offset() % 997)
+    found = (
+        table(spark, outside, subscribe=topic, minPartitions="4")
+        .groupBy("partition")
+        .agg(
+            F.count("*").alias("rows"),
+            F.sum(F.crc32("key") * (F.col("offset") % 1009)).alias("keys"),
+            F.sum(F.crc32("value") * (F.col("offset") % 997)).alias("values"),
+        )
+        .collect()
+    )
+    assert sum(sums[0] for sums in expected.values()) == 200_000
+    assert {row.partition: [row.rows, row.keys, row["values"]] for row in found} == dict(expected)
+
+
+def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, topic: str) -> None:
+    for partition in range(2):
+        stamped = ({"value": str(10 * partition + n), "partition": partition, "timestamp": 1000 + n} for n in range(10))
+        outside.write(topic, stamped)
+
+    def read(**options: Any) -> list[int]:
+        return ints(table(spark, outside, "value binary", **{"subscribe": topic, **options}))
+
+    begin, end = json.dumps({topic: {"0": 8, "1": -2}}), json.dumps({topic: {"0": -1, "1": 1}})
+    assert read(startingOffsets=begin, endingOffsets=end) == [8, 9, 10]
+    assert read(startingTimestamp="1009") == [9, 19]
+    assert read(startingTimestamp="1007", endingTimestamp="1008") == [7, 17]
+    times = json.dumps({topic: {"0": 1008, "1": 5000}})
+    late = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
+    assert read(**late) == [8, 9]
+    with pytest.raises(PySparkException, match=f"startingOffsetsByTimestamp: {topic}-1 has no record so late"):
+        read(startingOffsetsByTimestamp=times)
+    chosen = table(spark, outside, "value binary, offset long", assign=json.dumps({topic: [1]}))
+    assert ints(chosen) == list(range(10, 20))
+    matching = table(spark, outside, "offset long, value binary", subscribePattern=topic[:20] + ".*")
+    assert matching.columns == ["offset", "value"]
+    assert len(ints(matching)) == 20
+    assert table(spark, outside, subscribe=topic, minPartitions="7").rdd.getNumPartitions() in {6, 7, 8}
+    assert table(spark, outside, subscribe=topic, maxRecordsPerPartition="3").rdd.getNumPartitions() == 8
+
+
+def test_aborted_transactions_are_never_read(spark: SparkSession, outside: Outside, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": outside.servers, "transactional.id": topic})
+    producer.init_transactions(LIMIT_S)
+    for value, commit in ((b"1", True), (b"2", False), (b"3", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(LIMIT_S) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(LIMIT_S)
+    assert ints(table(spark, outside, subscribe=topic)) == [1, 3]
+    uncommitted = {"kafka.isolation.level": "read_uncommitted"}
+    assert ints(table(spark, outside, subscribe=topic, **uncommitted)) == [1, 2, 3]
+
+
+def test_spark_finds_the_format_by_itself(spark: SparkSession, outside: Outside, topic: str) -> None:
+    outside.write_values(topic, [5])
+    assert ints(table(spark.newSession(), outside, subscribe=topic)) == [5]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"subscribe": "a", "startingOfsets": "earliest"},
+            "there is no option startingofsets; did you mean startingOffsets?",
+        ),
+        ({}, "give one of assign, subscribe, subscribePattern; here is none"),
+        ({"subscribe": "a", "kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+        ({"subscribe": "nowhere-to-be-found"}, "there is no topic nowhere-to-be-found"),
+        ({"subscribe": "a", "startingOffsets": "{oops"}, "startingOffsets: '{oops' is not earliest, latest or JSON"),
+        ({"subscribe": "a", "maxBytesPerTrigger": "1"}, "maxBytesPerTrigger is for streaming queries"),
+        ({"subscribe": "a", "kafka.security.protocol": "MAGIC"}, "security.protocol: MAGIC is none of"),
+        (
+            {"subscribe": "a", "kafka.bootstrap.servers": NOBODY, "kafka.socket.connection.setup.timeout.ms": "300"},
+            NOBODY,
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    spark: SparkSession, outside: Outside, options: dict[str, str], line: str
+) -> None:
+    with pytest.raises(PySparkException) as caught:
+        table(spark, outside, **options).collect()
+    assert any(line in each for each in str(caught.value).splitlines())
+
+
+def test_a_column_that_there_is_not(spark: SparkSession, outside: Outside, topic: str) -> None:
+    with pytest.raises(PySparkException, match="there is no column price"):
+        table(spark, outside, "price int", subscribe=topic).collect()
+    with pytest.raises(PySparkException, match="the column value is binary, not string"):
+        table(spark, outside, "value string", subscribe=topic).collect()
