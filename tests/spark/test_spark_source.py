@@ -1,23 +1,49 @@
 """Topics as tables on a real local Spark: batch queries."""
 
 import json
+import urllib.request
 import zlib
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.queries import ints, table
 from tests.spark.topics import LIMIT_S, Outside
+
+from tidemill.testing import Broker
 
 KAFKA_TYPES = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
     "headers:array<struct<key:string,value:binary>>>"
 )
 NOBODY = "127.0.0.1:1"
+
+ROWS = 1_000_000
+FILTERED_ROWS = 120
+FILTERS: list[tuple[str, Callable[[Any], bool], float]] = [
+    # what is asked, which rows that are, and which share of all bytes may be fetched for it
+    ("offset = 30", lambda row: row.offset == 30, 0.5),
+    ("offset <=> 30 and partition = 0", lambda row: (row.offset, row.partition) == (30, 0), 0.25),
+    ("offset > 100 and offset <= 110", lambda row: 100 < row.offset <= 110, 0.4),
+    ("offset >= 118", lambda row: row.offset >= 118, 0.2),
+    ("offset < 5", lambda row: row.offset < 5, 0.5),
+    ("offset in (3, 7)", lambda row: row.offset in {3, 7}, 0.5),
+    ("not (offset in (3, 7))", lambda row: row.offset not in {3, 7}, 1.0),
+    ("partition != 1", lambda row: row.partition != 1, 0.6),
+    ("partition not in (0, 5)", lambda row: row.partition == 1, 0.6),
+    ("partition is null or topic = 'x'", lambda row: False, 1.0),
+    ("topic like 'x%'", lambda row: False, 0.0),
+    ("timestamp >= timestamp_millis(1100000)", lambda row: row.ms >= 1_100_000, 0.4),
+    ("timestamp > timestamp_millis(1100000) and partition = 1", lambda row: row.ms > 1_100_000 and row.partition, 0.2),
+    ("timestamp = timestamp_millis(1005000)", lambda row: row.ms == 1_005_000, 1.0),
+    ("timestamp < timestamp_millis(1010000)", lambda row: row.ms < 1_010_000, 1.0),
+    ("timestamp > timestamp_millis(9000000)", lambda row: False, 0.0),
+]
 
 # Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)
@@ -44,18 +70,16 @@ def test_types_and_nulls_are_those_of_sparks_own_source(spark: SparkSession, out
     assert "headers" not in table(spark, outside, subscribe=topic).columns
 
 
-def test_two_hundred_thousand_rows_are_what_confluent_kafka_reads(
-    spark: SparkSession, outside: Outside, topic: str
-) -> None:
-    outside.write(
-        topic, ({"key": f"k{n % 101}", "value": f"value {n}"} for n in range(200_000)), **{"compression.type": "lz4"}
-    )
+def test_a_million_rows_are_what_confluent_kafka_reads(spark: SparkSession, outside: Outside, topic: str) -> None:
+    rows = spark.range(0, ROWS, 1, 2).selectExpr("concat('k', id % 101) as key", "concat('value ', id) as value")
+    sink = {"kafka.bootstrap.servers": outside.servers, "topic": topic, "kafka.compression.type": "lz4"}
+    rows.write.format("tidemill").mode("append").options(**sink).save()
     expected: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for message in outside.read(topic):
-        sums = expected[message.partition()]
+    for message in outside.messages(topic):
+        offset, sums = message.offset(), expected[message.partition()]
         sums[0] += 1
-        sums[1] += zlib.crc32(message.key()) * (message.offset() % 1009)
-        sums[2] += zlib.crc32(message.value()) * (message.offset() % 997)
+        sums[1] += zlib.crc32(message.key()) * (offset % 1009)
+        sums[2] += zlib.crc32(message.value()) * (offset % 997)
     found = (
         table(spark, outside, subscribe=topic, minPartitions="4")
         .groupBy("partition")
@@ -66,7 +90,7 @@ def test_two_hundred_thousand_rows_are_what_confluent_kafka_reads(
         )
         .collect()
     )
-    assert sum(sums[0] for sums in expected.values()) == 200_000
+    assert sum(sums[0] for sums in expected.values()) == ROWS
     assert {row.partition: [row.rows, row.keys, row["values"]] for row in found} == dict(expected)
 
 
@@ -94,6 +118,61 @@ def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, to
     assert len(ints(matching)) == 20
     assert table(spark, outside, subscribe=topic, minPartitions="7").rdd.getNumPartitions() in {6, 7, 8}
     assert table(spark, outside, subscribe=topic, maxRecordsPerPartition="3").rdd.getNumPartitions() == 8
+
+
+@pytest.fixture
+def filtered(outside: Outside, topic: str) -> str:
+    """Batches of ten records of 2 KB; times go up, but for a few records at the end that are older."""
+    for partition in range(2):
+        late = [5, 6] if partition else []
+        times = [*range(FILTERED_ROWS - len(late)), *late]
+        records = [{"value": bytes(2000), "timestamp": 1_000_000 + 1000 * n, "partition": partition} for n in times]
+        outside.write(topic, records, **{"batch.num.messages": 10})
+    return topic
+
+
+def test_filters_read_less_and_change_nothing(
+    spark: SparkSession, outside: Outside, broker: Broker, filtered: str
+) -> None:
+    schema = "partition int, offset long, topic string, timestamp timestamp"
+    rows = table(spark, outside, schema, subscribe=filtered).withColumn("ms", F.unix_millis("timestamp"))
+
+    def fetch(read: DataFrame) -> tuple[list[Row], int]:
+        """The rows, and how many bytes of the topic the broker sent for them."""
+        before = sent_bytes(broker, filtered)
+        found = sorted(read.collect())
+        return found, sent_bytes(broker, filtered) - before
+
+    everything, whole_bytes = fetch(rows)
+    assert len(everything) == 2 * FILTERED_ROWS
+    for condition, matches, share in FILTERS:
+        found, some_bytes = fetch(rows.where(condition))
+        assert found == [row for row in everything if matches(row)], condition
+        assert some_bytes <= share * whole_bytes, condition
+
+
+def sent_bytes(broker: Broker, topic: str) -> int:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=LIMIT_S) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [line for line in lines if line.startswith(f'tidemill_topic_bytes_out_total{{topic="{topic}"}}')]
+    return int(float(found[0].rsplit(" ", 1)[1])) if found else 0
+
+
+def test_the_remaining_options(spark: SparkSession, outside: Outside, topic: str) -> None:
+    outside.write(topic, ({"value": str(n), "partition": 0, "timestamp": 1000 + n} for n in range(10)))
+    given = {
+        "endingOffsetsByTimestamp": json.dumps({topic: {"0": 1008, "1": 1008}}),
+        "rowsPerBatch": "3",
+        "groupIdPrefix": "spark",
+        "kafkaConsumer.pollTimeoutMs": "1000",
+        "fetchOffset.numRetries": "3",
+        "fetchOffset.retryIntervalMs": "10",
+        "kafka.client.id": "tests",
+        "kafka.security.protocol": "PLAINTEXT",
+        "kafka.request.timeout.ms": "20000",
+        "kafka.default.api.timeout.ms": "20000",
+    }
+    assert ints(table(spark, outside, subscribe=topic, **given)) == list(range(8))
 
 
 def test_aborted_transactions_are_never_read(spark: SparkSession, outside: Outside, topic: str) -> None:

@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 from tests.spark.queries import run, stream, to_topic
 from tests.spark.topics import Outside, until
 
+from tidemill.testing import Broker
+
 # Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)
 
@@ -56,6 +58,49 @@ def test_a_trigger_can_be_limited_by_bytes(spark: SparkSession, outside: Outside
     assert outside.values(copy) == list(range(200))
     assert len(sizes) >= 3
     assert max(sizes) <= 70
+
+
+def test_a_trigger_waits_until_there_is_enough(
+    spark: SparkSession, outside: Outside, topic: str, tmp_path: Path
+) -> None:
+    copy = outside.create(f"{topic}-copy")
+    outside.write_values(topic, [0])
+    rows = stream(spark, outside, subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    query = to_topic(rows, outside, copy, tmp_path, processingTime="100 milliseconds")
+    try:
+        until(lambda: not query.isActive or outside.values(copy) == [0])  # the first one begins at once
+        outside.write_values(topic, range(1, 6))
+        until(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
+        outside.write_values(topic, range(6, 12), partition=1)
+        until(lambda: not query.isActive or outside.values(copy) == list(range(12)))
+        assert query.exception() is None
+        sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+        assert sizes == [1, 11]
+    finally:
+        query.stop()
+    # What waits for more is not left behind when the query ends by itself.
+    outside.write_values(topic, [12])
+    run(rows, outside, copy, tmp_path)
+    assert outside.values(copy) == list(range(13))
+
+
+def test_a_query_goes_on_when_the_broker_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+    with Broker(process=True, settings={"num.partitions": "2"}) as broker:
+        outside = Outside(broker.bootstrap_servers)
+        topic, copy = outside.create("source"), outside.create("copy")
+        outside.write_values(topic, range(10))
+        rows = stream(spark, outside, subscribe=topic, **{"kafka.group.id": "restarts"})
+        query = to_topic(rows, outside, copy, tmp_path, processingTime="100 milliseconds")
+        try:
+            until(lambda: not query.isActive or outside.values(copy) == list(range(10)))
+            broker.kill()
+            broker.restart()
+            outside.write_values(topic, range(10, 20), partition=1)
+            until(lambda: not query.isActive or outside.values(copy) == list(range(20)))
+            assert query.exception() is None
+            until(lambda: not query.isActive or sum(outside.group("restarts").values()) == 20)
+        finally:
+            query.stop()
 
 
 def test_new_partitions_are_read_while_the_query_runs(

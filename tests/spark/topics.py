@@ -1,7 +1,7 @@
 """What the tests do to topics from outside, with confluent-kafka."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
@@ -50,22 +50,24 @@ class Outside:
 
     def read(self, topic: str) -> list[Message]:
         """All that is committed now."""
+        return list(self.messages(topic))
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """The same, one after the other."""
         settings = {"bootstrap.servers": self.servers, "group.id": "outside", "enable.partition.eof": True}
         consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
         partitions = consumer.list_topics(topic, LIMIT_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
-        found: list[Message] = []
         ended: set[int] = set()
         deadline = time.monotonic() + LIMIT_S
         while len(ended) < len(partitions):
             assert time.monotonic() < deadline, f"{topic} has no end"
             for message in consumer.consume(10_000, 0.2):
                 if message.error() is None:
-                    found.append(message)
+                    yield message
                 else:
                     ended.add(message.partition())
         consumer.close()
-        return found
 
     def values(self, topic: str) -> list[int]:
         return sorted(int(message.value()) for message in self.read(topic))

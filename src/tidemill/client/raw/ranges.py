@@ -3,6 +3,9 @@
 As soon as a piece has come, the request for the next one is sent; then the piece is handed out. So the broker reads and
 the network carries while the caller decodes, and never more than one piece waits. Trouble with the request that is
 ahead (a moved leader, a lost connection) is left to the patient `fetch`, which asks once more.
+
+Brokers send what they have, also behind the end of the range. So a request asks for about as many bytes as the rest of
+the range has, judged by the pieces before it.
 """
 
 import time
@@ -17,6 +20,10 @@ from tidemill.model.errors import KafkaError, OffsetOutOfRange
 from tidemill.model.topics import TopicPartition
 
 Fetch = Callable[..., Fetched]
+FETCH_BYTES_MIN = 64 * 1024
+RECORD_BYTES_GUESS = 1024
+"""What a record takes, before one has been seen."""
+MARGIN = 1.1
 
 
 class _Ahead(NamedTuple):
@@ -38,26 +45,36 @@ def read_range(
     """The pieces that hold the offsets from `start` to before `end`."""
     offset = start
     ahead: _Ahead | None = None
+    taken_bytes = 0
     silent_since = time.monotonic()
     try:
         while offset < end:
             piece = _take(ahead) if ahead else None
             ahead = None
             if piece is None:
-                piece = fetch(partition, offset, max_bytes=max_bytes, committed=committed)
+                limit = bytes_for(end - offset, offset - start, taken_bytes, max_bytes)
+                piece = fetch(partition, offset, max_bytes=limit, committed=committed)
             if piece.next_offset == offset:
                 if _nothing_left(piece, end, committed=committed):
                     return
                 _check_patience(router, partition, end, piece, silent_since)
                 continue
             offset = piece.next_offset
+            taken_bytes += len(piece.records)
             silent_since = time.monotonic()
             if offset < end:
-                ahead = _send(router, partition, Wanted(offset, max_bytes, committed))
+                limit = bytes_for(end - offset, offset - start, taken_bytes, max_bytes)
+                ahead = _send(router, partition, Wanted(offset, limit, committed))
             yield piece
     finally:
         if ahead is not None:
             ahead.connection.abandon(ahead.number)
+
+
+def bytes_for(left: int, taken: int, taken_bytes: int, max_bytes: int) -> int:
+    """How much to ask for when so many offsets are left, and so many had so many bytes."""
+    each = taken_bytes / taken if taken else RECORD_BYTES_GUESS
+    return int(min(max_bytes, FETCH_BYTES_MIN + left * each * MARGIN))
 
 
 def _send(router: Router, partition: TopicPartition, wanted: Wanted) -> _Ahead | None:
