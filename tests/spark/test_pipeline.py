@@ -213,7 +213,7 @@ def test_the_example_runs_as_it_is_and_goes_on(spark: SparkSession, broker: Brok
         ("tea", 5.0),
         ("tea", 10.0),
     ]
-    status = status_of(root)
+    status = status_of(root, 1)
     assert status is not None
     assert {(sink["sink"], sink["rows"], sink["lag_records"]) for sink in status["sinks"]} == {
         ("revenue", 1, 0),

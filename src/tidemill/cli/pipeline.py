@@ -1,4 +1,4 @@
-"""`tidemill pipeline`: make, run and watch pipelines; the commands about lakes are in `pipeline_lake`."""
+"""`tidemill pipeline`: make, run and watch pipelines. The built-in ones: `pipeline_lake`, `pipeline_tables`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,9 @@ import typer
 
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from tidemill.cli.output import remark, say, show, show_json
-from tidemill.cli.pipeline_lake import Master, Verbose, archive, audit, needs_spark, replay
+from tidemill.cli.pipeline_lake import archive, audit, compact, replay
+from tidemill.cli.pipeline_options import Master, Remote, Verbose, chosen_spark, existing_topics
+from tidemill.cli.pipeline_tables import latest, report
 from tidemill.cli.problem import CommandFailed
 
 app = typer.Typer(help="Run pipelines on Spark; archive topics and replay them.", no_args_is_help=True)
@@ -38,31 +40,55 @@ def run(
     folder: Folder,
     once: Annotated[bool, typer.Option("--once", help="Stop when all that is there now is done.")] = False,
     master: Master = None,
+    remote: Remote = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline until Ctrl-C; run it again and it goes on where it was.
 
     Example: tidemill pipeline run shop --once
     """
-    needs_spark()
-    from tidemill.model.errors import TidemillError
+    where = chosen_spark(master, remote)
     from tidemill.pipelines.folder import load
+    from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.status import Reporter, wall_ms
 
     loaded = load(folder)
-    _check_broker(loaded.spec.broker, [source.topic for source in loaded.spec.sources])
-    from tidemill.pipelines.spark.quiet import quiet_session
+    existing_topics(loaded.spec.broker, [source.topic for source in loaded.spec.sources])
+    from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
 
     reporter = Reporter(loaded, remark, wall_ms)
-    try:
-        with quiet_session(master, loaded.spec.name, loaded.state, verbose=verbose) as spark, interruptible() as stop:
-            tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
-    except TidemillError as error:
-        reporter.keep("failed", str(error))
-        raise
-    reporter.keep("stopped")
+    with (
+        hold(loaded.state / "lock", str(folder)),
+        reporter,
+        session_for(where, loaded.spec.name, loaded.state, verbose=verbose) as spark,
+        interruptible() as stop,
+    ):
+        tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
+
+
+@app.command()
+def check(folder: Folder, as_json: Json = False) -> None:
+    """Read a pipeline and the files that it names, and show it; starts nothing.
+
+    Example: tidemill pipeline check shop
+    """
+    from tidemill.pipelines.folder import load
+
+    loaded = load(folder)
+    rows: list[dict[str, Any]] = [
+        *({"part": "source", "name": each.name, "reads": f"topic {each.topic}"} for each in loaded.spec.sources),
+        *(
+            {"part": "transformation", "name": step.transformation.name, "reads": ", ".join(step.reads)}
+            for step in loaded.steps
+        ),
+        *(
+            {"part": f"sink {each.kind}", "name": each.name, "reads": each.view, "writes": each.target or None}
+            for each in loaded.spec.sinks
+        ),
+    ]
+    show(rows, ("part", "name", "reads", "writes"), as_json=as_json)
 
 
 @app.command()
@@ -75,9 +101,9 @@ def status(
     Example: tidemill pipeline status shop
     """
     from tidemill.pipelines.folder import pipelines_in
-    from tidemill.pipelines.status import status_of
+    from tidemill.pipelines.status import status_of, wall_ms
 
-    found = {path: status_of(path) for path in pipelines_in(folder)}
+    found = {path: status_of(path, wall_ms()) for path in pipelines_in(folder)}
     if not found:
         raise CommandFailed(f"there is no pipeline in {folder}; make one with: tidemill pipeline init shop")
     told = [{"folder": str(path), **kept} for path, kept in found.items() if kept is not None]
@@ -92,7 +118,7 @@ def status(
             say(f"{each['pipeline']}: {each['error']}")
 
 
-for command in (archive, audit, replay):
+for command in (archive, audit, compact, replay, latest, report):
     app.command()(command)
 
 
@@ -113,15 +139,3 @@ def _rows(status_: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for sink in status_["sinks"]
     ]
-
-
-def _check_broker(broker: str, topics: list[str]) -> None:
-    """Say what is missing before Spark takes its seconds to start."""
-    from tidemill.cli.connection import admin, no_topic, told
-
-    client = admin(broker)
-    with told("list topics"):
-        known = client.list_topics().topics
-    for topic in topics:
-        if topic not in known:
-            raise no_topic(topic)

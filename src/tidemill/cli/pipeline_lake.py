@@ -1,13 +1,25 @@
-"""`tidemill pipeline archive`, `audit`, `replay`: topics into lakes and back."""
+"""`tidemill pipeline archive`, `audit`, `compact`, `replay`: topics into lakes and back."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, admin, answer, no_topic, reach, told
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, admin, answer, reach, told
 from tidemill.cli.moments import moment_ms
-from tidemill.cli.output import progress, remark, say, show, show_json
+from tidemill.cli.output import Advance, progress, remark, say, show, show_json
+from tidemill.cli.pipeline_options import (
+    LOCK,
+    Follow,
+    LakeFormat,
+    Master,
+    Remote,
+    Verbose,
+    chosen_spark,
+    existing_topics,
+    lake_session,
+)
 from tidemill.cli.problem import CommandFailed
 
 if TYPE_CHECKING:
@@ -15,19 +27,17 @@ if TYPE_CHECKING:
     from tidemill.pipelines.runner import Reports
 
 Folder = Annotated[Path, typer.Argument(metavar="LAKE", help="Folder of the lake, such as lake/orders.")]
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://..., yarn, k8s://...")
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark says.")]
 AUDIT_COLUMNS = ("partition", "rows", "first", "last", "missing", "doubled", "verdict")
+MIB = 1024 * 1024
 
 
 def archive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to archive.")],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where lakes are; the topic gets a folder of its own.")],
-    format_: Annotated[str, typer.Option("--format", "-f", help="parquet, delta or iceberg.")] = "parquet",
-    follow: Annotated[bool, typer.Option(help="Go on as the topic grows, until Ctrl-C.")] = False,
+    format_: LakeFormat = "parquet",
+    follow: Follow = False,
     master: Master = None,
+    remote: Remote = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -36,20 +46,24 @@ def archive(
 
     Example: tidemill pipeline archive orders --to lake/
     """
-    needs_spark()
+    where = chosen_spark(master, remote)
+    from tidemill.client.raw import RawClient
+    from tidemill.pipelines.lake.audit import left_to_archive
     from tidemill.pipelines.lake.opening import open_lake
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
-    from tidemill.pipelines.spark.quiet import quiet_session
 
-    _existing_topic(bootstrap, topic)
+    existing_topics(bootstrap, [topic])
     lake = open_lake(to / topic, format_)
     before = sum(file.rows for file in lake.files())
+    with RawClient({"bootstrap.servers": bootstrap}) as client:
+        left = left_to_archive(client, lake, topic)
     with (
-        quiet_session(master, f"archive {topic}", lake.root / "_spark", verbose=verbose) as spark,
+        lake_session(where, lake, f"archive {topic}", verbose=verbose) as spark,
         interruptible() as stop,
+        progress("archiving", None if follow else left) as advance,
     ):
-        report = _tell if follow and not as_json else _tell_nothing
+        report = told_batches(advance, follow=follow and not as_json)
         tend(start_archive(spark, lake, Archive(bootstrap, topic, follow)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
@@ -87,6 +101,34 @@ def audit(
     _tell_audit(found, rows, lake, as_json=as_json)
 
 
+def compact(
+    lake: Folder,
+    target_mib: Annotated[
+        int, typer.Option("--target", metavar="MIB", help="How large files shall be, in MiB.", min=1)
+    ] = 128,
+    as_json: Json = False,
+) -> None:
+    """Put the small files of a lake together; an archive that runs does it by itself now and then.
+
+    Example: tidemill pipeline compact lake/orders
+    """
+    from tidemill.pipelines.lake.compaction import compact as put_together
+    from tidemill.pipelines.lake.compaction import waiting
+    from tidemill.pipelines.lake.opening import existing_lake
+    from tidemill.pipelines.lock import hold
+
+    found = existing_lake(lake)
+    with hold(found.root / LOCK, str(lake)):
+        before = len(found.files())
+        with progress("compacting", waiting(found, target_mib * MIB)) as advance:
+            put_together(found, target_mib * MIB, advance)
+        after = len(found.files())
+    if as_json:
+        show_json({"lake": str(lake), "before": before, "after": after})
+    else:
+        say(f"{lake} has {after:,} files; it had {before:,}")
+
+
 def replay(
     lake: Folder,
     to: Annotated[str, typer.Option(metavar="TOPIC", help="Topic to write to; made if it is not there.")],
@@ -96,49 +138,48 @@ def replay(
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Only records from then on: 2026-11-01, or 2h ago.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="From the beginning, although it was replayed before.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Write the records of a lake to a topic, with their keys, headers and timestamps.
+    """Write the records of a lake to a topic, with their keys, headers and timestamps; run it again to go on.
 
     Example: tidemill pipeline replay lake/orders --to orders-again --rate 10000
     """
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.opening import existing_lake
     from tidemill.pipelines.lake.replay import Replay, Wanted
+    from tidemill.pipelines.runner import interruptible
 
-    wanted = Wanted(to, None if since is None else moment_ms(since), rate)
+    wanted = Wanted(to, None if since is None else moment_ms(since), rate, again)
     found = existing_lake(lake)
     reach(bootstrap)
-    with RawClient({"bootstrap.servers": bootstrap}) as client:
+    with RawClient({"bootstrap.servers": bootstrap}) as client, interruptible() as stop:
         run = Replay(client, found, wanted)
         _make_topic(bootstrap, to, run.partitions)
         with progress("replaying", run.rows) as advance:
-            rows = run.run(advance)
+            rows = run.run(advance, stop.is_set)
     if as_json:
-        show_json({"lake": str(lake), "topic": to, "rows": rows})
+        show_json({"lake": str(lake), "topic": to, "rows": rows, "finished": not stop.is_set()})
+    elif stop.is_set():
+        say(f"stopped after {rows:,} records of {lake}; run it again to go on")
     else:
         say(f"replayed {rows:,} records of {lake} to {to}")
 
 
-def needs_spark() -> None:
-    """Say in one line that the extra is not installed."""
-    from importlib.util import find_spec
+def told_batches(advance: Advance, *, follow: bool) -> "Callable[[Reports], None]":
+    """What `runner.tend` calls: a bar that moves on, or a line for each micro-batch."""
 
-    missing = [name for name in ("pyspark", "pyarrow", "yaml") if find_spec(name) is None]
-    if missing:
-        raise CommandFailed(f"pipelines need {missing[0]}: pip install 'tidemill[spark]'")
+    def tell(reports: "Reports") -> None:
+        for name, batches in reports.items():
+            for batch in batches:
+                advance(batch["numInputRows"])
+                if follow and batch["numInputRows"]:
+                    remark(f"{batch['timestamp'][11:19]}  {name}  {batch['numInputRows']:,} records")
 
-
-def _tell(reports: "Reports") -> None:
-    for name, batches in reports.items():
-        for batch in batches:
-            if batch["numInputRows"]:
-                remark(f"{batch['timestamp'][11:19]}  {name}  {batch['numInputRows']:,} records")
-
-
-def _tell_nothing(reports: "Reports") -> None:
-    del reports
+    return tell
 
 
 def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:
@@ -156,13 +197,6 @@ def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_js
             f"partition {worst['partition']} of {lake}: {worst['missing']} offsets missing, {worst['doubled']} doubled"
             + (advice if worst["verdict"] == "holes" else "")
         )
-
-
-def _existing_topic(bootstrap: str, topic: str) -> None:
-    client = admin(bootstrap)
-    with told("list topics"):
-        if topic not in client.list_topics().topics:
-            raise no_topic(topic)
 
 
 def _make_topic(bootstrap: str, topic: str, partitions: int) -> None:

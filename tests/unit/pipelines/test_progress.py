@@ -1,5 +1,7 @@
 """What Spark reports, added up; the status file; the loop around running queries."""
 
+import contextlib
+import json
 import os
 import subprocess
 import threading
@@ -12,8 +14,9 @@ from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.progress import Standing, line
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, read_status
+from tidemill.pipelines.lock import Busy, hold
 from tidemill.pipelines.runner import tend
-from tidemill.pipelines.status import Reporter, status_of
+from tidemill.pipelines.status import SILENT_MS, Reporter, status_of
 
 
 def report(rows: int, end: int, latest: int, *, newest: int | None = None, broken: int = 0) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def test_the_status_file_tells_how_it_went(tmp_path: Path) -> None:
     queries = Script([report(10, 10, 10), report(5, 15, 15)])
     tend(queries, threading.Event(), reporter)
     reporter.keep("stopped")
-    status = status_of(tmp_path / "shop")
+    status = status_of(tmp_path / "shop", 10_000)
     assert status is not None
     assert (status["pipeline"], status["state"], status["pid"], status["error"]) == (
         "shop",
@@ -94,21 +97,67 @@ def test_queries_are_stopped_when_one_fails_or_somebody_says_stop() -> None:
     assert endless.stopped == 1
 
 
-def test_a_runner_that_was_killed_is_not_running(tmp_path: Path) -> None:
+def test_a_runner_that_was_killed_or_hangs_is_not_running(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
-    assert status_of(tmp_path / "shop") is None
+    assert status_of(tmp_path / "shop", 1) is None
     reporter = Reporter(load(tmp_path / "shop"), lambda _: None, lambda: 1)
     reporter.keep("running")
-    found = read_status(tmp_path / "shop")
-    assert found is not None
-    assert found["state"] == "running"
+
+    def state(now_ms: int = 1) -> str:
+        found = status_of(tmp_path / "shop", now_ms)
+        assert found is not None
+        return str(found["state"])
+
+    assert (state(), state(SILENT_MS + 2)) == ("running", "silent")
+    path = tmp_path / "shop" / ".tidemill" / "status.json"
+    kept = path.read_text()
     with subprocess.Popen(["true"]) as process:
         child = process.pid
-    path = tmp_path / "shop" / ".tidemill" / "status.json"
-    path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', f'"pid": {child}'))
-    killed = status_of(tmp_path / "shop")
-    assert killed is not None
-    assert killed["state"] == "killed"
+    path.write_text(kept.replace(f'"pid": {os.getpid()}', f'"pid": {child}'))
+    assert state() == "killed"
+    path.write_text(kept.replace('"born": "', '"born": "1'))
+    assert state() == "killed", "another process has the number now"
     path.write_text("{")
     with pytest.raises(PipelineError, match="is damaged"):
-        status_of(tmp_path / "shop")
+        status_of(tmp_path / "shop", 1)
+
+
+def test_the_status_file_tells_why_a_runner_ended(tmp_path: Path) -> None:
+    write_example(tmp_path / "shop", "127.0.0.1:1")
+    reporter = Reporter(load(tmp_path / "shop"), lambda _: None, lambda: 1)
+
+    def ended(error: BaseException | None) -> tuple[str, str | None]:
+        with contextlib.suppress(BaseException), reporter:
+            started = read_status(tmp_path / "shop")
+            assert started is not None
+            assert started["state"] == "starting"
+            if error is not None:
+                raise error
+        found = read_status(tmp_path / "shop")
+        assert found is not None
+        return found["state"], found["error"]
+
+    assert ended(None) == ("stopped", None)
+    assert ended(KeyboardInterrupt()) == ("stopped", None)
+    assert ended(PipelineError("out: no\nmore")) == ("failed", "out: no more")
+
+
+def test_offsets_that_are_told_as_text_are_understood() -> None:
+    """Spark Connect does that."""
+    found = Standing("out").after([report(10, 10, 17)], 1)
+    told = report(10, 10, 17)
+    for source in told["sources"]:
+        source |= {name: json.dumps(source[name]) for name in ("endOffset", "latestOffset")}
+    assert Standing("out").after([told], 1) == found
+    assert found.lag_records == 7
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with (
+        hold(tmp_path / "lock", "shop"),
+        pytest.raises(Busy, match=f"process {os.getpid()} is at work on shop"),
+        hold(tmp_path / "lock", "shop"),
+    ):
+        pass
+    with hold(tmp_path / "lock", "shop"):
+        pass

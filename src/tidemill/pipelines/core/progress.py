@@ -1,5 +1,6 @@
 """How a pipeline gets on: what Spark reports of each micro-batch, added up."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -59,6 +60,7 @@ class Status:
     pipeline: str
     state: str
     pid: int
+    born: str | None
     started_ms: int
     updated_ms: int
     error: str | None
@@ -83,12 +85,17 @@ def _lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
     lags = [
         max(0, latest.offsets[part] - offset)
         for source in sources
-        if isinstance(end := source.get("endOffset"), Mapping) and isinstance(at := source.get("latestOffset"), Mapping)
-        for latest in [Progress.from_json(at)]
-        for part, offset in Progress.from_json(end).offsets.items()
+        if (end := _position(source.get("endOffset"))) and (latest := _position(source.get("latestOffset")))
+        for part, offset in end.offsets.items()
         if part in latest.offsets
     ]
     return sum(lags) if lags else None
+
+
+def _position(told: Any) -> Progress | None:
+    """Where a source is; Spark Connect tells it as text."""
+    found = json.loads(told) if isinstance(told, str) else told
+    return Progress.from_json(found) if isinstance(found, Mapping) else None
 
 
 def _newest(observed: Iterable[Mapping[str, Any]]) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tidemill.client.raw import EARLIEST, RawClient
+from tidemill.client.raw import EARLIEST, LATEST, RawClient
 from tidemill.client.raw.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
@@ -55,6 +55,17 @@ def lost(client: RawClient, topic: str, verdicts: Iterable[Verdict]) -> dict[int
         counts = (_records(client, part, max(hole.first, begin), hole.end) for hole in verdict.holes)
         found[verdict.partition] = sum(counts)
     return found
+
+
+def left_to_archive(client: RawClient, lake: Lake, topic: str) -> int:
+    """How many offsets of the topic are not in the lake yet, for a progress bar."""
+    parts = [TopicPartition(topic, index) for index in client.metadata([topic])[topic].leaders]
+    ends = client.list_offsets(dict.fromkeys(parts, LATEST), committed=True)
+    begins = {part: found.offset for part, found in client.list_offsets(dict.fromkeys(parts, EARLIEST)).items()}
+    for file in lake.files():
+        part = TopicPartition(topic, file.partition)
+        begins[part] = max(begins.get(part, 0), file.last + 1)
+    return sum(max(0, end.offset - begins[part]) for part, end in ends.items())
 
 
 def told_by(verdict: Verdict, lost_in: Mapping[int, int] | None) -> str:

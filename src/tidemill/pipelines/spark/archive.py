@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from tidemill.client.raw import RawClient
+from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import DATE
 from tidemill.pipelines.core.positions import EARLIEST
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
@@ -56,6 +57,8 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
 def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:
     """Where a query without a checkpoint begins: at the start, or behind the rows that are here."""
     files = lake.files()
+    if any(file.partition < 0 for file in files):
+        raise PipelineError(f"{lake.root} is a table by key, not an archive; archive into another folder")
     if (checkpoint / "metadata").exists() or not files:
         return "earliest"
     with RawClient({"bootstrap.servers": wanted.servers}) as client:

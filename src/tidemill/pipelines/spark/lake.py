@@ -23,8 +23,9 @@ NAME_DIGITS = 12
 
 
 def into_lake(lake: Lake, checkpoint: Path, by: tuple[str, ...] = ()) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch does; `by` are the columns whose values become folders."""
-    from tidemill.pipelines.lake.rows import Stage  # noqa: PLC0415 - Arrow is loaded where it works
+    """What foreachBatch does; `by` are the columns whose values become folders. Small files are put together."""
+    from tidemill.pipelines.lake.compaction import OFTEN, compact, waiting  # noqa: PLC0415 - Arrow is loaded late
+    from tidemill.pipelines.lake.rows import Stage  # noqa: PLC0415 - as above
 
     def add(rows: DataFrame, batch: int) -> None:
         query = query_of(checkpoint)
@@ -36,6 +37,8 @@ def into_lake(lake: Lake, checkpoint: Path, by: tuple[str, ...] = ()) -> Callabl
         files = [LakeFile(**row.asDict()) for row in told]
         if files:
             lake.commit(Step(query, batch), files, schema_of(rows))
+        if waiting(lake) >= OFTEN:
+            compact(lake)
 
     return add
 

@@ -2,18 +2,23 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.spark.quiet import LOG
 
 _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
 _EXPECTATION = re.compile(r"expectation [^\n]+ does not hold[^\n]*")
 _PYTHONS = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+[^\n]*\n)+(\w[^\n]*)")
 _SPARKS = re.compile(r"^(?:\w+(?:\.\w+)*(?:Exception|Error): )?(.+)$", re.MULTILINE)
 LINE_CHARS_MAX = 400
+NO_MESSAGE = "(no cause message)"
 
 
 class Queries:
@@ -24,12 +29,10 @@ class Queries:
         self._told: dict[str, str] = {}
 
     def ended(self) -> bool:
-        """True when all have ended; PipelineError when one has failed."""
-        for name, query in self._running.items():
-            error = query.exception()
-            if error is not None:
-                raise PipelineError(f"{name}: {line_of(str(error))}")
-        return not any(query.isActive for query in self._running.values())
+        """True when all have ended; PipelineError when one has failed, or when Spark itself is gone."""
+        with _gone_told():
+            active = [name for name, query in self._running.items() if _runs(name, query)]
+        return not active
 
     def add(self, name: str, query: StreamingQuery) -> None:
         """One more."""
@@ -38,17 +41,59 @@ class Queries:
     def progress(self) -> dict[str, list[dict[str, Any]]]:
         """What each query has reported since the last call."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for name, query in self._running.items():
-            reports = [dict(json.loads(each.json)) for each in query.recentProgress]
-            found[name] = [each for each in reports if each["timestamp"] > self._told.get(name, "")]
-            if found[name]:
-                self._told[name] = found[name][-1]["timestamp"]
+        with _gone_told():
+            for name, query in self._running.items():
+                reports = [dict(json.loads(each.json)) for each in query.recentProgress]
+                found[name] = [each for each in reports if each["timestamp"] > self._told.get(name, "")]
+                if found[name]:
+                    self._told[name] = found[name][-1]["timestamp"]
         return found
 
     def stop(self) -> None:
         """Stop them all; a micro-batch that is cut off runs again from its checkpoint the next time."""
         for query in self._running.values():
-            query.stop()
+            with suppress(OSError, Py4JError, SparkConnectException):  # what is gone has stopped
+                query.stop()
+
+
+@contextmanager
+def _gone_told() -> Iterator[None]:
+    """One line when the JVM, or the Spark Connect server, does not answer any more."""
+    try:
+        yield
+    except (OSError, Py4JError, SparkConnectException) as error:
+        raise PipelineError(f"Spark is gone ({line_of(str(error))}); run it again to go on") from None
+
+
+def _runs(name: str, query: StreamingQuery) -> bool:
+    """Whether it is still at work; PipelineError when it has failed.
+
+    Spark tells the errors of a query, those of the JVM too. A thread that died without a word is looked for as well:
+    its query would be active for ever.
+    """
+    error = query.exception()
+    if error is not None:
+        raise PipelineError(f"{name}: {_reason(query, str(error))}")
+    if not query.isActive:
+        return False
+    thread = _thread(query)
+    if thread is not None and not thread.isAlive() and query.isActive:
+        raise PipelineError(f"{name}: the query's thread died; what Spark said last is in {LOG}")
+    return True
+
+
+def _thread(query: StreamingQuery) -> Any:
+    """The thread of the JVM that runs the query; None behind Spark Connect, where nobody can see it."""
+    known = getattr(query, "_jsq", None)
+    return None if known is None else known.streamingQuery().queryExecutionThread()
+
+
+def _reason(query: StreamingQuery, told: str) -> str:
+    """The line that says what is wrong; an error of the JVM may have a name and no message."""
+    known = getattr(query, "_jsq", None)
+    if NO_MESSAGE not in told or known is None:
+        return line_of(told)
+    return line_of(str(known.exception().get().cause().toString()))
 
 
 def line_of(text: str) -> str:

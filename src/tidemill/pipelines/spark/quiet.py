@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -26,7 +26,8 @@ def quiet_session(master: str | None, name: str, folder: Path, *, verbose: bool)
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(OSError):  # a JVM that is gone has stopped
+            spark.stop()
 
 
 @contextmanager

@@ -1,0 +1,64 @@
+"""What the commands of `tidemill pipeline` have in common: which Spark, and what has to be there before it starts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.connection import admin, no_topic, told
+from tidemill.cli.problem import CommandFailed
+
+if TYPE_CHECKING:
+    from tidemill.pipelines.lake.interface import Lake
+    from tidemill.pipelines.spark.remote import Where
+
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://host:7077, yarn, k8s://...")
+]
+Remote = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="A Spark Connect server instead of a Spark of its own: sc://host:15002."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark says.")]
+LakeFormat = Annotated[str, typer.Option("--format", "-f", help="parquet, delta or iceberg.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on as the topic grows, until Ctrl-C.")]
+LOCK = "_lock"
+SPARK_FOLDER = "_spark"
+
+
+def chosen_spark(master: str | None, remote: str | None) -> "Where":
+    """Which Spark; what is missing is told in one line."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("pyspark", "pyarrow", "yaml") if find_spec(name) is None]
+    if missing:
+        raise CommandFailed(f"pipelines need {missing[0]}: pip install 'tidemill[spark]'")
+    from tidemill.pipelines.spark.remote import Where, check_where
+
+    where = Where(master, remote)
+    check_where(where)
+    return where
+
+
+@contextmanager
+def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> Iterator[Any]:
+    """A session for the only one who writes to a lake."""
+    from tidemill.pipelines.lock import hold
+    from tidemill.pipelines.spark.remote import session_for
+
+    with (
+        hold(lake.root / LOCK, str(lake.root)),
+        session_for(where, name, lake.root / SPARK_FOLDER, verbose=verbose) as spark,
+    ):
+        yield spark
+
+
+def existing_topics(bootstrap: str, topics: list[str]) -> None:
+    """Say what is missing before Spark takes its seconds to start."""
+    client = admin(bootstrap)
+    with told("list topics"):
+        known = client.list_topics().topics
+    for topic in topics:
+        if topic not in known:
+            raise no_topic(topic)

@@ -1,0 +1,158 @@
+"""`tidemill pipeline latest`, `report`: topics into tables, and plots of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, admin, answer, no_topic, told
+from tidemill.cli.moments import moment_ms
+from tidemill.cli.output import progress, remark, say, show, show_json
+from tidemill.cli.pipeline_lake import told_batches
+from tidemill.cli.pipeline_options import (
+    Follow,
+    LakeFormat,
+    Master,
+    Remote,
+    Verbose,
+    chosen_spark,
+    existing_topics,
+    lake_session,
+)
+from tidemill.cli.problem import CommandFailed
+
+if TYPE_CHECKING:
+    from tidemill.pipelines.core.report import Report
+
+TOPIC_COLUMNS = ("topic", "records", "bytes", "records/s", "peak/s", "newest")
+GROUP_COLUMNS = ("group", "topic", "lag", "lag_s")
+SPARK_LOG = ".spark"
+
+
+def latest(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Changelog: the newest record of a key counts.")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where tables are; the topic gets a folder of its own.")],
+    format_: LakeFormat = "parquet",
+    schema: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="Columns of JSON values: 'item string, price double'.")
+    ] = None,
+    follow: Follow = False,
+    master: Master = None,
+    remote: Remote = None,
+    verbose: Verbose = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Keep a table with the newest record of each key of a topic; records without a value take their key away.
+
+    Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
+    """
+    where = chosen_spark(master, remote)
+    from tidemill.pipelines.lake.opening import open_lake
+    from tidemill.pipelines.runner import interruptible, tend
+    from tidemill.pipelines.spark.latest import Latest, start_latest
+
+    existing_topics(bootstrap, [topic])
+    table = open_lake(to / topic, format_)
+    with (
+        lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
+        interruptible() as stop,
+        progress("reading", None) as advance,
+    ):
+        report = told_batches(advance, follow=follow and not as_json)
+        tend(start_latest(spark, table, Latest(bootstrap, topic, schema, follow)), stop, report)
+    rows = sum(file.rows for file in table.files())
+    if as_json:
+        show_json({"topic": topic, "table": str(to / topic), "format": format_, "rows": rows})
+    else:
+        say(f"{to / topic} has {rows:,} keys of {topic}")
+
+
+def report(
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where tables and plots are written.")],
+    topics: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Topics to look at; all if not given.")
+    ] = None,
+    since: Annotated[str, typer.Option(metavar="TIME", help="From when on: 1h ago, 2026-11-01.")] = "1h ago",
+    plots: Annotated[bool, typer.Option(help="Draw throughput.png and lag.png.")] = True,
+    master: Master = None,
+    remote: Remote = None,
+    verbose: Verbose = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Report traffic and lag: a table on the screen, Parquet and CSV files, and plots.
+
+    Example: tidemill pipeline report --topics orders,clicks --since 2h --to report/
+    """
+    where = chosen_spark(master, remote)
+    from tidemill.pipelines.report_files import write_tables
+    from tidemill.pipelines.spark.remote import session_for
+
+    wanted = _topics(bootstrap, topics)
+    since_ms = moment_ms(since)
+    to.mkdir(parents=True, exist_ok=True)
+    with session_for(where, "report", to / SPARK_LOG, verbose=verbose) as spark:
+        made = _gathered(spark, bootstrap, wanted, since_ms)
+    files = write_tables(made, to)
+    if plots:
+        from tidemill.pipelines.plots import draw
+
+        files += draw(made, to)
+    _tell(made, files, as_json=as_json)
+
+
+def _topics(bootstrap: str, given: str | None) -> list[str]:
+    client = admin(bootstrap)
+    with told("list topics"):
+        known = sorted(name for name in client.list_topics().topics if not name.startswith("__"))
+    if given is None:
+        if not known:
+            raise CommandFailed(f"{bootstrap} has no topics yet; there is nothing to report")
+        return known
+    wanted = [name.strip() for name in given.split(",") if name.strip()]
+    for name in wanted:
+        if name not in known:
+            raise no_topic(name)
+    return wanted
+
+
+def _gathered(spark: Any, bootstrap: str, topics: list[str], since_ms: int) -> "Report":
+    import time
+
+    from tidemill.client.raw import RawClient
+    from tidemill.pipelines.core.report import Report, step_s
+    from tidemill.pipelines.lag import lags_of
+    from tidemill.pipelines.spark.traffic import Traffic, traffic
+
+    now_ms = time.time_ns() // 1_000_000
+    client = admin(bootstrap)
+    groups = [each.group_id for each in answer(client.list_consumer_groups(), "list groups").valid]
+    step = step_s(max(1, now_ms - since_ms))
+    rows = traffic(spark, Traffic(bootstrap, topics, since_ms, step)).to_pylist()
+    with RawClient({"bootstrap.servers": bootstrap}) as raw:
+        lags = lags_of(raw, groups, set(topics), now_ms)
+    return Report(since_ms, now_ms, step, rows, tuple(lags))
+
+
+def _tell(made: "Report", files: list[Path], *, as_json: bool) -> None:
+    from tidemill.pipelines.core.progress import told_at
+
+    topics = [
+        {
+            "topic": each.topic,
+            "records": each.records,
+            "bytes": each.bytes,
+            "records/s": each.records_per_s,
+            "peak/s": each.peak_per_s,
+            "newest": told_at(each.newest_ms),
+        }
+        for each in made.topics
+    ]
+    if as_json:
+        show_json({"topics": topics, "groups": made.groups(), "files": [str(file) for file in files]})
+        return
+    show(topics, TOPIC_COLUMNS, as_json=False, empty="no records came in that time")
+    show(made.groups(), GROUP_COLUMNS, as_json=False, empty="no group has committed offsets of these topics")
+    for file in files:
+        remark(f"wrote {file}")

@@ -1,0 +1,35 @@
+"""How far groups are behind, asked of the broker: in records, and in seconds by the oldest record not read yet."""
+
+from collections.abc import Collection, Iterable
+
+from tidemill.client.raw import EARLIEST, LATEST, RawClient
+from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.report import GroupLag
+from tidemill.records.arrow import Decoder
+
+PEEK_BYTES = 64 * 1024
+
+
+def lags_of(client: RawClient, groups: Iterable[str], topics: Collection[str], now_ms: int) -> list[GroupLag]:
+    """For each group and partition of these topics that it has committed."""
+    found: list[GroupLag] = []
+    for group in sorted(groups):
+        committed = {part: kept.offset for part, kept in client.group_offsets(group).items() if part.topic in topics}
+        ends = client.list_offsets(dict.fromkeys(committed, LATEST), committed=True) if committed else {}
+        for part, offset in sorted(committed.items()):
+            end = ends[part].offset
+            lag_s = _age_s(client, part, offset, now_ms) if offset < end else 0.0
+            found.append(GroupLag(group, part.topic, part.partition, offset, end, lag_s))
+    return found
+
+
+def _age_s(client: RawClient, part: TopicPartition, offset: int, now_ms: int) -> float:
+    """The age of the record at an offset, or of the first one behind it that is still there."""
+    start = max(offset, client.list_offsets({part: EARLIEST})[part].offset)
+    decoder = Decoder(part.topic, part.partition, columns=("timestamp",), rows=1, twin=chosen_kernels())
+    piece = client.fetch(part, start, max_bytes=PEEK_BYTES, committed=True)
+    for rows in decoder.decode(piece.records, start, piece.next_offset, piece.aborted):
+        stamp_ms = int(rows.column("timestamp")[0].value) // 1000
+        return round(max(0, now_ms - stamp_ms) / 1000, 1)
+    return 0.0

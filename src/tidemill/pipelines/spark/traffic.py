@@ -1,0 +1,52 @@
+"""The query of `tidemill pipeline report`: how many records and bytes came into topics, over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.spark.queries import line_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is asked: records of topics from a time on, added up over so many seconds."""
+
+    servers: str
+    topics: Sequence[str]
+    since_ms: int
+    step_s: int
+
+
+def traffic(spark: SparkSession, wanted: Traffic) -> "pa.Table":
+    """By topic, partition and step: at (start of the step, ms), records, bytes."""
+    rows = (
+        spark.read.format("tidemill")
+        .schema("key binary, value binary, topic string, partition int, timestamp timestamp")
+        .option("kafka.bootstrap.servers", wanted.servers)
+        .option("subscribe", ",".join(wanted.topics))
+        .option("startingTimestamp", str(wanted.since_ms))
+        .option("startingOffsetsByTimestampStrategy", "latest")
+        .option("failOnDataLoss", "false")
+        .load()
+    )
+    step_ms = wanted.step_s * 1000
+    at = F.unix_millis("timestamp")
+    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+    added = (
+        rows.where(at >= wanted.since_ms)
+        .groupBy("topic", "partition", (at - at % step_ms).alias("at"))
+        .agg(F.count("*").alias("records"), F.sum(size).alias("bytes"))
+        .orderBy("topic", "partition", "at")
+    )
+    try:
+        return added.toArrow()
+    except PySparkException as error:
+        raise PipelineError(line_of(str(error))) from None
