@@ -224,7 +224,11 @@ class Delivery:
 
     async def _lease(self, pairs: Sequence[tuple[Consumer, Message]]) -> None:
         now_ms = self._clock.now_ms()
-        claims = [self._claim(consumer, message, now_ms) for consumer, message in pairs]
+        default_ms = self.settings.lease_ms
+        claims = [
+            Claim(one.seq, one.version, holder.id, max(now_ms, one.due_ms) + (holder.lease_ms or default_ms))
+            for holder, one in ((consumer.terms, message) for consumer, message in pairs)
+        ]
         leases: Sequence[Lease | None] = ()
         try:
             leases = await self._guard.ask_store(
@@ -240,10 +244,6 @@ class Delivery:
         self._outgoing.flush()
         if gone:
             await self._give_back(gone)
-
-    def _claim(self, consumer: Consumer, message: Message, now_ms: int) -> Claim:
-        lease_ms = consumer.terms.lease_ms or self.settings.lease_ms
-        return Claim(message.seq, message.version, consumer.id, max(now_ms, message.due_ms) + lease_ms)
 
     def _grant(self, pair: tuple[Consumer, Message], lease: Lease | None) -> Held | None:
         """Enter the lease and send it; returned is one whose consumer left in the meantime."""
@@ -264,7 +264,8 @@ class Delivery:
 
     def _pushed(self, consumer: Consumer, granted: list[Granted]) -> None:
         now_ms = self._clock.late_ms(0)
-        self._stats.leased((now_ms - message.scheduled_ms, lease.attempts, message.size) for message, lease in granted)
+        late_ms = [now_ms - message.scheduled_ms for message, lease in granted if lease.attempts <= 1]
+        self._stats.leased(len(granted), sum(one.message.size for one in granted), late_ms)
         if self.roster.consumers.get(consumer.id) is consumer:
             consumer.push(granted)
         else:

@@ -21,7 +21,7 @@ import structlog
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.alarm import Alarm
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.message import Message, NewMessage, Place, Scheduled, Selection
+from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, NewMessage, Place, Scheduled, Selection
 from tidemill.timelines.guard import Guard
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.prefetch import Prefetch
@@ -157,36 +157,33 @@ class Feed:
         after = self._prefetch.frontier
         self._filling_ms = end_ms
         try:
-            limit, there = await self._fitting(selection, after)
+            limit = await self._fitting(selection, after)
             found = await self._find(selection, limit, after)
         finally:
             self._filling_ms = None
         # An answer that is short because of its bodies is not the end.
-        self._more = len(found) >= limit or 0 < len(found) < there
+        self._more = len(found) >= limit or (self.wants_bodies and bool(found))
         if self._prefetch.generation == generation:
             self._prefetch.frontier = (
                 Place(found[-1].due_ms, found[-1].seq) if self._more else Place(end_ms - 1, _LAST_SEQ)
             )
         self._take_in(found)
 
-    async def _fitting(self, selection: Selection, after: Place | None) -> tuple[int, int]:
-        """How many messages to fetch (as many as fit into memory with their bodies, at least one), how many are there.
-
-        The second is 0 where it does not matter.
-        """
+    async def _fitting(self, selection: Selection, after: Place | None) -> int:
+        """How many messages to fetch: as many as fit into memory with their bodies, at least one."""
         limit = max(1, min(FILL_MESSAGES_MAX, self._prefetch.room()))
-        if not self.wants_bodies:
-            return limit, 0
+        left = self._prefetch.room_bytes()
+        if not self.wants_bodies or left >= FIND_BYTES_MAX:
+            return limit
         now_ms = self._clock.now_ms()
         heads = await self._guard.ask_store(
             lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after)
         )
-        left = self._prefetch.room_bytes()
         for index, head in enumerate(heads):
             left -= head.size
             if left < 0:
-                return max(1, index), len(heads)
-        return limit, len(heads)
+                return max(1, index)
+        return limit
 
     async def _find(self, selection: Selection, limit: int, after: Place | None) -> list[Message]:
         now_ms, bodies = self._clock.now_ms(), self.wants_bodies

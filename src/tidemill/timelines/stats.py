@@ -5,7 +5,7 @@ is. Per timeline and operation there is one number; the names follow the seed's 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 LATENESS_BOUNDS_MS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0, 60_000.0)
@@ -26,10 +26,16 @@ class Histogram:
 
     def add(self, value: float) -> None:
         """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-        self.count += 1
-        self.largest = max(self.largest, value)
+        self.add_all([value])
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count some values."""
+        counts, bounds = self.counts, self.bounds
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self.total += sum(values)
+        self.count += len(values)
+        self.largest = max(self.largest, *values, 0.0)
 
 
 @dataclass(slots=True)
@@ -46,13 +52,9 @@ class TimelineStats:
     wakeup: Histogram = field(default_factory=Histogram)
     """How late the dispatcher's own timer fired, in milliseconds."""
 
-    def leased(self, pushed: Iterable[tuple[float, int, int]]) -> None:
-        """Count pushed leases: how late each was in milliseconds, its attempts, its size in bytes."""
-        count = size_bytes = 0
-        for lateness_ms, attempts, size in pushed:
-            count += 1
-            size_bytes += size
-            if attempts <= 1:
-                self.lateness.add(lateness_ms)
+    def leased(self, count: int, size_bytes: int, late_ms: Sequence[float]) -> None:
+        """Count pushed leases: how many, the bytes of their bodies, how late the first deliveries among them were."""
         self.messages["leased"] += count
         self.leased_bytes += size_bytes
+        if late_ms:
+            self.lateness.add_all(late_ms)

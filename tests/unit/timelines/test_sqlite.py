@@ -255,8 +255,11 @@ def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection: Sele
     with_store(path, look)
 
 
+FAST = ("_CLAIMED", "_TAKE", "_HELD_BY_ALL", "_COMPLETE", "_COMPLETE_BODIES")
+
+
 @pytest.mark.parametrize(
-    "name", ["_BY_SEQ", "_BY_ID", "_UPDATE", "_BURY", "_DELETE", "_DELETE_BODIES", "_PURGE", "_PURGE_BODIES"]
+    "name", ["_BY_SEQ", "_BY_ID", "_UPDATE", "_BURY", "_DELETE", "_DELETE_BODIES", "_PURGE", *FAST]
 )
 def test_no_write_walks_through_a_timeline(tmp_path: Path, name: str) -> None:
     connection = connect(tmp_path / "timelines.db")

@@ -47,8 +47,22 @@ class WorkStream:
     def push(self, granted: list[Granted]) -> None:
         """Leases for this consumer."""
         now_ms = self._dispatcher.clock.now_ms()
-        for leases in _in_pieces([_lease(one, now_ms) for one in granted]):
-            self._send(wire.WorkDown(leases=wire.Leases(leases=leases)))
+        for piece in _in_pieces(granted):
+            down = wire.WorkDown()
+            add = down.leases.leases.add
+            for message, lease in piece:
+                add(
+                    id=message.id,
+                    seq=message.seq,
+                    token=lease.token,
+                    body=message.body or b"",
+                    key=message.key,
+                    due_ms=message.scheduled_ms,
+                    attempts=lease.attempts,
+                    expires_ms=lease.until_ms,
+                    left_ms=lease.until_ms - now_ms,
+                )
+            self._send(down)
 
     def end(self, error: TimelineError | None = None) -> None:
         """Send what is in the outbox and end the stream, with an error if there is one."""
@@ -166,32 +180,20 @@ async def work(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _lease(granted: Granted, now_ms: int) -> wire.Lease:
-    message, lease = granted
-    return wire.Lease(
-        id=message.id,
-        seq=message.seq,
-        token=lease.token,
-        body=message.body or b"",
-        key=message.key,
-        due_ms=message.scheduled_ms,
-        attempts=lease.attempts,
-        expires_ms=lease.until_ms,
-        left_ms=lease.until_ms - now_ms,
-    )
-
-
-def _in_pieces(leases: Sequence[wire.Lease]) -> Iterator[list[wire.Lease]]:
-    piece: list[wire.Lease] = []
+def _in_pieces(granted: list[Granted]) -> Iterator[list[Granted]]:
+    """The leases in groups of at most `LEASES_BYTES_MAX`, and mostly in one."""
+    if sum(one.message.size for one in granted) <= LEASES_BYTES_MAX:
+        yield granted
+        return
+    piece: list[Granted] = []
     size = 0
-    for lease in leases:
-        if piece and size + len(lease.body) > LEASES_BYTES_MAX:
+    for one in granted:
+        if piece and size + one.message.size > LEASES_BYTES_MAX:
             yield piece
             piece, size = [], 0
-        piece.append(lease)
-        size += len(lease.body)
-    if piece:
-        yield piece
+        piece.append(one)
+        size += one.message.size
+    yield piece
 
 
 def _command(operation: wire.Operation, now_ms: int) -> Command:

@@ -48,12 +48,14 @@ def answer_schedule(
 ) -> list[Scheduled]:
     """An answer for each message; of several with one new id, the first is the one that was kept."""
     answers = []
-    kept: dict[str, Scheduled] = dict(there)
+    first: dict[str, Scheduled] = {}
     for message in messages:
-        answer = kept.get(message.id)
-        if answer is None:
-            answer = Scheduled(message.id, fresh[message.id], 1, message.due_ms, duplicate=False)
-            kept[message.id] = answer._replace(duplicate=True)
+        message_id = message.id
+        answer = there.get(message_id)
+        if answer is None and message_id in first:
+            answer = first[message_id]._replace(duplicate=True)
+        elif answer is None:
+            answer = first[message_id] = Scheduled(message_id, fresh[message_id], 1, message.due_ms, duplicate=False)
         answers.append(answer)
     return answers
 

@@ -12,6 +12,7 @@ _COLUMNS = (
     "m.seq, m.id, m.due_ms, m.scheduled_ms, m.bucket, m.producer_group, m.holder, m.token, m.version, m.attempts,"
     " m.size, m.key"
 )
+_BODY = "coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq))"
 _STATUS = {
     Status.AVAILABLE: "m.due_ms <= :now",
     Status.WAITING: "m.due_ms > :now AND m.holder IS NULL",
@@ -55,9 +56,9 @@ def find(
     if after is not None:
         conditions += " AND (m.due_ms, m.seq) > (:after_ms, :after_seq)"
         values |= {"after_ms": after.due_ms, "after_seq": after.seq}
-    body, join = (", b.body", "LEFT JOIN bodies b USING (seq)") if bodies else ("", "")
+    body = f", {_BODY}" if bodies else ""
     statement = f"""
-        SELECT {_COLUMNS}{body} FROM {_table(selection)} {join}
+        SELECT {_COLUMNS}{body} FROM {_table(selection)}
         WHERE {conditions} ORDER BY m.due_ms, m.seq LIMIT :limit
     """  # noqa: S608 (own text; values are bound)
     messages = (Message(*row) for row in connection.execute(statement, values))

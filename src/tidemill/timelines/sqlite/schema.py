@@ -1,10 +1,11 @@
 """The tables of a timeline file, how it is opened, and what SQLite's errors mean here.
 
 WAL with synchronous=FULL is the only setting that loses nothing at a power cut and still commits quickly: NORMAL loses
-the commits since the last checkpoint. Bodies stand in a table of their own, so that the rows and indexes that are
-walked and rewritten with every lease stay small. `message_order` is the timeline itself (SQLite ends each entry with
-the row's number, so it is in order of due time and number); a prefetch reads one short range of it. `message_leases`
-holds only leased messages, so that states are counted from indexes.
+the commits since the last checkpoint. Bodies stand apart from the indexes that are walked, and large ones in a table
+of their own, so that the rows that are rewritten with every lease stay small; a small body is in its message's row,
+because on a long timeline each row more is a page more to read and to write. `message_order` is the timeline itself
+(SQLite ends each entry with the row's number, so it is in order of due time and number); a prefetch reads one short
+range of it. `message_leases` holds only leased messages, so that states are counted from indexes.
 """
 
 import sqlite3
@@ -14,12 +15,14 @@ from pathlib import Path
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable, TimelineError
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
 BUSY_MS = 5_000
 WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 8 * 1024
 STATEMENTS_CACHED = 64
+INLINE_BYTES_MAX = 512
+"""Bodies up to this size are in the row of their message."""
 NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
 """I/O errors that a full disk causes: no room for the file that the connections share beside the log of changes."""
 
@@ -43,7 +46,8 @@ CREATE TABLE messages (
     version INTEGER NOT NULL,
     attempts INTEGER NOT NULL,
     size INTEGER NOT NULL,
-    key BLOB
+    key BLOB,
+    body BLOB
 ) STRICT;
 CREATE TABLE bodies (
     seq INTEGER PRIMARY KEY,
@@ -53,6 +57,12 @@ CREATE UNIQUE INDEX message_ids ON messages (timeline, id);
 CREATE INDEX message_order ON messages (timeline, due_ms);
 CREATE INDEX message_leases ON messages (timeline, due_ms) WHERE holder IS NOT NULL;
 """
+
+_TO_VERSION_2 = f"""
+ALTER TABLE messages ADD COLUMN body BLOB;
+UPDATE messages SET body = (SELECT b.body FROM bodies b WHERE b.seq = messages.seq) WHERE size <= {INLINE_BYTES_MAX};
+DELETE FROM bodies WHERE length(body) <= {INLINE_BYTES_MAX}
+"""  # noqa: S608 (own text)
 
 
 def connect(path: Path, cache_kib: int = READER_CACHE_KIB) -> sqlite3.Connection:
@@ -111,5 +121,9 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
     elif application != APPLICATION_ID:
         raise StoreCorrupt(f"{path} is an SQLite file, but not a timeline store; choose another path")
+    elif version < VERSION:
+        for statement in _TO_VERSION_2.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
     elif version > VERSION:
         raise StoreTooNew(f"{path} has schema version {version}, this Tidemill knows {VERSION}; upgrade Tidemill")
