@@ -2,6 +2,10 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -10,7 +14,7 @@ import pytest
 
 from tidemill.cli.main import main
 from tidemill.cli.timeline_messages import bar_lines
-from tidemill.client.timeline import Bar
+from tidemill.client.timeline import Bar, Message, Timeline
 from tidemill.testing import Broker
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,6 +45,13 @@ def name(run: Run) -> str:
     created = f"t-{uuid4().hex[:8]}"
     assert run("timeline", "create", created, "--lease-ms", "30000") == (0, f"created {created}\n", "")
     return created
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 def test_schedule_and_work(run: Run, name: str) -> None:
@@ -85,6 +96,47 @@ def test_list_count_describe_cancel_move(run: Run, name: str) -> None:
     assert run("timeline", "cancel", name, "xmas")[0] == 0
     assert run("timeline", "cancel", name, "xmas")[0] == 1
     assert run("timeline", "list", name) == (0, "", f"{name} has no such messages\n")
+
+
+def test_an_id_that_exists_is_told_and_kept(run: Run, name: str) -> None:
+    words = ("schedule", name, "--id", "xmas", "cook", "--at")
+    assert run(*words, "2099-12-24T18:00:00Z") == (0, "xmas\n", "")
+    code, out, err = run(*words, "2099-12-31T18:00:00Z")
+    assert (code, out) == (0, "xmas\n")
+    assert "xmas exists already, due 2099-12-24T18:00:00.000Z: nothing changed" in err
+    assert f"tidemill timeline move {name} xmas" in err
+    told = json.loads(run(*words, "2099-12-31T18:00:00Z", "--json")[1])
+    assert told == {"ids": ["xmas"], "existing": [{"id": "xmas", "due": "2099-12-24T18:00:00.000Z"}]}
+    assert json.loads(run("timeline", "list", name, "--json")[1])[0]["due"] == "2099-12-24T18:00:00.000Z"
+
+
+def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> None:
+    run("schedule", name, "--in", "1h", "--id", "here", "x")
+    code, _, err = run("timeline", "cancel", name, "gone", "here", "lost")
+    assert code == 1
+    assert "gone: " in err
+    assert "lost: " in err
+    assert "here: " not in err
+    assert "1 of 3 were done" in err
+    assert run("timeline", "count", name)[1] == "0\n"
+
+
+def test_ctrl_c_gives_back_what_was_not_shown(broker: Broker, name: str) -> None:
+    total, body = 200, b"x" * 4_000  # far more than a pipe that nobody reads can take: the worker stops in the middle
+    with Timeline(broker.grpc, name) as timeline:
+        timeline.schedule([Message(body, 0.0) for _ in range(total)])
+        words = [sys.executable, "-m", "tidemill", "timeline", "work", name, "--address", broker.grpc]
+        words += ["--lease-ms", "600000", "--max-in-flight", str(total)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+            wait_until(lambda: timeline.count("leased") > 0)
+            worker.send_signal(signal.SIGINT)
+            out, err = worker.communicate(timeout=60)
+        shown = out.count("x" * 4_000)
+        assert worker.returncode == 130
+        assert f"completed {shown} message" in err
+        assert 0 < shown < total
+        wait_until(lambda: timeline.count("leased") == 0)  # long before the leases end
+        assert timeline.count("available") == total - shown
 
 
 def test_histogram(run: Run, name: str) -> None:

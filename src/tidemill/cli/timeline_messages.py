@@ -63,11 +63,17 @@ def schedule(
     key_bytes = None if key is None else key.encode()
     with timeline(address, name, group=group) as opened:
         ids = opened.schedule([Message(one, due, message_id, key_bytes) for one in bodies])
+    existing = [one for one in ids if one.exists_already]
     if as_json:
-        show_json({"ids": ids})
-    else:
-        for one in ids:
-            say(one)
+        show_json({"ids": ids, "existing": [{"id": one, "due": shown_time(one.due)} for one in existing]})
+        return
+    for one in ids:
+        say(one)
+    for one in existing:
+        remark(
+            f"{one} exists already, due {shown_time(one.due)}: nothing changed; "
+            f"for another time: tidemill timeline move {name} {one}"
+        )
 
 
 def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:

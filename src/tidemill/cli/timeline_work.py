@@ -33,8 +33,10 @@ def work(
     """
     from tidemill.client.timeline import AsyncTimeline
 
-    async def run() -> int:
-        done = 0
+    done = 0
+
+    async def run() -> None:
+        nonlocal done
         completions: set[asyncio.Task[None]] = set()
         idle_ms = None if idle is None else duration_ms(idle)
         async with AsyncTimeline(address, name, timeout_ms=TIMEOUT_MS) as timeline:
@@ -46,15 +48,23 @@ def work(
                 _show(lease, as_json=as_json)
                 completions.add(asyncio.create_task(lease.complete()))
                 done += 1
+                await asyncio.sleep(0)  # completions go out and Ctrl-C is heard between two lines
                 if done == count or len(completions) >= COMPLETIONS_MAX:
                     completions = await _settled(completions)
                 if done == count:
                     break
             await _settled(completions)
-        return done
 
-    done = asyncio.run(run())
-    remark(f"completed {done} message{'s' if done != 1 else ''}")
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:  # what was held and not shown has been given back by now
+        remark(_completed(done))
+        raise
+    remark(_completed(done))
+
+
+def _completed(count: int) -> str:
+    return f"completed {count} message{'s' if count != 1 else ''}"
 
 
 async def _settled(completions: "set[asyncio.Task[None]]") -> "set[asyncio.Task[None]]":

@@ -5,6 +5,9 @@ ends of the wire. `code` is the nearest Kafka error, for records that come throu
 whether the same call may succeed later. An error means that nothing was changed.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tidemill.model.errors import TidemillError
 
 
@@ -12,6 +15,8 @@ class TimelineError(TidemillError):
     """A timeline refused the request."""
 
     code = 42
+    failures: "Mapping[str, TimelineError]" = MappingProxyType({})
+    """Where a call speaks of several messages: what became of each that was refused, by id."""
 
 
 class UnknownTimeline(TimelineError):

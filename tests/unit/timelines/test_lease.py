@@ -14,11 +14,12 @@ from tidemill.timelines.core.lease import (
     Move,
     Outcome,
     Release,
+    buried_id,
     decide,
     error_of,
     take,
 )
-from tidemill.timelines.core.message import Message, Status, status_of
+from tidemill.timelines.core.message import Message, Status, check_id, status_of
 from tidemill.timelines.core.timeline import TimelineSettings
 
 FREE = Message(1, "a", 100, 100, 0, "mine", None, 0, 1, 0, 0, None)
@@ -120,3 +121,12 @@ def test_settings_survive_json_and_skip_what_a_later_version_added() -> None:
     settings = TimelineSettings(lease_ms=7, window_ms=9)
     assert TimelineSettings.from_json(settings.to_json()) == settings
     assert TimelineSettings.from_json('{"lease_ms": 7, "colour": "red"}') == TimelineSettings(lease_ms=7)
+
+
+def test_the_id_of_a_dead_letter_is_an_id() -> None:
+    long = buried_id("t" * 249, "m" * 200, 2**62)
+    check_id(long)
+    assert long.startswith("mm")
+    assert long.endswith(f".{2**62}")
+    assert buried_id("t" * 249, "m" * 200, 2**62 - 1) != long
+    assert buried_id("line", "a", 7) == "a@line.7"

@@ -8,7 +8,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
 from tidemill.client.timeline.lease import AsyncLease, Lease
-from tidemill.client.timeline.message import Due, Message
+from tidemill.client.timeline.message import Due, Message, ScheduledId
 from tidemill.client.timeline.sync import Timeline
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Latency",
     "Lease",
     "Message",
+    "ScheduledId",
     "Stored",
     "Timeline",
     "TimelineDescription",

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 import uuid
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,8 +11,8 @@ from typing import Self
 
 from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
 from tidemill.client.timeline.lease import AsyncLease
-from tidemill.client.timeline.message import Due, Message, due_ms, from_ms
-from tidemill.client.timeline.worker import Arrival, Worker
+from tidemill.client.timeline.message import Due, Message, ScheduledId, due_ms, from_ms
+from tidemill.client.timeline.worker import Worker
 from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import BadMessageId, TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -117,32 +116,35 @@ class AsyncTimeline:
         reply = await self._connection.call("ListTimelines", wire.ListTimelinesRequest())
         return [_description(one) for one in reply.timelines]
 
-    async def schedule(self, messages: Iterable[Message]) -> list[str]:
-        """Keep messages for later; durable when it returns. The ids, in order; one that is there already stays."""
-        ids: list[str] = []
+    async def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
+        """Keep messages for later; durable when it returns. The ids, in order.
+
+        An id that is there already stays as it is: its `exists_already` is true, its `due` the time that holds.
+        """
+        ids: list[ScheduledId] = []
         for batch in _batches([_new(one) for one in messages]):
             reply = await self._connection.call_in_session(
                 "Schedule",
                 self._greeting,
                 lambda session, batch=batch: wire.ScheduleRequest(session=session, messages=batch),  # type: ignore[misc]  # defaults bind
             )
-            ids.extend(outcome.id for outcome in reply.outcomes)
+            ids.extend(ScheduledId.of(one.id, one.until_ms, exists_already=not one.changed) for one in reply.outcomes)
         return ids
 
     async def cancel(self, ids: str | Sequence[str]) -> None:
-        """Take messages back; raises for the first one that cannot be, after all were tried."""
+        """Take messages back; those that cannot be are told in one error, after all were tried."""
         reply = await self._connection.call_in_session(
             "Cancel", self._greeting, lambda session: wire.CancelRequest(session=session, ids=_listed(ids))
         )
-        _raise_first(reply.outcomes)
+        _raise_failures(reply.outcomes)
 
     async def move(self, ids: str | Sequence[str], due: Due) -> None:
-        """Give messages another due time; raises for the first one that cannot be moved, after all were tried."""
+        """Give messages another due time; those that cannot be moved are told in one error, after all were tried."""
         at_ms = due_ms(due)
         reply = await self._connection.call_in_session(
             "Move", self._greeting, lambda session: wire.MoveRequest(session=session, ids=_listed(ids), due_ms=at_ms)
         )
-        _raise_first(reply.outcomes)
+        _raise_failures(reply.outcomes)
 
     async def count(self, status: str | None = None, start: Due | None = None, end: Due | None = None) -> int:
         """How many messages there are, by status and due time."""
@@ -195,14 +197,13 @@ class AsyncTimeline:
     ) -> AsyncGenerator[AsyncLease, None]:
         """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
         worker = self.worker(consumer_id, rack, max_in_flight, lease_ms)
-        arrived: deque[Arrival] = deque()
         try:
             while arrived := await worker.arrivals(idle_ms):
                 while arrived:
                     if (one := arrived.popleft()).live:
                         yield AsyncLease(worker, one.lease)
         finally:
-            await self.dismiss(worker, arrived)
+            await self.dismiss(worker)
 
     def worker(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
         """A consumer's stream, for both faces."""
@@ -218,10 +219,10 @@ class AsyncTimeline:
         self._workers.add(worker)
         return worker
 
-    async def dismiss(self, worker: Worker, unused: Iterable[Arrival] = ()) -> None:
+    async def dismiss(self, worker: Worker) -> None:
         """End a consumer's stream; what it got and did not use is given back."""
         self._workers.discard(worker)
-        await worker.close(unused)
+        await worker.close()
 
 
 def _now_us() -> int:
@@ -268,10 +269,16 @@ def _listed(ids: str | Sequence[str]) -> list[str]:
     return [ids] if isinstance(ids, str) else list(ids)
 
 
-def _raise_first(outcomes: Iterable[wire.Outcome]) -> None:
-    for outcome in outcomes:
-        if outcome.error:
-            raise by_name(outcome.error)(f"{outcome.id}: {outcome.reason}")
+def _raise_failures(outcomes: Sequence[wire.Outcome]) -> None:
+    """One error of the first failure's class, which tells all of them."""
+    failures = {one.id: by_name(one.error)(one.reason) for one in outcomes if one.error}
+    if not failures:
+        return
+    told = "; ".join(f"{message_id}: {failure}" for message_id, failure in failures.items())
+    others = f" ({len(outcomes) - len(failures)} of {len(outcomes)} were done)" if len(outcomes) > 1 else ""
+    error = type(next(iter(failures.values())))(told + others)
+    error.failures = failures
+    raise error
 
 
 def _range(start: Due | None, end: Due | None) -> tuple[int, int]:

@@ -26,6 +26,25 @@ class Message:
     key: bytes | None = None
 
 
+class ScheduledId(str):
+    """The id of a scheduled message, which also knows what is kept under it."""
+
+    __slots__ = ("due", "exists_already")
+
+    due: datetime
+    """When the message is due: for one that was there before, its own due time and not the one just asked for."""
+    exists_already: bool
+    """A message of this id was there: it was kept, and nothing changed."""
+
+    @classmethod
+    def of(cls, message_id: str, at_ms: int, *, exists_already: bool) -> "ScheduledId":
+        """The id with what the broker said of it."""
+        scheduled = cls(message_id)
+        scheduled.due = from_ms(at_ms)
+        scheduled.exists_already = exists_already
+        return scheduled
+
+
 def due_ms(due: Due) -> int:
     """The due time in milliseconds, rounded up: a message is never early."""
     if isinstance(due, datetime):

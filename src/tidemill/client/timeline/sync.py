@@ -8,15 +8,14 @@ not hang because it was still working when it ended.
 import asyncio
 import threading
 import weakref
-from collections import deque
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
-from tidemill.client.timeline.message import Due, Message
-from tidemill.client.timeline.worker import Arrival, Worker
+from tidemill.client.timeline.message import Due, Message, ScheduledId
+from tidemill.client.timeline.worker import Worker
 from tidemill.model.timeline_errors import TimelineError
 
 T = TypeVar("T")
@@ -80,16 +79,16 @@ class Timeline:
         """All timelines of the broker."""
         return self._run(self._async.timelines())
 
-    def schedule(self, messages: Iterable[Message]) -> list[str]:
-        """Keep messages for later; durable when it returns. The ids, in order."""
+    def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
+        """Keep messages for later; durable when it returns. The ids, in order; see `AsyncTimeline.schedule`."""
         return self._run(self._async.schedule(messages))
 
     def cancel(self, ids: str | Sequence[str]) -> None:
-        """Take messages back; raises for the first one that cannot be, after all were tried."""
+        """Take messages back; those that cannot be are told in one error, after all were tried."""
         self._run(self._async.cancel(ids))
 
     def move(self, ids: str | Sequence[str], due: Due) -> None:
-        """Give messages another due time; raises for the first one that cannot be moved, after all were tried."""
+        """Give messages another due time; those that cannot be moved are told in one error, after all were tried."""
         self._run(self._async.move(ids, due))
 
     def count(self, status: str | None = None, start: Due | None = None, end: Due | None = None) -> int:
@@ -121,7 +120,6 @@ class Timeline:
     ) -> Generator[Lease, None, None]:
         """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
         worker = self._run(self._start(consumer_id, rack, max_in_flight, lease_ms))
-        arrived: deque[Arrival] = deque()
         try:
             while arrived := self._run(worker.arrivals(idle_ms)):
                 while arrived:
@@ -129,7 +127,7 @@ class Timeline:
                         yield Lease(worker, one.lease, self._run)
         finally:
             if not self._loop.is_closed():
-                self._run(self._async.dismiss(worker, arrived))
+                self._run(self._async.dismiss(worker))
 
     async def _start(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
         return self._async.worker(consumer_id, rack, max_in_flight, lease_ms)

@@ -12,7 +12,6 @@ counted from its arrival: the consumer's time of day may be wrong."""
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -63,6 +62,7 @@ class Worker:
         self._connection = connection
         self._greeting = greeting
         self._arrivals: deque[Arrival] = deque()
+        self._taken: deque[Arrival] = deque()
         self._waiting: deque[Pending] = deque()
         self._notices: deque[wire.WorkUp] = deque()
         self._sent: dict[int, list[Pending]] = {}
@@ -76,13 +76,14 @@ class Worker:
     async def arrivals(self, idle_ms: int | None = None) -> deque[Arrival]:
         """All leases that are here, waiting for the first; none when nothing came within `idle_ms`.
 
-        Whoever takes them hands them out one by one while they are `live`, and gives the rest back with `close`.
+        Whoever takes them hands them out one by one while they are `live`; `close` gives back what it left there.
         """
         timeout = None if idle_ms is None else idle_ms / 1_000
         while True:
             arrived, self._arrivals = self._arrivals, deque()
             self._arrived.clear()
             if arrived:
+                self._taken = arrived
                 return arrived
             self._refuse_if_failed()
             try:
@@ -102,9 +103,10 @@ class Worker:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))
 
-    async def close(self, taken: Iterable[Arrival] = ()) -> None:
+    async def close(self) -> None:
         """Ask for no more, give back what was not handed out, and end the stream."""
-        self._arrivals.extend(taken)
+        self._arrivals.extend(self._taken)
+        self._taken.clear()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._give_back()

@@ -115,7 +115,7 @@ class TimelineService(generated.TimelineServiceServicer):
             Wanted(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None) for one in request.messages
         ]
         kept = await self._dispatcher.schedule(session.timeline, wanted, group=session.group)
-        outcomes = [wire.Outcome(id=one.id, until_ms=one.due_ms, changed=not one.duplicate) for one in kept]
+        outcomes = [wire.Outcome(id=one.id, until_ms=one.scheduled_ms, changed=not one.duplicate) for one in kept]
         return wire.ScheduleReply(outcomes=outcomes)
 
     async def Cancel(self, request: wire.CancelRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802

@@ -35,7 +35,7 @@ def plan_schedule(
     known: Iterable[Message], messages: Sequence[NewMessage]
 ) -> tuple[dict[str, Scheduled], list[NewMessage]]:
     """The places of the ids that are there already, and the messages that are new, each id once."""
-    there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, duplicate=True) for old in known}
+    there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, True, old.scheduled_ms) for old in known}
     fresh: dict[str, NewMessage] = {}
     for message in messages:
         if message.id not in there:
@@ -55,7 +55,8 @@ def answer_schedule(
         if answer is None and message_id in first:
             answer = first[message_id]._replace(duplicate=True)
         elif answer is None:
-            answer = first[message_id] = Scheduled(message_id, fresh[message_id], 1, message.due_ms, duplicate=False)
+            due_ms = message.due_ms
+            answer = first[message_id] = Scheduled(message_id, fresh[message_id], 1, due_ms, False, due_ms)
         answers.append(answer)
     return answers
 

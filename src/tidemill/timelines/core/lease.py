@@ -20,12 +20,14 @@ from enum import Enum
 from typing import NamedTuple
 
 from tidemill.timelines.core import errors
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, Message, check_due, check_group, check_id
+from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, ID_CHARS_MAX, Message, check_due, check_group, check_id
 
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 7 * 24 * 3_600_000
 EARLY_MS_MAX = 1_000
 HOLDER_CHARS_MAX = 200
+BURIED_NAME_CHARS_MAX = 100
+"""So much of a timeline's name is in the ids of its dead letters."""
 
 
 class Claim(NamedTuple):
@@ -190,7 +192,8 @@ def decide(message: Message | None, command: Command, now_ms: int) -> tuple[Outc
 
 def buried_id(timeline: str, message_id: str, seq: int) -> str:
     """The id of a message in the dead-letter timeline: readable, and unlike any other (seq is never given twice)."""
-    return f"{message_id}@{timeline}.{seq}"
+    origin = f"@{timeline[:BURIED_NAME_CHARS_MAX]}.{seq}"
+    return message_id[: ID_CHARS_MAX - len(origin)] + origin
 
 
 def _check_length(length: int) -> None:

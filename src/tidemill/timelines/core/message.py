@@ -55,6 +55,7 @@ class Scheduled(NamedTuple):
     version: int
     due_ms: int
     duplicate: bool
+    scheduled_ms: int  # the due time that the producer asked for last; `due_ms` is the end of a lease where one is live
 
 
 class Message(NamedTuple):
