@@ -1,10 +1,15 @@
-"""What every stream log has to do, told through a partition: in memory, in segments on a real and a simulated disk."""
+"""What every stream log has to do, told through a partition: in memory, in segments on a real and a simulated disk,
+and in rows of the embedded ClickHouse, of which a process has one: tests share it, one after the other."""
 
 import asyncio
+import atexit
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -29,13 +34,15 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
+from tidemill.streams.clickhouse import ClickHouseStore, Engine, Run
+from tidemill.streams.clickhouse import parse as parse_url
 from tidemill.streams.interface import LogStore
 from tidemill.streams.memory import MemoryStore
 from tidemill.streams.partition import NOT_FOUND, FoundOffset, Partition, Slice, opener
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import SimDisk
 
-NOW = 1_700_000_000_000
+NOW = 4_000_000_000_000  # to come: by its own clock, ClickHouse lets nothing of it expire
 DAY_MS = 86_400_000
 MEGABYTE = 1 << 20
 
@@ -48,6 +55,7 @@ class World:
         self.now_ms = NOW
         self._open = opener(store, lambda: self.now_ms)
         self.overrides: dict[str, str] = {}
+        self.steps = 30 if isinstance(store, ClickHouseStore) else 250  # an insert is dear
 
     async def open(self, epoch: int = 0, **overrides: str) -> Partition:
         self.overrides = {name.replace("_", "."): text for name, text in overrides.items()} or self.overrides
@@ -66,15 +74,29 @@ def simulated_store(_: Path) -> LogStore:
     return SegmentStore(SimDisk(Random(5)))
 
 
+def chdb_store(_: Path) -> LogStore:
+    return ClickHouseStore(embedded(), lambda: NOW, Run("0", uuid4().hex))
+
+
+@cache
+def embedded() -> Engine:
+    folder = TemporaryDirectory(prefix="tidemill-chdb-")
+    atexit.register(folder.cleanup)
+    return Engine(parse_url("chdb:?fsync=false", Path(folder.name)))
+
+
 Scenario = Callable[[World], Awaitable[None]]
+STORES = [memory_store, real_store, simulated_store, chdb_store]
 
 
-@pytest.fixture(params=[memory_store, real_store, simulated_store], ids=["memory", "segments", "simulated"])
+@pytest.fixture(params=STORES, ids=["memory", "segments", "simulated", "chdb"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario], None]:
     def run(scenario: Scenario) -> None:
         async def main() -> None:
             store = request.param(tmp_path)
             try:
+                if isinstance(store, ClickHouseStore):
+                    await store.remove_topic("orders")
                 await scenario(World(store))
             finally:
                 await store.close()
@@ -466,7 +488,7 @@ def test_it_agrees_with_a_list(play: Callable[[Scenario], None], seed: int) -> N
         log = await world.open(segment_bytes="1200", index_interval_bytes=str(random.choice([0, 200, 4096])))
         model: list[tuple[int, bytes]] = []
         start = 0
-        for _ in range(250):
+        for _ in range(world.steps):
             choice = random.random()
             end = model[-1][0] + 1 if model else start
             if choice < 0.5:

@@ -12,7 +12,7 @@ from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
-from tidemill.streams import writer
+from tidemill.streams.interface import INLINE_BYTES_MAX
 from tidemill.streams.partition import Partition, opener
 from tidemill.streams.segments import SegmentLog, SegmentStore
 from tidemill.streams.segments.reserve import NAME as RESERVE
@@ -235,7 +235,7 @@ def test_a_full_disk_still_takes_what_the_broker_itself_must_write() -> None:
 @pytest.mark.parametrize("large", [False, True])
 def test_the_write_of_the_broker_that_finds_the_disk_full_is_made_all_the_same(large: bool) -> None:
     async def run() -> None:
-        size = writer.INLINE_BYTES_MAX if large else 500
+        size = INLINE_BYTES_MAX if large else 500
         disk = SimDisk(Random(8), quota_bytes=-1)
         open_one = opener(SegmentStore(disk, reserve_bytes=2 * size), lambda: NOW)
         offsets = await open_one(GROUP_OFFSETS, 0, parse({}), 0)
@@ -389,7 +389,7 @@ def test_a_slow_partition_holds_its_own_producers_and_no_others() -> None:
         store = opener(SegmentStore(disk), lambda: NOW)
         slow = await store("slow", 0, parse({}), 0)
         quick = await store("quick", 0, parse({}), 0)
-        large = asyncio.create_task(slow.append(batch(0, writer.INLINE_BYTES_MAX), acks=1))
+        large = asyncio.create_task(slow.append(batch(0, INLINE_BYTES_MAX), acks=1))
         for _ in range(20):
             await asyncio.sleep(0)
         assert slow._writer._task is not None

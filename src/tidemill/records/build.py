@@ -4,7 +4,7 @@ Every batch comes out of `wrap` as one bytearray that `place` and `stamp_append_
 compressed where the header says so, behind a header that gets its length and CRC last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -120,10 +120,11 @@ def wrap(header: BatchHeader, payload: bytes) -> bytearray:
     return batch
 
 
-def encode_records(records: Sequence[NewRecord], base_timestamp: int) -> bytes:
-    """The payload of a batch that starts at this time."""
+def encode_records(records: Sequence[NewRecord], base_timestamp: int, deltas: Iterable[int] | None = None) -> bytes:
+    """The payload of a batch that starts at this time; `deltas` are the records' places where there are holes."""
     parts: list[bytes] = []
-    for delta, (key, value, headers, timestamp) in enumerate(records):
+    places = range(len(records)) if deltas is None else deltas
+    for delta, (key, value, headers, timestamp) in zip(places, records, strict=True):
         body = b"".join(
             (
                 b"\x00",  # attributes

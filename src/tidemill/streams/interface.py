@@ -22,6 +22,8 @@ from tidemill.records.header import BatchHeader, Buffer
 from tidemill.streams.core.retention import SegmentFacts
 
 T = TypeVar("T")
+INLINE_BYTES_MAX = 256 * 1024
+"""Bytes that a file or memory takes so fast that a thread would cost more."""
 
 
 class Saved(NamedTuple):
@@ -53,6 +55,11 @@ class StreamLog(Protocol):
     """The batches of one partition."""
 
     settings: TopicSettings
+
+    @property
+    def inline_bytes_max(self) -> int:
+        """What `append` may be asked to write while the loop waits; more goes through `append_aside`."""
+        ...
 
     @property
     def start_offset(self) -> int:

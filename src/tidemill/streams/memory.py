@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
-from tidemill.streams.interface import Rewritten, Saved, StoredBatch
+from tidemill.streams.interface import INLINE_BYTES_MAX, Rewritten, Saved, StoredBatch
 
 NO_TIMESTAMP = -1
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class _Piece:
 
 class MemoryLog:
     """The batches of one partition, in lists."""
+
+    inline_bytes_max = INLINE_BYTES_MAX
 
     def __init__(self, settings: TopicSettings) -> None:
         self.settings = settings

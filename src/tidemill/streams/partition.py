@@ -172,7 +172,7 @@ class Partition:
         self._check_open()
         header = check_produced(batch, version=request_version)
         batch, header = admit(batch, header, self.settings, self._clock())
-        placed = await self._writer.write(batch, header)
+        placed = await self._writer.write(batch, header, timeout_s=timeout_s or None)
         settings = self.settings
         durable = acks == ACKS_ALL and settings.tidemill_flush == "fsync"
         if durable or self._log.end_offset - self._flusher.flushed_offset >= settings.flush_messages:

@@ -16,14 +16,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from tidemill.records.header import BatchHeader, place
 from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Undo
 from tidemill.streams.interface import StreamLog
 
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
 QUEUE_BATCHES_MAX = 1024
-INLINE_BYTES_MAX = 256 * 1024
 GROUP_BYTES_MAX = 4 * 1024 * 1024
 GROUP_BATCHES_MAX = 256  # well below IOV_MAX, which is 1024
 
@@ -70,13 +69,24 @@ class Writer:
         self.written_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._held = False
+        self._inline_bytes_max = log.inline_bytes_max
         self._gate = asyncio.Lock()
         self._at_gate = 0
         self._changed = asyncio.Event()
 
-    async def write(self, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None = None) -> Placed:
-        """Append the batch; where it is, or was when it is a repetition. Raises what refused it."""
-        if self._task is None and not self._held and not self._at_gate and len(batch) <= INLINE_BYTES_MAX:
+    async def write(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        marker: Marker | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Placed:
+        """Append the batch; where it is, or was when it is a repetition. Raises what refused it.
+
+        A log that takes longer than `timeout_s` is a RequestTimedOut; the batch goes its way.
+        """
+        if self._task is None and not self._held and not self._at_gate and len(batch) <= self._inline_bytes_max:
             group = _Group()
             self._judge(group, batch, header, marker)
             if group.batches:
@@ -96,7 +106,12 @@ class Writer:
         self._queue.append(_Pending(batch, header, marker, done))
         self._queued_bytes += len(batch)
         self._start()
-        return await done
+        if timeout_s is None:
+            return await done
+        try:
+            return await asyncio.wait_for(done, timeout_s)
+        except TimeoutError:
+            raise RequestTimedOut("the log did not take the records in time") from None
 
     async def settled(self) -> None:
         """Return when all that was queued is written or refused."""
@@ -183,7 +198,7 @@ class Writer:
     async def _append(self, group: _Group) -> None:
         now_ms = self._clock()
         size = sum(map(len, group.batches))
-        if size > INLINE_BYTES_MAX:
+        if size > self._inline_bytes_max:
             await self._log.append_aside(group.batches, group.headers, now_ms)
         else:
             self._log.append(group.batches, group.headers, now_ms)

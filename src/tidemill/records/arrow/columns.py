@@ -27,6 +27,14 @@ class Bytes(NamedTuple):
     valid: npt.NDArray[np.bool_]
 
 
+class Runs(NamedTuple):
+    """Neighbouring rows that were batches and become the same batches again: all rows belong to a run, in order."""
+
+    ends: npt.NDArray[np.int64]  # for each run, the row behind its last
+    base_times: npt.NDArray[np.int64]  # for each run, the time that its records count from
+    deltas: npt.NDArray[np.int64]  # for each row, its offset within its batch
+
+
 class Columns(NamedTuple):
     """The parts of the records; all have the same number of rows."""
 

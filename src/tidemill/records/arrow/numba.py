@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.model.errors import CorruptMessage
-from tidemill.records.arrow.columns import Bytes, Columns, bytes_of, header_parts, list_offsets
+from tidemill.records.arrow.columns import Bytes, Columns, Runs, bytes_of, header_parts, list_offsets
 from tidemill.records.arrow.compiled import read as reading
 from tidemill.records.arrow.compiled import scan as scanning
 from tidemill.records.arrow.compiled import write as writing
@@ -116,6 +117,15 @@ class NumbaKernels:
         chosen = np.ascontiguousarray(rows)
         written = writing.write(out, chosen, times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
         return out[:written].tobytes()
+
+    def write_runs(self, prepared: _Prepared, runs: Runs, capacity: int) -> list[bytes]:
+        """The records of each run."""
+        times, keys, values, first, names, contents = prepared
+        out, out_ends = np.empty(capacity, np.uint8), np.zeros(len(runs.ends) + 1, np.int64)
+        parts = (times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
+        writing.write_runs(out, *(_frozen(np.ascontiguousarray(part)) for part in runs), out_ends[1:], *parts)
+        places = out_ends.tolist()
+        return [out[start:end].tobytes() for start, end in pairwise(places)]
 
     def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """The CRC-32 of each key."""

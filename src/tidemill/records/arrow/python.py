@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.records.arrow.columns import Columns, header_parts, list_offsets
+from tidemill.records.arrow.columns import Columns, Runs, header_parts, list_offsets
 from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
 from tidemill.records.arrow.selection import select
 from tidemill.records.arrow.table import END, START, Table, header_of, table_of
@@ -69,6 +69,15 @@ class PythonKernels:
         if len(payload) > capacity:
             raise ValueError(f"{len(chosen)} records take {len(payload)} bytes, more than {capacity}")
         return payload
+
+    def write_runs(self, prepared: list[NewRecord], runs: Runs, capacity: int) -> list[bytes]:  # noqa: ARG002 - lists grow
+        """The records of each run."""
+        written, start = [], 0
+        deltas = runs.deltas.tolist()
+        for end, base_time in zip(runs.ends.tolist(), runs.base_times.tolist(), strict=True):
+            written.append(encode_records(prepared[start:end], base_time, deltas[start:end]))
+            start = end
+        return written
 
     def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """The CRC-32 of each key."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.records.arrow.columns import Columns
+from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.table import Table
 
 NAMES = ("numba", "python")
@@ -45,6 +45,9 @@ class Kernels(Protocol):
 
         The batch starts at the time of the first row.
         """
+
+    def write_runs(self, prepared: Any, runs: Runs, capacity: int) -> list[bytes]:
+        """The rows as the records of one batch for each run, in at most `capacity` bytes together."""
 
     def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """The CRC-32 of each key, 0 to 2**32 - 1; what null keys get is undefined."""

@@ -22,7 +22,7 @@ from tidemill.model.errors import CorruptMessage, KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.streams.core.retention import SegmentFacts
-from tidemill.streams.interface import FlushFailed, Rewritten, Saved, StoredBatch
+from tidemill.streams.interface import INLINE_BYTES_MAX, FlushFailed, Rewritten, Saved, StoredBatch
 from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.files import OpenFile
@@ -46,6 +46,8 @@ LOGGER = structlog.get_logger(__name__)
 
 class SegmentLog:
     """The batches of one partition, in the files of one folder."""
+
+    inline_bytes_max = INLINE_BYTES_MAX
 
     def __init__(
         self, shared: Shared, folder: str, settings: TopicSettings, opened: Opened, *, vital: bool = False

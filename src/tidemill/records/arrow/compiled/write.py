@@ -30,6 +30,28 @@ def _item_bytes(offsets: Any, valid: Any, item: Any) -> Any:
     return width(size) + size
 
 
+@njit(cache=True)
+def _put_record(
+    out: Any, at: Any, row: Any, time: Any, delta: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any
+) -> Any:
+    count = first[row + 1] - first[row]
+    size = 1 + width(time) + width(delta) + width(count)
+    size += _item_bytes(keys[1], keys[2], row) + _item_bytes(values[1], values[2], row)
+    for entry in range(first[row], first[row + 1]):
+        size += _item_bytes(names[1], names[2], entry) + _item_bytes(contents[1], contents[2], entry)
+    at = put(out, at, size)
+    out[at] = 0
+    at = put(out, at + 1, time)
+    at = put(out, at, delta)
+    at = _put_item(out, at, keys[0], keys[1], keys[2], row)
+    at = _put_item(out, at, values[0], values[1], values[2], row)
+    at = put(out, at, count)
+    for entry in range(first[row], first[row + 1]):
+        at = _put_item(out, at, names[0], names[1], names[2], entry)
+        at = _put_item(out, at, contents[0], contents[1], contents[2], entry)
+    return at
+
+
 @njit(cache=True, nogil=True)
 def write(out: Any, rows: Any, times: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any) -> Any:
     """The records of these rows in this order; the bytes written.
@@ -41,21 +63,33 @@ def write(out: Any, rows: Any, times: Any, keys: Any, values: Any, first: Any, n
     for delta in range(rows.shape[0]):
         row = rows[delta]
         time = times[row] - base_time
-        count = first[row + 1] - first[row]
-        size = 1 + width(time) + width(np.int64(delta)) + width(count)
-        size += _item_bytes(keys[1], keys[2], row) + _item_bytes(values[1], values[2], row)
-        for entry in range(first[row], first[row + 1]):
-            size += _item_bytes(names[1], names[2], entry) + _item_bytes(contents[1], contents[2], entry)
-        at = put(out, at, size)
-        out[at] = 0
-        at = put(out, at + 1, time)
-        at = put(out, at, np.int64(delta))
-        at = _put_item(out, at, keys[0], keys[1], keys[2], row)
-        at = _put_item(out, at, values[0], values[1], values[2], row)
-        at = put(out, at, count)
-        for entry in range(first[row], first[row + 1]):
-            at = _put_item(out, at, names[0], names[1], names[2], entry)
-            at = _put_item(out, at, contents[0], contents[1], contents[2], entry)
+        at = _put_record(out, at, row, time, np.int64(delta), keys, values, first, names, contents)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def write_runs(
+    out: Any,
+    ends: Any,
+    base_times: Any,
+    deltas: Any,
+    out_ends: Any,
+    times: Any,
+    keys: Any,
+    values: Any,
+    first: Any,
+    names: Any,
+    contents: Any,
+) -> Any:
+    """The records of runs of rows, one batch after the other; `out_ends` says where each ends."""
+    at = np.int64(0)
+    row = np.int64(0)
+    for run in range(ends.shape[0]):
+        while row < ends[run]:
+            time = times[row] - base_times[run]
+            at = _put_record(out, at, row, time, deltas[row], keys, values, first, names, contents)
+            row += 1
+        out_ends[run] = at
     return at
 
 

@@ -1,0 +1,8 @@
+"""Streams as rows of ClickHouse: embedded (chDB) or on servers that own ranges of partitions."""
+
+from tidemill.streams.clickhouse.committer import Run
+from tidemill.streams.clickhouse.engine import Engine
+from tidemill.streams.clickhouse.store import ClickHouseStore
+from tidemill.streams.clickhouse.url import Layout, parse
+
+__all__ = ["ClickHouseStore", "Engine", "Layout", "Run", "parse"]

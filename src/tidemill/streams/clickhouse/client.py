@@ -1,0 +1,125 @@
+"""The one home of ClickHouse's client and of the embedded engine: blocking calls, made in threads of their own.
+
+A `Lane` is a thread with a client: what is asked of it runs in order, and a slow question on one lane keeps no insert
+on another waiting. The client is connected on first use and again after the server went away. Both libraries are loaded
+here and only when a lane is used, so that a broker with segment files never pays for them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from tidemill.streams.clickhouse.errors import (
+    CERTAIN_CODES,
+    EngineClosed,
+    EngineError,
+    EngineRefused,
+    EngineUncertain,
+    EngineUnreachable,
+)
+from tidemill.streams.clickhouse.url import Layout, Server
+
+CONNECT_TIMEOUT_S = 5
+ANSWER_TIMEOUT_S = 60
+SETTINGS: Mapping[str, Any] = {
+    # Rows come as bytes: a key, a value or the name of a header need not be UTF-8.
+    "output_format_arrow_string_as_string": 0,
+    "output_format_arrow_compression_method": "none",
+    # An answer to an insert means that it is stored, and a token covers it on its way through a view too.
+    "async_insert": 0,
+    "insert_deduplicate": 1,
+    "deduplicate_blocks_in_dependent_materialized_views": 1,
+    # A deletion or change is done when it is answered.
+    "mutations_sync": 2,
+    "lightweight_deletes_sync": 2,
+}
+_NEVER_SENT = ("NewConnectionError", "ConnectionRefusedError", "ConnectTimeoutError", "gaierror")
+
+T = TypeVar("T")
+
+
+class Lane:
+    """A thread that talks to one server."""
+
+    def __init__(self, layout: Layout, server: Server, purpose: str) -> None:
+        self._layout = layout
+        self._server = server
+        self._client: Any = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, f"clickhouse-{purpose}")
+
+    async def run(self, call: Callable[[Any], T]) -> T:
+        """What `call` makes of the client; an EngineError when that fails."""
+        if self._closed:
+            raise EngineClosed
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, call)
+
+    async def close(self) -> None:
+        """Let go of the client when what is under way has ended."""
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+
+    def _call(self, call: Callable[[Any], T]) -> T:
+        try:
+            if self._client is None:
+                self._client = connect(self._layout, self._server)
+            return call(self._client)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise translate(error, self._server) from error
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def connect(layout: Layout, server: Server) -> Any:
+    """A client of this server, whose database may not be there yet."""
+    from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an extra, and slow to load
+
+    if layout.embedded:
+        client = create_client(dsn=f"chdb://{server.path}", settings=dict(SETTINGS))
+    else:
+        client = create_client(
+            host=server.host,
+            port=server.port,
+            username=layout.username or None,
+            password=layout.password,
+            secure=layout.secure,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            send_receive_timeout=ANSWER_TIMEOUT_S,
+            autogenerate_session_id=False,
+            settings=dict(SETTINGS),
+        )
+    return client
+
+
+def translate(error: Exception, server: Server) -> EngineError:
+    """The same error in this house's words: certain or not."""
+    where = f"ClickHouse at {server.name}"
+    code = getattr(error, "code", None)
+    if code is not None:
+        text = f"{where} refused with code {code}: {_first_line(error)}"
+        told = EngineRefused(text) if code in CERTAIN_CODES else EngineUncertain(text)
+        told.reason = code
+        return told
+    if any(type(each).__name__ in _NEVER_SENT for each in _causes(error)):
+        return EngineUnreachable(f"{where} cannot be reached: {_first_line(error)}")
+    return EngineUncertain(f"{where} did not answer: {_first_line(error)}")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    seen: BaseException | None = error
+    while seen is not None and seen not in found:
+        found.append(seen)
+        seen = seen.__cause__ or seen.__context__ or getattr(seen, "reason", None)
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

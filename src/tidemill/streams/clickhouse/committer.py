@@ -1,0 +1,174 @@
+"""Group commit: one insert for all that producers of all partitions wait for.
+
+While an insert is under way, what arrives gathers; the next insert takes it all, up to a limit. Each insert carries a
+token of its own. When its answer is lost, nobody knows whether it is stored, so it is repeated with the same token
+until there is an answer: ClickHouse drops the repeat of what it has. Until then the partitions of that insert wait;
+their producers hear RequestTimedOut, and nobody gets the offsets of records that may be there.
+
+When the server answers with an error, it has ended the insert, and a look into the table says how. An answer that
+is certain, or no connection at all, fails everybody in the group: nothing was stored.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import pyarrow as pa
+import structlog
+
+from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.streams.clickhouse.engine import Engine
+from tidemill.streams.clickhouse.errors import EngineClosed, EngineError, EngineUncertain
+from tidemill.streams.clickhouse.kernels import CHOICE
+from tidemill.streams.clickhouse.rows import Entry, rows_of
+from tidemill.streams.clickhouse.statements import place_of
+
+BLOCK_BYTES_MAX = 32 * 1024 * 1024
+"""Batches of one insert; a part of a table that is written at once."""
+RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+UNDECIDED = frozenset({159, 209, 210, 319})
+"""Answers after which the server may still be at work: timeouts, and a status that it does not know itself."""
+
+log = structlog.get_logger("tidemill.streams")
+
+
+class Run(NamedTuple):
+    """One life of a broker: its inserts are known by it."""
+
+    node: str
+    run_id: str
+
+    @property
+    def family(self) -> str:
+        """How the names of this broker's inserts begin in all its lives."""
+        return f"tidemill-{self.node}-"
+
+    @property
+    def prefix(self) -> str:
+        """How they begin in this life."""
+        return f"{self.family}{self.run_id}-"
+
+
+class _Waiting:
+    __slots__ = ("done", "entries", "size")
+
+    def __init__(self, entries: Sequence[Entry], done: asyncio.Future[None]) -> None:
+        self.entries = entries
+        self.size = sum(len(entry.batch) for entry in entries)
+        self.done = done
+
+
+class Committer:
+    """Inserts the batches that one server owns."""
+
+    def __init__(self, engine: Engine, server: int, clock: Callable[[], int], run: Run) -> None:
+        self.blocks = 0
+        self.rows = 0
+        self._engine = engine
+        self._server = server
+        self._clock = clock
+        self._tokens = (f"{run.prefix}{server}-{number}" for number in count())
+        self._table = "messages_ingest" if engine.layout.ranged else "messages"
+        self._waiting: list[_Waiting] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def store(self, entries: Sequence[Entry]) -> None:
+        """Return when all of these batches are stored; after an error none of them is."""
+        if self._closing.is_set():
+            raise EngineClosed
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(entries, loop.create_future())
+        self._waiting.append(waiting)
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        await waiting.done
+
+    async def close(self) -> None:
+        """Insert what waits; give up what a server that is away was asked for."""
+        self._closing.set()
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                group = self._take()
+                error: KafkaError | None = None
+                try:
+                    await self._commit([entry for each in group for entry in each.entries])
+                except KafkaError as raised:
+                    error = raised
+                except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+                    error = KafkaStorageError(repr(raised))
+                _answer(group, error)
+        finally:
+            self._task = None
+
+    def _take(self) -> list[_Waiting]:
+        size, taken = 0, 0
+        for waiting in self._waiting:
+            size += waiting.size
+            if taken and size > BLOCK_BYTES_MAX:
+                break
+            taken += 1
+        group, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return group
+
+    async def _commit(self, entries: list[Entry]) -> None:
+        rows = sum(entry.header.count for entry in entries)
+        appended_ms = self._clock()
+        block = await asyncio.to_thread(lambda: rows_of(entries, appended_ms, CHOICE.for_rows(rows)))
+        await self._insert(block, entries[0], next(self._tokens))
+        self.blocks += 1
+        self.rows += block.num_rows
+
+    async def _insert(self, block: pa.RecordBatch, first: Entry, token: str) -> None:
+        lost = False
+        for attempt in count():
+            try:
+                query_id = f"{token}-{attempt}"
+                await self._engine.insert(self._table, block, token=token, server=self._server, query_id=query_id)
+            except EngineClosed:
+                raise
+            except EngineError as error:
+                lost = lost or (isinstance(error, EngineUncertain) and not _is_answer(error))
+                if not lost and not (isinstance(error, EngineUncertain) and await self._is_stored(first)):
+                    raise
+                if not lost:
+                    return
+                log.warning("an insert is in doubt and repeated", server=self._server, error=str(error))
+            else:
+                return
+            await self._rest(RETRY_S[min(attempt, len(RETRY_S) - 1)])
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        except TimeoutError:
+            return
+        raise EngineClosed("the broker stops while an insert is in doubt")
+
+    async def _is_stored(self, first: Entry) -> bool:
+        where = place_of(first.topic, first.partition)
+        found = await self._engine.query(
+            f"SELECT count() AS found FROM messages WHERE {where} AND offset >= {first.header.base_offset} "
+            f"AND batch_offset = {first.header.base_offset}",
+            server=self._server,
+        )
+        return bool(found["found"][0].as_py())
+
+
+def _is_answer(error: EngineError) -> bool:
+    return error.reason is not None and error.reason not in UNDECIDED
+
+
+def _answer(group: list[_Waiting], error: KafkaError | None) -> None:
+    for waiting in group:
+        if waiting.done.done():
+            continue
+        if error is None:
+            waiting.done.set_result(None)
+        else:
+            waiting.done.set_exception(error)

@@ -1,0 +1,127 @@
+"""ClickHouse as the rest of the house sees it: questions, inserts and commands, by server.
+
+One engine lives in a process. It brings the schema of a server up to date before the first use of it, and again when a
+server that was away at the start comes back.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.streams.clickhouse import schema
+from tidemill.streams.clickhouse.client import Lane
+from tidemill.streams.clickhouse.url import Layout
+
+READ = "read"
+WRITE = "write"
+UPKEEP = "upkeep"
+Parameters = Mapping[str, Any] | None
+
+
+class _Served:
+    """One server: its lanes, and whether its tables are ready."""
+
+    def __init__(self, layout: Layout, place: int) -> None:
+        server = layout.servers[place]
+        self.lanes = {purpose: Lane(layout, server, purpose) for purpose in (READ, WRITE, UPKEEP)}
+        self.ready = False
+        self.preparing = asyncio.Lock()
+
+
+class Engine:
+    """The servers of a layout, or the one inside of this process."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._served = [_Served(layout, place) for place in range(len(layout.servers))]
+
+    def owner_of(self, partition: int) -> int:
+        """The place of the server that keeps the partition."""
+        return self.layout.owner_of(partition)
+
+    async def prepare(self, server: int) -> None:
+        """Bring the tables of a server up to date; EngineError when it is away."""
+        served = self._served[server]
+        if served.ready:
+            return
+        async with served.preparing:
+            if not served.ready:
+                await served.lanes[UPKEEP].run(partial(_migrate, self.layout, server))
+                served.ready = True
+
+    async def query(
+        self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
+    ) -> pa.Table:
+        """The rows that a SELECT finds; text comes as bytes."""
+        found = await self.raw(sql, parameters, fmt="ArrowStream", server=server, settings=settings)
+        return pa.ipc.open_stream(found).read_all()
+
+    async def raw(
+        self, sql: str, parameters: Parameters = None, *, fmt: str, server: int = 0, settings: Parameters = None
+    ) -> bytes:
+        """What a SELECT finds, in one of ClickHouse's formats."""
+        await self.prepare(server)
+
+        def ask(client: Any) -> bytes:
+            client.database = self.layout.database
+            found: bytes = client.raw_query(sql, parameters=parameters, fmt=fmt, settings=settings)
+            return found
+
+        return await self._served[server].lanes[READ].run(ask)
+
+    async def insert(
+        self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0, query_id: str = ""
+    ) -> None:
+        """Store rows as one block; a repeat with the same token changes nothing."""
+        await self.prepare(server)
+        block = _encoded(rows)
+        settings = {"insert_deduplication_token": token, **({"query_id": query_id} if query_id else {})}
+
+        def put(client: Any) -> None:
+            client.database = self.layout.database
+            client.raw_insert(table, rows.schema.names, block, fmt="ArrowStream", settings=settings)
+
+        await self._served[server].lanes[WRITE].run(put)
+
+    async def command(
+        self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
+    ) -> None:
+        """Do what a statement says that finds nothing: definitions, deletions, changes."""
+        await self.prepare(server)
+
+        def do(client: Any) -> None:
+            client.database = self.layout.database
+            client.command(sql, parameters=parameters, settings=settings)
+
+        await self._served[server].lanes[UPKEEP].run(do)
+
+    async def close(self) -> None:
+        """Let go of all servers."""
+        for served in self._served:
+            for lane in served.lanes.values():
+                await lane.close()
+
+
+def _migrate(layout: Layout, place: int, client: Any) -> None:
+    for statement in schema.preparation(layout):
+        client.command(statement)
+    client.database = layout.database
+    found = client.command("SELECT max(version) FROM schema_version")
+    for statement in schema.steps(layout, int(found)):
+        client.command(statement)
+    if layout.ranged:
+        server = layout.servers[place]
+        client.command(
+            f"INSERT INTO partition_mapping SELECT {server.low}, {server.high}, toUnixTimestamp64Milli(now64(3))"
+        )
+
+
+def _encoded(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found

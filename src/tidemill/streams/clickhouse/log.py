@@ -1,0 +1,310 @@
+"""A StreamLog in rows of ClickHouse.
+
+Every append goes through the committer and returns when its insert is stored, so nobody is told of a record, and no
+reader sees one, that a crash could take back; `flush` has nothing left to do. An append that fails has stored nothing.
+The newest batches stay in memory as they came. Older ones are built from rows, and some more than asked for, since
+readers go on.
+
+The log begins where its newest note says. Rows below go later (`sweep`), as rows do whose time is over. A truncation is
+noted before rows are deleted, so that a crash between the two is finished at the next start.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from tidemill.model.errors import KafkaStorageError
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.records.header import BatchHeader, Buffer
+from tidemill.streams.clickhouse.committer import Committer
+from tidemill.streams.clickhouse.engine import Engine
+from tidemill.streams.clickhouse.errors import EngineError
+from tidemill.streams.clickhouse.notes import NO_CUT, Note, Notes
+from tidemill.streams.clickhouse.pieces import Pieces
+from tidemill.streams.clickhouse.reading import Reader
+from tidemill.streams.clickhouse.rewriting import Kept, Replacement
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry
+from tidemill.streams.clickhouse.statements import place_of
+from tidemill.streams.clickhouse.windows import Budget, Window, cut
+from tidemill.streams.core.retention import SegmentFacts
+from tidemill.streams.interface import Rewritten, Saved, StoredBatch
+
+AHEAD_BYTES = 4 * 1024 * 1024
+"""What is read at once for a reader of old records."""
+NEVER_INLINE = -1
+
+T = TypeVar("T")
+log = structlog.get_logger("tidemill.streams")
+
+
+class Shared(NamedTuple):
+    """What the logs on one server share."""
+
+    engine: Engine
+    server: int
+    committer: Committer
+    notes: Notes
+    budget: Budget
+
+
+class Opened(NamedTuple):
+    """What was found of a partition."""
+
+    note: Note
+    start_offset: int
+    end_offset: int
+    pieces: Pieces
+    saved: Saved | None
+
+
+class ClickHouseLog:
+    """The batches of one partition, in rows."""
+
+    inline_bytes_max = NEVER_INLINE
+
+    def __init__(self, shared: Shared, topic: str, index: int, settings: TopicSettings, opened: Opened) -> None:
+        self.settings = settings
+        self._shared = shared
+        self._topic = topic
+        self._index = index
+        self._where = place_of(topic, index)
+        self._reader = Reader(shared.engine, shared.server, topic, index)
+        self._start_offset = opened.start_offset
+        self._end_offset = opened.end_offset
+        self._pieces = opened.pieces
+        self._saved = opened.saved
+        self._note = opened.note
+        self._tail = Window(next_offset=opened.end_offset)
+        self._ahead = Window()
+        self._changes = 0  # how often old rows were changed under a reader
+        self._rows_before = opened.start_offset > 0
+        self._retention_ms = settings.retention_ms
+        self._closed = False
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next batch gets."""
+        return self._end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches, as they came."""
+        return self._pieces.size_bytes
+
+    @property
+    def failed(self) -> BaseException | None:
+        """A server that is away comes back; nothing is fenced."""
+        return None
+
+    @property
+    def saved(self) -> Saved | None:
+        """The newest checkpoint."""
+        return self._saved
+
+    def append(
+        self,
+        batches: Sequence[Buffer],
+        headers: Sequence[BatchHeader],  # noqa: ARG002 - the interface's
+        now_ms: int,  # noqa: ARG002 - the interface's
+    ) -> None:
+        """An insert blocks, so nothing is small enough for this."""
+        raise KafkaStorageError(f"{len(batches)} batches can only be appended aside")
+
+    async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Insert the batches together with what others append at the same time."""
+        self._check_open()
+        expires_s = self._expires_s(now_ms)
+        entries = [
+            Entry(self._topic, self._index, header, batch, expires_s)
+            for header, batch in zip(headers, batches, strict=True)
+        ]
+        await self._shared.committer.store(entries)
+        stored = [StoredBatch(header, bytes(batch)) for header, batch in zip(headers, batches, strict=True)]
+        self._tail.batches.extend(stored)
+        self._shared.budget.hold(self._tail, stored)
+        self._pieces.add(headers, now_ms, self.settings.segment_bytes)
+        self._end_offset = self._tail.next_offset = headers[-1].next_offset
+
+    async def flush(self) -> None:
+        """What was appended is stored."""
+
+    async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
+        """Whole batches within the limits."""
+        self._check_open()
+        batches = await self._from(offset, end_offset, max_bytes)
+        return cut(batches, end_offset, max_bytes, at_least_one=at_least_one)
+
+    async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
+        """Every batch from `offset` on."""
+        while offset < self._end_offset:
+            batches = await self._from(offset, self._end_offset, AHEAD_BYTES)
+            if not batches:
+                return
+            for stored in batches:
+                yield stored
+            offset = batches[-1].header.next_offset
+
+    async def before_time(self, timestamp: int) -> int:
+        """The first row whose time is late enough."""
+        self._check_open()
+        late = [facts for facts in self.segments() if facts.largest_timestamp >= timestamp]
+        if not late:
+            return self._end_offset
+        found = await self._reader.first_at(timestamp, max(late[0].base_offset, self._start_offset))
+        return self._end_offset if found is None else min(found, self._end_offset)
+
+    def segments(self) -> list[SegmentFacts]:
+        """The pieces, oldest first."""
+        return self._pieces.facts(self._end_offset)
+
+    async def roll(self, now_ms: int) -> None:  # noqa: ARG002 - rows know when they were appended
+        """Begin a new piece."""
+        self._pieces.roll(self._end_offset)
+
+    async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
+        """Note the new start; the rows before it go with the next `sweep`."""
+        self._check_open()
+        start_offset = max(self._start_offset, start_offset)
+        pieces = Pieces.load(self._pieces.dump())
+        pieces.trim(start_offset, self._end_offset)
+        await self._write_note(start_offset=start_offset, state=state, pieces=pieces)
+        self._start_offset = start_offset
+        self._pieces = pieces
+        self._rows_before = True
+
+    async def truncate(self, end_offset: int) -> None:
+        """Note the cut, delete what is behind it, note that it is done."""
+        self._check_open()
+        reached = await self._reader.batch_reaching(end_offset)
+        end_offset = self._end_offset if reached is None else max(reached, self._start_offset)
+        await self._write_note(cut_offset=end_offset, end_offset=end_offset)
+        await self._command(f"DELETE FROM messages WHERE {self._where} AND batch_offset >= {end_offset}")
+        self._forget()
+        begin = self._pieces.truncate(end_offset)
+        self._pieces.recount(await self._reader.count(begin), self.settings.segment_bytes)
+        self._end_offset = end_offset
+        self._tail = Window(next_offset=end_offset)
+        await self._write_note()
+
+    async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
+        """Learn what stays; nothing is written yet."""
+        kept = Kept(base_offset, end_offset)
+        async for piece in batches:
+            await self.aside(lambda piece=piece: kept.learn(piece))  # type: ignore[misc]  # mypy: a default in a lambda
+        return Rewritten(base_offset, kept)
+
+    async def swap(self, rewritten: Rewritten) -> None:
+        """Change the rows of the range in place: first what is marked, then what goes."""
+        self._check_open()
+        kept: Kept = rewritten.content
+        if not self._pieces.has(kept.base_offset, kept.end_offset):
+            return
+        first_rows = await self._reader.first_rows(kept.emptied) if kept.emptied else []
+        for statement in Replacement(self._where, kept, first_rows).statements():
+            await self._command(statement)
+        self._pieces.replace(kept.base_offset, kept.end_offset, kept.size_bytes, kept.largest_timestamp)
+        self._forget()
+        while self._tail.batches and self._tail.batches[0].header.base_offset < kept.end_offset:
+            self._tail.batches.popleft()
+
+    async def discard(self, rewritten: Rewritten) -> None:
+        """Nothing was written."""
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        """On a thread."""
+        return await asyncio.to_thread(call)
+
+    async def sweep(self, now_ms: int) -> None:  # noqa: ARG002 - there is no hurry
+        """Delete rows that nobody may read, and let the rest expire as the topic says now."""
+        try:
+            if self._rows_before:
+                await self._command(f"DELETE FROM messages WHERE {self._where} AND batch_last < {self._start_offset}")
+                self._rows_before = False
+            if self._retention_ms != self.settings.retention_ms:
+                retention_ms = self.settings.retention_ms
+                await self._command(f"ALTER TABLE messages UPDATE {_expiry(retention_ms)} WHERE {self._where}")
+                self._retention_ms = retention_ms
+        except EngineError as error:
+            log.warning("old rows stay for now", topic=self._topic, partition=self._index, error=str(error))
+
+    async def save(self, state: dict[str, Any]) -> None:
+        """Note the state as true for the present end."""
+        self._check_open()
+        await self._write_note(state=state)
+
+    async def close(self) -> None:
+        """Forget what is in memory."""
+        self._closed = True
+        self._forget()
+        self._tail = Window()
+
+    async def delete(self) -> None:
+        """Delete the rows, then the notes that say where they were."""
+        self._closed = True
+        await self._command(f"DELETE FROM messages WHERE {self._where}")
+        await self._command(f"DELETE FROM partitions WHERE {self._where}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise KafkaStorageError(f"{self._topic}-{self._index} is closed")
+
+    def _forget(self) -> None:
+        self._changes += 1
+        self._ahead = Window()
+
+    def _expires_s(self, now_ms: int) -> int:
+        settings = self.settings
+        if not settings.deleted or settings.retention_ms < 0:
+            return EXPIRES_MAX_S
+        return min((now_ms + settings.retention_ms) // 1000 + 1, EXPIRES_MAX_S)
+
+    async def _from(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
+        for window in (self._tail, self._ahead):
+            if window.covers(offset):
+                return window.from_offset(offset)
+        changes = self._changes
+        batches = await self._reader.read(offset, min(end_offset, self._end_offset), max(max_bytes, AHEAD_BYTES))
+        if batches and changes == self._changes:
+            self._ahead = Window(batches, batches[-1].header.next_offset)
+            self._shared.budget.hold(self._ahead, batches)
+        return batches
+
+    async def _write_note(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        cut_offset: int = NO_CUT,
+        state: dict[str, Any] | None = None,
+        pieces: Pieces | None = None,
+    ) -> None:
+        note = Note(
+            self._start_offset if start_offset is None else start_offset,
+            self._end_offset if end_offset is None else end_offset,
+            cut_offset,
+            state is not None,
+            "" if state is None else json.dumps(state),
+            (pieces or self._pieces).dump(),
+            self._note.version + 1,
+        )
+        await self._shared.notes.write(self._topic, self._index, note)
+        self._note = note
+        self._saved = None if state is None else Saved(note.end_offset, state)
+
+    async def _command(self, sql: str) -> None:
+        await self._shared.engine.command(sql, server=self._shared.server)
+
+
+def _expiry(retention_ms: int) -> str:
+    if retention_ms < 0:
+        return f"expires_at = toDateTime({EXPIRES_MAX_S}, 'UTC')"
+    at = f"toUInt64(toUnixTimestamp(appended_at)) + {retention_ms // 1000 + 1}"
+    return f"expires_at = toDateTime(least({at}, {EXPIRES_MAX_S}), 'UTC')"

@@ -1,0 +1,144 @@
+"""What is kept beside the rows of each partition: where its log begins, and the checkpoint of its state.
+
+A note is a row of `partitions`; the newest of a partition is the one that counts. Notes of many partitions that are
+written at the same time (all of them when a broker stops) become one insert.
+"""
+
+import asyncio
+import json
+from itertools import count
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.streams.clickhouse.engine import Engine
+from tidemill.streams.clickhouse.errors import EngineError, EngineUncertain
+from tidemill.streams.clickhouse.statements import place_of
+
+NO_CUT = -1
+ATTEMPTS_MAX = 5
+RETRY_S = 0.2
+_COLUMNS = "start_offset, end_offset, cut_offset, saved, state, pieces, version"
+
+
+class Note(NamedTuple):
+    """One note; `cut_offset` says that rows from there on are being removed."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    cut_offset: int = NO_CUT
+    saved: bool = False
+    state: str = ""
+    pieces: str = ""
+    version: int = 0
+
+    def state_value(self) -> dict[str, Any]:
+        """The partition's state as it was given."""
+        found: dict[str, Any] = json.loads(self.state)
+        return found
+
+
+class _Pending(NamedTuple):
+    topic: str
+    partition: int
+    note: Note
+    done: asyncio.Future[None]
+
+
+class Notes:
+    """The notes on one server."""
+
+    def __init__(self, engine: Engine, server: int, prefix: str) -> None:
+        self._engine = engine
+        self._server = server
+        self._tokens = (f"{prefix}notes-{server}-{number}" for number in count())
+        self._pending: list[_Pending] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self, topic: str, partition: int) -> Note | None:
+        """The newest note of a partition."""
+        found = await self._engine.query(
+            f"SELECT {_COLUMNS} FROM partitions WHERE {place_of(topic, partition)} ORDER BY version DESC LIMIT 1",
+            server=self._server,
+        )
+        return next((_note(row) for row in found.to_pylist()), None)
+
+    async def read_all(self) -> dict[tuple[str, int], Note]:
+        """The newest note of every partition."""
+        found = await self._engine.query(
+            f"SELECT topic, partition, {_COLUMNS} FROM partitions ORDER BY topic, partition, version DESC "
+            "LIMIT 1 BY topic, partition",
+            server=self._server,
+        )
+        return {(row["topic"].decode(), row["partition"]): _note(row) for row in found.to_pylist()}
+
+    async def write(self, topic: str, partition: int, note: Note) -> None:
+        """Return when the note is stored."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._pending.append(_Pending(topic, partition, note, done))
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        await done
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                pending, self._pending = self._pending, []
+                error: KafkaError | None = None
+                try:
+                    await self._insert(_rows(pending), next(self._tokens))
+                except KafkaError as raised:
+                    error = raised
+                except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+                    error = KafkaStorageError(repr(raised))
+                for each in pending:
+                    if each.done.done():
+                        continue
+                    if error is None:
+                        each.done.set_result(None)
+                    else:
+                        each.done.set_exception(error)
+        finally:
+            self._task = None
+
+    async def _insert(self, rows: pa.RecordBatch, token: str) -> None:
+        """A note that is in doubt may be there: it says nothing wrong, so after a while it is an error like others."""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return await self._engine.insert("partitions", rows, token=token, server=self._server)
+            except EngineUncertain:
+                if attempt + 1 == ATTEMPTS_MAX:
+                    raise
+                await asyncio.sleep(RETRY_S)
+        raise EngineError("no attempt was made")
+
+
+def _rows(pending: list[_Pending]) -> pa.RecordBatch:
+    notes = [each.note for each in pending]
+    return pa.record_batch(
+        {
+            "topic": pa.array([each.topic for each in pending], pa.string()),
+            "partition": pa.array([each.partition for each in pending], pa.int32()),
+            "version": pa.array([note.version for note in notes], pa.uint64()),
+            "start_offset": pa.array([note.start_offset for note in notes], pa.int64()),
+            "end_offset": pa.array([note.end_offset for note in notes], pa.int64()),
+            "cut_offset": pa.array([note.cut_offset for note in notes], pa.int64()),
+            "saved": pa.array([note.saved for note in notes], pa.bool_()),
+            "state": pa.array([note.state for note in notes], pa.string()),
+            "pieces": pa.array([note.pieces for note in notes], pa.string()),
+        }
+    )
+
+
+def _note(row: dict[str, Any]) -> Note:
+    return Note(
+        row["start_offset"],
+        row["end_offset"],
+        row["cut_offset"],
+        bool(row["saved"]),
+        row["state"].decode(),
+        row["pieces"].decode(),
+        row["version"],
+    )

@@ -1,0 +1,245 @@
+"""The tables, as numbered migrations: one set of definitions for the embedded engine and for servers.
+
+A definition says `{table}` and `{engine:...}` where the two differ: embedded tables are plain MergeTree; with a cluster
+they are made ON CLUSTER with replicated engines under the seed's paths. A migration runs once per server, in order;
+`schema_version` remembers. Definitions are only added, never changed: a changed table is a new migration.
+
+`messages` is a log told as rows. All rows of one insert have the same `appended_at`, so they fall into one week and
+become one part: an insert is stored whole or not at all, also by a power cut. For the same reason rows expire by the
+time of their insert and not by their own: what goes first is what came first. The columns `batch_*` are what a batch
+has beside its records; they repeat from row to row and compress to nearly nothing.
+
+Where servers own ranges of partitions, rows go through `messages_ingest` and a view that refuses what belongs to
+another server.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidemill.streams.clickhouse.url import Layout
+
+DEDUPLICATION_WINDOW = 1000
+"""Inserts whose tokens a table remembers; a repeat comes right after the insert that it repeats."""
+
+
+class Definition(NamedTuple):
+    """One statement; `engine` is empty for what is no table with data."""
+
+    name: str
+    statement: str
+    engine: str = ""
+    ranged_only: bool = False
+
+
+_ROW = """
+    topic LowCardinality(String),
+    partition Int32,
+    offset Int64 CODEC(Delta, LZ4),
+    timestamp DateTime64(3, 'UTC') CODEC(Delta, LZ4),
+    timestamp_type Enum8('create' = 0, 'append' = 1) DEFAULT bitAnd(batch_attributes, 8) = 8,
+    key Nullable(String),
+    value Nullable(String),
+    headers Array(Tuple(key String, value Nullable(String))),
+    mark Enum8('record' = 0, 'commit' = 1, 'abort' = 2, 'empty' = 3, 'opaque' = 4),
+    leader_epoch Int32,
+    producer_id Int64,
+    producer_epoch Int16,
+    sequence Int32 CODEC(Delta, LZ4),
+    transactional Bool DEFAULT bitAnd(batch_attributes, 16) = 16,
+    batch_offset Int64 CODEC(Delta, LZ4),
+    batch_last Int64 CODEC(Delta, LZ4),
+    batch_attributes Int16,
+    batch_timestamp Int64 CODEC(Delta, LZ4),
+    batch_max_timestamp Int64 CODEC(Delta, LZ4),
+    batch_records Int32,
+    batch_bytes Int32,
+    delete_horizon Int64 DEFAULT -1,
+    appended_at DateTime64(3, 'UTC') CODEC(Delta, LZ4),
+    expires_at DateTime('UTC') CODEC(Delta, LZ4)
+"""
+_WEEK = "PARTITION BY toYYYYMMDD(toStartOfInterval({0}, INTERVAL 1 WEEK))"
+
+MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
+    (
+        Definition(
+            "messages",
+            f"""CREATE TABLE IF NOT EXISTS {{table}} ({_ROW}) ENGINE = {{engine}}
+            {_WEEK.format("appended_at")} ORDER BY (topic, partition, offset)
+            TTL expires_at SETTINGS {{settings}}""",
+            "MergeTree",
+        ),
+        Definition(
+            "orphans",
+            f"""CREATE TABLE IF NOT EXISTS {{table}} ({_ROW}, found_at DateTime('UTC') DEFAULT now())
+            ENGINE = {{engine}} ORDER BY (topic, partition, offset) SETTINGS {{settings}}""",
+            "MergeTree",
+        ),
+        Definition(
+            "partitions",
+            """CREATE TABLE IF NOT EXISTS {table} (
+                topic String, partition Int32, version UInt64, start_offset Int64, end_offset Int64,
+                cut_offset Int64 DEFAULT -1, saved Bool, state String, pieces String, written_at DateTime DEFAULT now()
+            ) ENGINE = {engine} ORDER BY (topic, partition) SETTINGS {settings}""",
+            "ReplacingMergeTree(version)",
+        ),
+        Definition(
+            "partition_mapping",
+            """CREATE TABLE IF NOT EXISTS {table} (low Int32, high Int32, version UInt64)
+            ENGINE = {engine} ORDER BY tuple() SETTINGS {settings}""",
+            "ReplacingMergeTree(version)",
+            ranged_only=True,
+        ),
+        Definition(
+            "messages_ingest",
+            f"CREATE TABLE IF NOT EXISTS {{table}} ({_ROW}) ENGINE = Null",
+            ranged_only=True,
+        ),
+        Definition(
+            "messages_routed",
+            """CREATE MATERIALIZED VIEW IF NOT EXISTS {table} TO {database}.messages AS
+            SELECT * EXCEPT refused FROM (
+                SELECT *, throwIf(
+                    partition < (SELECT max(low) FROM {database}.partition_mapping)
+                    OR partition > (SELECT max(high) FROM {database}.partition_mapping),
+                    'the partition belongs to another server'
+                ) AS refused FROM {database}.messages_ingest
+            ) WHERE refused = 0""",
+            ranged_only=True,
+        ),
+    ),
+    (
+        Definition(
+            "group_members",
+            f"""CREATE TABLE IF NOT EXISTS {{table}} (
+                group_id String, member_id String, generation_id Int32, protocol_type String, protocol_name String,
+                client_id String, client_host String, metadata String,
+                assignment Map(String, Map(Int32, String)) COMMENT 'topic -> (partition -> member)',
+                join_time DateTime64(9, 'UTC') DEFAULT now64(9), heartbeat_time DateTime64(9, 'UTC') DEFAULT now64(9),
+                state String
+            ) ENGINE = {{engine}} {_WEEK.format("heartbeat_time")}
+            PRIMARY KEY (group_id, member_id) ORDER BY (group_id, member_id, heartbeat_time)
+            TTL toDateTime(heartbeat_time) + INTERVAL 4 WEEK SETTINGS {{settings}}""",
+            "MergeTree",
+        ),
+        Definition(
+            "consumer_offsets",
+            f"""CREATE TABLE IF NOT EXISTS {{table}} (
+                group_id String, topic String, partition Int32, offset Int64, leader_epoch Int32 DEFAULT -1,
+                metadata String, member_id String, generation_id Int32 DEFAULT -1, client_id String,
+                client_host String, deleted Bool DEFAULT false, commit_time DateTime64(3, 'UTC') DEFAULT now64(3)
+            ) ENGINE = {{engine}} {_WEEK.format("commit_time")}
+            PRIMARY KEY (group_id, topic, partition) ORDER BY (group_id, topic, partition)
+            TTL toDateTime(commit_time) + INTERVAL 8 WEEK SETTINGS {{settings}}""",
+            "ReplacingMergeTree(commit_time)",
+        ),
+    ),
+    (
+        Definition(
+            "consumer_lag",
+            """CREATE VIEW IF NOT EXISTS {table} AS
+            SELECT group_id, topic, partition, committed_offset,
+                greatest(next_offset, committed_offset) AS latest_offset,
+                latest_offset - committed_offset AS lag,
+                if(lag = 0, 0, dateDiff('second', oldest, now64(3))) AS lag_seconds,
+                commit_time
+            FROM (
+                SELECT c.group_id AS group_id, c.topic AS topic, c.partition AS partition,
+                    any(c.committed.1) AS committed_offset, any(c.committed.2) AS commit_time,
+                    max(m.batch_last) + 1 AS next_offset, minIf(m.timestamp, m.offset >= c.committed.1) AS oldest
+                FROM {database}.messages AS m
+                RIGHT JOIN (
+                    SELECT group_id, topic, partition, argMax((offset, commit_time, deleted), commit_time) AS committed
+                    FROM {database}.consumer_offsets GROUP BY group_id, topic, partition HAVING NOT committed.3
+                ) AS c ON c.topic = m.topic AND c.partition = m.partition
+                GROUP BY group_id, topic, partition
+            )""",
+        ),
+        Definition(
+            "topic_rates",
+            """CREATE VIEW IF NOT EXISTS {table} AS
+            SELECT topic, toStartOfMinute(appended_at) AS minute, count() AS records,
+                records / 60 AS records_per_second, sum(length(ifNull(key, '')) + length(ifNull(value, ''))) AS bytes
+            FROM {database}.messages WHERE mark = 'record' GROUP BY topic, minute ORDER BY topic, minute""",
+        ),
+        Definition(
+            "group_activity",
+            """CREATE VIEW IF NOT EXISTS {table} AS
+            SELECT group_id, offsets.topics AS topics, offsets.partitions AS partitions,
+                offsets.last_commit AS last_commit, members.members AS members, members.last_heartbeat AS last_heartbeat
+            FROM (
+                SELECT group_id, uniqExact(topic) AS topics, uniqExact(topic, partition) AS partitions,
+                    max(commit_time) AS last_commit
+                FROM {database}.consumer_offsets WHERE NOT deleted GROUP BY group_id
+            ) AS offsets
+            FULL OUTER JOIN (
+                SELECT group_id, countIf(last_state != 'Gone') AS members, max(heartbeat) AS last_heartbeat
+                FROM (
+                    SELECT group_id, member_id, argMax(state, heartbeat_time) AS last_state,
+                        max(heartbeat_time) AS heartbeat
+                    FROM {database}.group_members GROUP BY group_id, member_id
+                ) GROUP BY group_id
+            ) AS members USING (group_id)""",
+        ),
+    ),
+)
+VERSION = len(MIGRATIONS)
+_VERSIONS = Definition(
+    "schema_version",
+    """CREATE TABLE IF NOT EXISTS {table} (version UInt32, at DateTime DEFAULT now())
+    ENGINE = {engine} ORDER BY version SETTINGS {settings}""",
+    "MergeTree",
+)
+
+
+def preparation(layout: Layout) -> Iterator[str]:
+    """What must be there before a version can be asked for."""
+    yield f"CREATE DATABASE IF NOT EXISTS {quoted(layout.database)}{_on_cluster(layout)}"
+    yield render(_VERSIONS, layout)
+
+
+def steps(layout: Layout, version: int) -> Iterator[str]:
+    """The statements that bring a server from `version` to the newest."""
+    for number, definitions in enumerate(MIGRATIONS[version:], version + 1):
+        for definition in definitions:
+            if layout.ranged or not definition.ranged_only:
+                yield render(definition, layout)
+        yield f"INSERT INTO {quoted(layout.database)}.schema_version (version) VALUES ({number})"
+
+
+def render(definition: Definition, layout: Layout) -> str:
+    """The statement as this layout needs it."""
+    database = quoted(layout.database)
+    return definition.statement.format(
+        table=f"{database}.{definition.name}{_on_cluster(layout)}",
+        database=database,
+        engine=_engine(definition, layout),
+        settings=_settings(layout),
+    )
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a statement."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def _on_cluster(layout: Layout) -> str:
+    return f" ON CLUSTER {quoted(layout.cluster)}" if layout.cluster else ""
+
+
+def _engine(definition: Definition, layout: Layout) -> str:
+    if not layout.cluster or not definition.engine:
+        return definition.engine
+    kind, _, version = definition.engine.partition("(")
+    arguments = [f"'/clickhouse/tables/{{shard}}/{definition.name}'", "'{replica}'"]
+    if version:
+        arguments.append(version.removesuffix(")"))
+    return f"Replicated{kind}({', '.join(arguments)})"
+
+
+def _settings(layout: Layout) -> str:
+    if layout.cluster:
+        return f"replicated_deduplication_window = {DEDUPLICATION_WINDOW}"
+    settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]
+    if layout.fsync:
+        settings += ["fsync_after_insert = 1", "fsync_part_directory = 1"]
+    return ", ".join(settings)

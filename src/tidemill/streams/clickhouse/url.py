@@ -1,0 +1,148 @@
+"""Where ClickHouse is, read from the URL in the settings.
+
+`chdb:` is the embedded engine in a folder of the data directory, `chdb:/path` in another one; `?fsync=false` answers
+producers before the disk has their records. `clickhouse://user:password@host1:8123,host2:8123/database` names servers
+by their HTTP ports. With several servers each owns a range of partitions: `?ranges=0-49,50-99` says which, and the last
+range has no end; `?cluster=NAME` creates tables ON CLUSTER with replicated engines, `?secure=true` speaks HTTPS.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tidemill.model.errors import InvalidConfig
+
+EMBEDDED = "chdb"
+SERVERS = "clickhouse"
+DATABASE = "tidemill"
+HTTP_PORT = 8123
+HTTPS_PORT = 8443
+PARTITION_MAX = 2**31 - 1
+SPAN = 50
+"""Partitions of each server but the last when the URL names no ranges."""
+_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure"}}
+
+
+class Server(NamedTuple):
+    """One server and the partitions that it owns; `path` instead of an address for the embedded one."""
+
+    host: str
+    port: int
+    low: int
+    high: int
+    path: str = ""
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages."""
+        return self.path or f"{self.host}:{self.port}"
+
+
+class Layout(NamedTuple):
+    """All servers, and how tables are made on them."""
+
+    servers: tuple[Server, ...]
+    database: str = DATABASE
+    username: str = ""
+    password: str = ""
+    cluster: str = ""
+    secure: bool = False
+    fsync: bool = True
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is chDB inside of this process."""
+        return bool(self.servers[0].path)
+
+    @property
+    def ranged(self) -> bool:
+        """Whether servers own ranges of partitions."""
+        return len(self.servers) > 1
+
+    def owner_of(self, partition: int) -> int:
+        """The place of the server that keeps this partition of every topic."""
+        for place, server in enumerate(self.servers):
+            if server.low <= partition <= server.high:
+                return place
+        raise InvalidConfig(f"no server owns partition {partition}")
+
+
+def parse(url: str, data_dir: Path) -> Layout:
+    """The layout that a URL describes; InvalidConfig says what is wrong with it."""
+    scheme, _, rest = url.partition(":")
+    if scheme == EMBEDDED:
+        return _embedded(rest, data_dir)
+    if scheme == SERVERS:
+        return _servers(url)
+    raise InvalidConfig(f"{url!r} is neither {EMBEDDED}: nor {SERVERS}://")
+
+
+def _embedded(rest: str, data_dir: Path) -> Layout:
+    path, _, query = rest.partition("?")
+    options = _options(EMBEDDED, query)
+    folder = Path(path.removeprefix("//")) if path else data_dir / EMBEDDED
+    server = Server("", 0, 0, PARTITION_MAX, str(folder.absolute()))
+    return Layout((server,), fsync=_boolean("fsync", options.get("fsync", "true")))
+
+
+def _servers(url: str) -> Layout:
+    parts = urlsplit(url)
+    options = _options(SERVERS, parts.query)
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    secure = _boolean("secure", options.get("secure", "false"))
+    addresses = [_address(text, HTTPS_PORT if secure else HTTP_PORT) for text in hosts.split(",")]
+    ranges = _ranges(options.get("ranges", ""), len(addresses))
+    return Layout(
+        tuple(Server(*address, *owned) for address, owned in zip(addresses, ranges, strict=True)),
+        database=parts.path.strip("/") or DATABASE,
+        username=unquote(username),
+        password=unquote(password),
+        cluster=options.get("cluster", ""),
+        secure=secure,
+    )
+
+
+def _options(scheme: str, query: str) -> Mapping[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(options) - _OPTIONS[scheme])
+    if unknown:
+        raise InvalidConfig(f"{scheme}: has no option {unknown[0]!r}; there is {', '.join(sorted(_OPTIONS[scheme]))}")
+    return options
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise InvalidConfig(f"{name}={text!r} is neither true nor false")
+    return text == "true"
+
+
+def _address(text: str, default_port: int) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, str(default_port)
+    if not host or not port.isdigit():
+        raise InvalidConfig(f"{text!r} is not host or host:port of a ClickHouse server")
+    return host, int(port)
+
+
+def _ranges(text: str, servers: int) -> list[tuple[int, int]]:
+    if not text:
+        lows = [SPAN * place for place in range(servers)]
+        return [(low, low + SPAN - 1) for low in lows[:-1]] + [(lows[-1], PARTITION_MAX)]
+    ranges = [_range(each) for each in text.split(",")]
+    if len(ranges) != servers:
+        raise InvalidConfig(f"{len(ranges)} ranges for {servers} servers")
+    ranges[-1] = (ranges[-1][0], PARTITION_MAX)
+    if ranges[0][0] != 0 or any(after[0] != before[1] + 1 for before, after in pairwise(ranges)):
+        raise InvalidConfig(f"ranges={text} leaves partitions without an owner or gives them two")
+    return ranges
+
+
+def _range(text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    if not low.isdigit() or not (high.isdigit() or high == ""):
+        raise InvalidConfig(f"{text!r} is not a range of partitions like 0-49")
+    return int(low), int(high or low)
