@@ -135,7 +135,10 @@ def test_filters_read_less_and_change_nothing(
     spark: SparkSession, outside: Outside, broker: Broker, filtered: str
 ) -> None:
     schema = "partition int, offset long, topic string, timestamp timestamp"
-    rows = table(spark, outside, schema, subscribe=filtered).withColumn("ms", F.unix_millis("timestamp"))
+
+    def rows(**options: str) -> DataFrame:
+        read = table(spark, outside, schema, subscribe=filtered, **options)
+        return read.withColumn("ms", F.unix_millis("timestamp"))
 
     def fetch(read: DataFrame) -> tuple[list[Row], int]:
         """The rows, and how many bytes of the topic the broker sent for them."""
@@ -143,12 +146,19 @@ def test_filters_read_less_and_change_nothing(
         found = sorted(read.collect())
         return found, sent_bytes(broker, filtered) - before
 
-    everything, whole_bytes = fetch(rows)
+    everything, whole_bytes = fetch(rows())
     assert len(everything) == 2 * FILTERED_ROWS
     for condition, matches, share in FILTERS:
-        found, some_bytes = fetch(rows.where(condition))
+        found, some_bytes = fetch(rows(pushFilters="true").where(condition))
         assert found == [row for row in everything if matches(row)], condition
         assert some_bytes <= share * whole_bytes, condition
+
+
+def test_a_table_can_be_used_many_times(spark: SparkSession, outside: Outside, filtered: str) -> None:
+    rows = table(spark, outside, "partition int, offset long", subscribe=filtered)
+    first, last = rows.where("partition = 0 and offset < 10"), rows.where("partition = 1 and offset >= 100")
+    assert first.union(last).groupBy("partition").count().orderBy("partition").collect() == [(0, 10), (1, 20)]
+    assert rows.count() == 2 * FILTERED_ROWS
 
 
 def sent_bytes(broker: Broker, topic: str) -> int:

@@ -67,6 +67,7 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a", "includeHeaders": "yes"}, "includeHeaders: 'yes' is neither true nor false"),
         ({"subscribe": "a", "kafka.isolation.level": "none"}, "kafka.isolation.level: 'none' is none of"),
         ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
+        ({"subscribe": "a", "pushFilters": "true"}, "pushFilters is for batch queries"),
         ({"subscribe": "a", "failOnDataLos": "true"}, "there is no option failondatalos; did you mean failOnDataLoss?"),
         ({"subscribe": "a", "xyz": "1"}, "there is no option xyz"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is not a time such as 500ms"),

@@ -20,11 +20,13 @@ SERVERS = "kafka.bootstrap.servers"
 ISOLATION_LEVELS = {"read_committed": True, "read_uncommitted": False}
 SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+PUSH_FILTERS = "pushFilters"
 SOURCE_NAMES = (
     *SUBSCRIPTIONS,
     *STREAM_ONLY,
-    *BATCH_ONLY,
+    *ENDINGS,
+    PUSH_FILTERS,
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -138,6 +140,7 @@ class SourceOptions:
     max_records: int | None
     include_headers: bool
     fail_on_data_loss: bool
+    push_filters: bool
     rows: int
 
 
@@ -145,7 +148,8 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a batch or streaming query; WrongOption names the one that is wrong."""
     options = Options(given, SOURCE_NAMES)
     if streaming:
-        options.forbid(BATCH_ONLY, "is for batch queries; a streaming query has no end")
+        options.forbid(ENDINGS, "is for batch queries; a streaming query has no end")
+        options.forbid([PUSH_FILTERS], "is for batch queries; Spark offers no filters to streaming ones")
     else:
         options.forbid(STREAM_ONLY, "is for streaming queries; a batch query reads its whole range")
     level = options.choice("kafka.isolation.level", ISOLATION_LEVELS, "read_committed")
@@ -165,6 +169,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_records=options.number("maxRecordsPerPartition"),
         include_headers=options.flag("includeHeaders", default=False),
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        push_filters=options.flag(PUSH_FILTERS, default=False),
         rows=options.number("rowsPerBatch") or ROWS_PER_BATCH,
     )
 

@@ -17,6 +17,7 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STACK = "-Xss8m"
 """Spark matches regular expressions against the code that it makes, which overflows the usual stack of a thread."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Without it Spark refuses the option pushFilters."""
 STOP_LIMIT = "60s"
 """How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -50,9 +51,8 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("tidemill") known to a session, and the filters of queries to the source."""
+    """Make format("tidemill") known to a session."""
     spark.dataSource.register(TidemillSource)
-    spark.conf.set(PUSHDOWN, "true")
 
 
 def check_java() -> None:
@@ -70,6 +70,7 @@ def _settings(cores: int, *, local: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": STOP_LIMIT,
+        PUSHDOWN: "true",
     }
     if local:
         settings |= {

@@ -1,6 +1,5 @@
 """The batch reader: ranges of offsets become tasks, tasks yield Arrow record batches."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,6 @@ from tidemill.pipelines.planning import Planner
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-"""Spark's process that offers filters; it is there when spark.sql.python.filterPushdown.enabled is true."""
 
 
 class Task(InputPartition):
@@ -54,7 +50,12 @@ class BatchReader(TaskReader, DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A batch reader to which Spark tells the filters of the query."""
+    """A batch reader to which Spark tells the filters of the query, for those who ask for it.
+
+    Not for everybody: Spark 4.3 keeps what a reader made of the filters with the DataFrame that `load()` gave. A second
+    query of that DataFrame, or a second use of it in the same query, would read what the first filters left, and miss
+    rows without a word. A DataFrame that is used once is safe.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Read less where the filters allow it; all are handed back, so that Spark checks every row."""
@@ -63,9 +64,8 @@ class FilteringReader(BatchReader):
 
 
 def batch_reader(options: SourceOptions, columns: tuple[str, ...]) -> BatchReader:
-    """The reader for this process: where no filters are offered, Spark refuses readers that would take some."""
-    kind = FilteringReader if PUSHDOWN_WORKER in sys.modules else BatchReader
-    return kind(options, columns)
+    """The reader that the options ask for."""
+    return (FilteringReader if options.push_filters else BatchReader)(options, columns)
 
 
 def comparison_of(filter: Filter) -> Comparison | None:  # noqa: A002 - Spark's word
