@@ -10,11 +10,12 @@ from tidemill.cli.output import remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
 from tidemill.cli.pipeline_options import Master, Remote, Verbose, chosen_spark, existing_topics
 from tidemill.cli.pipeline_tables import latest, report
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.problem import CommandFailed, WrongUse
 
 app = typer.Typer(help="Run pipelines on Spark; archive topics and replay them.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the pipeline.")]
+STREAMING, DECLARATIVE = RUNNERS = ("streaming", "declarative")
 STATUS_COLUMNS = ("pipeline", "state", "sink", "rows", "rows/s", "lag", "lag_s", "broken", "updated")
 
 
@@ -41,13 +42,18 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Stop when all that is there now is done.")] = False,
     master: Master = None,
     remote: Remote = None,
+    runner: Annotated[
+        str, typer.Option(help="streaming, or declarative: Spark Declarative Pipelines, once, topics only.")
+    ] = STREAMING,
     verbose: Verbose = False,
 ) -> None:
     """Run a pipeline until Ctrl-C; run it again and it goes on where it was.
 
     Example: tidemill pipeline run shop --once
     """
-    where = chosen_spark(master, remote)
+    if runner not in RUNNERS:
+        raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
+    where = chosen_spark(master, remote, connect=runner == DECLARATIVE)
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import interruptible, tend
@@ -58,6 +64,10 @@ def run(
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
 
+    if runner == DECLARATIVE:
+        from tidemill.pipelines.spark.declarative import check_declarative, run_declarative
+
+        check_declarative(loaded)
     reporter = Reporter(loaded, remark, wall_ms)
     with (
         hold(loaded.state / "lock", str(folder)),
@@ -65,7 +75,10 @@ def run(
         session_for(where, loaded.spec.name, loaded.state, verbose=verbose) as spark,
         interruptible() as stop,
     ):
-        tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
+        if runner == DECLARATIVE:
+            run_declarative(spark, loaded, remark)
+        else:
+            tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
 
 
 @app.command()

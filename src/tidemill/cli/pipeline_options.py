@@ -27,7 +27,7 @@ LOCK = "_lock"
 SPARK_FOLDER = "_spark"
 
 
-def chosen_spark(master: str | None, remote: str | None) -> "Where":
+def chosen_spark(master: str | None, remote: str | None, *, connect: bool = False) -> "Where":
     """Which Spark; what is missing is told in one line."""
     from importlib.util import find_spec
 
@@ -36,7 +36,7 @@ def chosen_spark(master: str | None, remote: str | None) -> "Where":
         raise CommandFailed(f"pipelines need {missing[0]}: pip install 'tidemill[spark]'")
     from tidemill.pipelines.spark.remote import Where, check_where
 
-    where = Where(master, remote)
+    where = Where(master, remote, connect)
     check_where(where)
     return where
 

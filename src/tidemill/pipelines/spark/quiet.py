@@ -21,7 +21,7 @@ def quiet_session(master: str | None, name: str, folder: Path, *, verbose: bool)
         spark.sparkContext.setLogLevel("WARN")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        with _stderr_into(folder / LOG):
+        with stderr_into(folder / LOG):
             spark = session(master, name=name)
     try:
         yield spark
@@ -31,7 +31,7 @@ def quiet_session(master: str | None, name: str, folder: Path, *, verbose: bool)
 
 
 @contextmanager
-def _stderr_into(path: Path) -> Iterator[None]:
+def stderr_into(path: Path) -> Iterator[None]:
     """While this lasts, processes that are started write their standard error to a file."""
     sys.stderr.flush()
     kept = os.dup(2)

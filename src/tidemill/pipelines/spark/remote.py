@@ -4,8 +4,11 @@ The server runs the queries and their Python: it must find this version of Tidem
 pipeline under the same names as the machine that asks. What Spark says stays on the server.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,44 +17,59 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.spark.home import PYTHON
 from tidemill.pipelines.spark.queries import line_of
-from tidemill.pipelines.spark.quiet import quiet_session
-from tidemill.pipelines.spark.session import register
+from tidemill.pipelines.spark.quiet import LOG, quiet_session, stderr_into
+from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, check_java, register
 
 SCHEME = "sc://"
-CLIENT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos"}
+CLIENT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos", "zstandard": "zstandard"}
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+EMBEDDED = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    JAVA_OPTIONS: f"-XX:+UseSerialGC {STACK}",
+}
+"""Of a server that is started here for one command."""
+TALKATIVE = "DataFrameQueryContextLogger"
+"""PySpark says errors a second time through this logger, as a page of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which Spark: a master (None: this machine), or a Spark Connect server."""
+    """Which Spark: a master (None: this machine), or a Spark Connect server.
+
+    `connect` asks for a session of Spark Connect in any case; a server is started here when none is named.
+    """
 
     master: str | None = None
     remote: str | None = None
+    connect: bool = False
 
 
 @contextmanager
 def session_for(where: Where, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
     """A session for one command; what a Spark of its own says is in the folder."""
-    if where.remote is None:
+    logging.getLogger(TALKATIVE).disabled = not verbose
+    if where.remote is None and not where.connect:
         with quiet_session(where.master, name, folder, verbose=verbose) as spark:
             yield spark
         return
-    spark = _connected(where.remote, name)
+    spark = _connected(where.remote, name) if where.remote else _embedded(where.master, name, folder, verbose=verbose)
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(OSError, PySparkException):  # a server that is gone has stopped
+            spark.stop()
 
 
 def check_where(where: Where) -> None:
     """Say what is wrong before anything is started."""
-    if where.remote is None:
+    if where.remote is None and not where.connect:
         return
-    if where.master is not None:
+    if where.remote is not None and where.master is not None:
         raise WrongOption("give --master or --remote, not both: the server knows its own master")
-    if not where.remote.startswith(SCHEME):
+    if where.remote is not None and not where.remote.startswith(SCHEME):
         raise WrongOption(f"--remote is {where.remote}; write sc://host:15002, the address of a Spark Connect server")
     missing = [package for module, package in CLIENT.items() if _missing(module)]
     if missing:
@@ -65,9 +83,18 @@ def _missing(module: str) -> bool:
         return True
 
 
-def _connected(url: str, name: str) -> SparkSession:
+def _embedded(master: str | None, name: str, folder: Path, *, verbose: bool) -> SparkSession:
+    """A server of Spark Connect in a JVM that ends with this process."""
+    check_java()
+    os.environ.setdefault(PYTHON, sys.executable)
+    folder.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if verbose else stderr_into(folder / LOG):
+        return _connected(master or "local[*]", name, EMBEDDED)
+
+
+def _connected(url: str, name: str, options: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder.appName(name).remote(url)
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **(options or {})}.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
