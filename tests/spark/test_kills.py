@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 from tests.spark.copying import Copy
+from tests.spark.reading import committed
 from tests.spark.topics import LIMIT_S, Outside
 
 from tidemill.testing import Broker
@@ -24,12 +24,12 @@ from tidemill.testing import Broker
 KILLS = int(os.environ.get("TIDEMILL_KILLS", "2"))
 ROWS = 400 * KILLS
 ROWS_PER_BATCH = 20
-START_LIMIT_S = 120
+START_LIMIT_S = 150
 PARTITIONS = 2
 SOON_S, LATE_S = 1.5, 8.0
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(120 + 60 * KILLS)
+pytestmark = pytest.mark.timeout(120 + 180 * KILLS)
 
 
 def last(checkpoint: Path, log: str) -> int:
@@ -61,27 +61,6 @@ def kill_one(copy: Copy, batches: int, after_s: float, said: Path) -> None:
             os.killpg(driver.pid, signal.SIGKILL)
 
 
-async def committed(servers: str, topic: str) -> list[str]:
-    """What aiokafka reads."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest", group_id=None
-    )
-    await consumer.start()
-    try:
-        parts = [TopicPartition(topic, index) for index in range(PARTITIONS)]
-        consumer.assign(parts)
-        await consumer.seek_to_beginning()
-        ends = await consumer.end_offsets(parts)
-        found: list[str] = []
-        async with asyncio.timeout(LIMIT_S):
-            while any([await consumer.position(part) < ends[part] for part in parts]):
-                for records in (await consumer.getmany(timeout_ms=200)).values():
-                    found.extend(record.value.decode() for record in records)
-    finally:
-        await consumer.stop()
-    return found
-
-
 def test_killed_drivers_neither_lose_nor_double(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     outside = Outside(broker.bootstrap_servers)
     seed = random.randrange(2**32)
@@ -101,5 +80,5 @@ def test_killed_drivers_neither_lose_nor_double(spark: SparkSession, broker: Bro
         assert query.awaitTermination(LIMIT_S)
     finally:
         query.stop()
-    found = asyncio.run(committed(broker.bootstrap_servers, target))
+    found = asyncio.run(committed(broker.bootstrap_servers, target, PARTITIONS))
     assert sorted(found) == sorted(f"<{n}>" for n in range(ROWS))

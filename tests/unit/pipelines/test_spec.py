@@ -31,6 +31,7 @@ GOOD: dict[str, Any] = {
         "files": {"from": "orders", "parquet": "lake/orders", "by": "item"},
         "screen": {"from": "orders", "console": True},
         "later": {"from": "orders", "timeline": "reminders", "id": "item", "due": "at", "body": "item"},
+        "table": {"from": "orders", "clickhouse": "chdb:lake/shop", "table": "orders", "by": ["item"]},
     },
     "schedule": "every 2 seconds",
 }
@@ -55,9 +56,16 @@ def test_everything_is_understood() -> None:
     orders, clicks = spec.sources
     assert (orders.format, orders.start, orders.watermark) == (Format.JSON, "earliest", Watermark("at", "10 seconds"))
     assert (clicks.format, clicks.start, clicks.schema) == (Format.RAW, "latest", None)
-    assert [sink.kind for sink in spec.sinks] == [Kind.TOPIC, Kind.PARQUET, Kind.CONSOLE, Kind.TIMELINE]
+    assert [sink.kind for sink in spec.sinks] == list(Kind)
     assert spec.sinks[1].by == ("item",)
     assert spec.sinks[3].columns == {"id": "item", "due": "at", "body": "item"}
+    assert (spec.sinks[4].target, spec.sinks[4].by, spec.sinks[4].columns) == (
+        "chdb:lake/shop",
+        ("item",),
+        {"table": "orders"},
+    )
+    without_id = read_spec("x", changed("sinks.later.id", None)).sinks[3]
+    assert without_id.columns == {"due": "at", "body": "item"}
     assert spec.expectations[0].otherwise is Otherwise.DROP
     assert (spec.every, spec.broker) == ("2 seconds", "127.0.0.1:9092")
     assert read_spec("x", changed("schedule", "once")).every is None
@@ -88,14 +96,24 @@ def test_everything_is_understood() -> None:
         ("expectations.known.view", "ordres", "p.yml: expectations.known.view names ordres, which is no source or "),
         ("expectations.known.otherwise", "dorp", "p.yml: expectations.known.otherwise is 'dorp'; did you mean drop?"),
         ("sinks", None, "p.yml: sinks is missing: name at least one place to write to"),
-        ("sinks.out.topic", None, "p.yml: sinks.out needs one of topic, parquet, console, timeline; it has none"),
-        ("sinks.out.parquet", "x", "p.yml: sinks.out needs one of topic, parquet, console, timeline; it has topic "),
+        (
+            "sinks.out.topic",
+            None,
+            "p.yml: sinks.out needs one of topic, parquet, console, timeline, clickhouse; it has none",
+        ),
+        (
+            "sinks.out.parquet",
+            "x",
+            "p.yml: sinks.out needs one of topic, parquet, console, timeline, clickhouse; it has",
+        ),
         ("sinks.out.from", "revnue", "p.yml: sinks.out.from names revnue, which is no source or transformation; did"),
         ("sinks.out.by", "item", "p.yml: sinks.out.by is not for a sink of kind topic"),
         ("sinks.files.mode", "update", "p.yml: sinks.files.mode is 'update'; there are append"),
         ("sinks.files.by", 7, "p.yml: sinks.files.by is not a column or a list of columns"),
         ("sinks.screen.console", False, "p.yml: sinks.screen.console can only be true"),
         ("sinks.later.due", None, "p.yml: sinks.later.due is missing"),
+        ("sinks.table.clickhouse", "db:9000", "p.yml: sinks.table.clickhouse is wrong: 'db:9000' is neither http"),
+        ("sinks.table.table", None, "p.yml: sinks.table.table is missing"),
         ("schedule", "hourly", "p.yml: schedule is 'hourly'; write once, or for example every 5 seconds"),
         ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),
     ],

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     PARQUET = "parquet"
     CONSOLE = "console"
     TIMELINE = "timeline"
+    CLICKHOUSE = "clickhouse"
 
 
 @dataclass(frozen=True, slots=True)

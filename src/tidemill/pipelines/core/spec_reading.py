@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
+from tidemill.pipelines.core.addresses import parse_address
+from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.spec import (
     Expectation,
     Format,
@@ -26,13 +28,20 @@ TIMELINES = "127.0.0.1:6174"
 EVERY = "5 seconds"
 MODES = ("append", "update", "complete")
 STARTS = ("earliest", "latest")
-MODES_OF = {Kind.PARQUET: ("append",), Kind.TIMELINE: ("append", "update"), Kind.TOPIC: ("append", "update")}
+MODES_OF = {
+    Kind.PARQUET: ("append",),
+    Kind.TIMELINE: ("append", "update"),
+    Kind.TOPIC: ("append", "update"),
+    Kind.CLICKHOUSE: ("append", "update"),
+}
 KEYS_OF = {
     Kind.TOPIC: ("key",),
     Kind.PARQUET: ("by",),
     Kind.CONSOLE: (),
     Kind.TIMELINE: ("id", "due", "body", "key"),
+    Kind.CLICKHOUSE: ("table", "by"),
 }
+SINK_KEYS = ("key", "by", "id", "due", "body", "table")
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DURATION = re.compile(r"\d+ (?:millisecond|second|minute|hour|day)s?")
@@ -159,7 +168,7 @@ def _expectations(top: Section) -> Iterator[Expectation]:
 
 def _sinks(top: Section) -> Iterator[Sink]:
     kinds = [kind.value for kind in Kind]
-    every_key = ("from", "mode", *kinds, "key", "by", "id", "due", "body")
+    every_key = ("from", "mode", *kinds, *SINK_KEYS)
     for name, part in top.sections("sinks", every_key, _NAME):
         given = [kind for kind in kinds if kind in part.found]
         if len(given) != 1:
@@ -168,17 +177,35 @@ def _sinks(top: Section) -> Iterator[Sink]:
 
 
 def _sink(name: str, part: Section, kind: Kind) -> Sink:
-    for key in ("key", "by", "id", "due", "body"):
+    for key in SINK_KEYS:
         if key in part.found and key not in KEYS_OF[kind]:
             raise part.wrong(key, f"is not for a sink of kind {kind}")
     mode = part.word("mode", MODES_OF.get(kind, MODES), "append")
-    columns = None
-    if kind is Kind.TIMELINE:
-        columns = {key: part.text(key) for key in ("id", "due", "body")}
     if kind is Kind.CONSOLE and part.found["console"] is not True:
         raise part.wrong("console", "can only be true")
-    target = "" if kind is Kind.CONSOLE else part.topic(kind) if kind is not Kind.PARQUET else part.text(kind)
-    return Sink(name, part.text("from"), kind, target, mode, part.optional("key"), _by(part), columns)
+    return Sink(
+        name, part.text("from"), kind, _target(part, kind), mode, part.optional("key"), _by(part), _columns(part, kind)
+    )
+
+
+def _target(part: Section, kind: Kind) -> str:
+    if kind is Kind.CONSOLE:
+        return ""
+    if kind is Kind.CLICKHOUSE:
+        url = part.text(kind)
+        try:
+            parse_address(url)
+        except WrongOption as error:
+            raise part.wrong(kind, f"is wrong: {error}") from None
+        return url
+    return part.text(kind) if kind is Kind.PARQUET else part.topic(kind)
+
+
+def _columns(part: Section, kind: Kind) -> dict[str, str] | None:
+    """What else the kind has to be told, by key."""
+    if kind is Kind.TIMELINE:
+        return {key: part.text(key) for key in ("id", "due", "body") if key != "id" or key in part.found}
+    return {"table": part.text("table")} if kind is Kind.CLICKHOUSE else None
 
 
 def _by(part: Section) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The sinks of a pipeline: one query each, every micro-batch once where the target allows it.
 
-Topics and lakes recognise a micro-batch that runs again. A timeline takes a message of the same id once. The console
-shows rows again after a crash.
+Topics, lakes and tables recognise a micro-batch that runs again. A timeline takes a message of the same id once. The
+console shows rows again after a crash.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemill.client.timeline import Message, Timeline
+from tidemill.pipelines.core.addresses import Address, parse_address
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.sink import check_columns, parse_sink
 from tidemill.pipelines.core.spec import Kind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.lake.opening import open_lake
+from tidemill.pipelines.spark.clickhouse import TableTarget, into_table
 from tidemill.pipelines.spark.lake import into_lake
 from tidemill.pipelines.spark.queries import Queries, line_of
+from tidemill.pipelines.spark.timeline import into_timeline, messages_of
 from tidemill.pipelines.spark.topic import into_topic
 from tidemill.pipelines.spark.views import make_views
 
 CONSOLE_ROWS_MAX = 20
-MESSAGES = 1_000
-"""How many messages are handed to a timeline at a time."""
 
 Say = Callable[[str], None]
 
@@ -51,7 +51,7 @@ def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool)
 
 def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStreamWriter:
     if sink.kind is Kind.TOPIC:
-        records = _records(rows, sink)
+        records = records_of(rows, sink)
         check_columns({field.name: field.dataType.simpleString() for field in records.schema.fields}, sink.target)
         options = parse_sink({"kafka.bootstrap.servers": folder.spec.broker, "topic": sink.target}, streaming=True)
         return records.writeStream.foreachBatch(into_topic(options, folder.checkpoint(sink.name)))
@@ -60,10 +60,23 @@ def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStream
         return rows.writeStream.foreachBatch(into_lake(lake, folder.checkpoint(sink.name), sink.by))
     if sink.kind is Kind.CONSOLE:
         return rows.writeStream.foreachBatch(_shown(sink, say))
-    return _messages(rows, sink).writeStream.foreachBatch(_scheduled(folder.spec.timelines, sink.target))
+    named = sink.columns or {}
+    if sink.kind is Kind.CLICKHOUSE:
+        target = TableTarget(_place(folder, sink), named["table"], sink.by)
+        return rows.writeStream.foreachBatch(into_table(target, folder.checkpoint(sink.name)))
+    messages = messages_of(rows, named, sink.key)
+    return messages.writeStream.foreachBatch(
+        into_timeline(folder.spec.timelines, sink.target, folder.checkpoint(sink.name))
+    )
 
 
-def _records(rows: DataFrame, sink: Sink) -> DataFrame:
+def _place(folder: Folder, sink: Sink) -> Address:
+    """Where the table is; the folder of an embedded engine is named from that of the pipeline."""
+    address = parse_address(sink.target)
+    return address._replace(path=str((folder.root / address.path).absolute())) if address.path else address
+
+
+def records_of(rows: DataFrame, sink: Sink) -> DataFrame:
     """Rows as records: as they are when they have a value, otherwise as JSON."""
     value = F.col("value") if "value" in rows.columns else F.to_json(F.struct("*")).alias("value")
     if sink.key is not None:
@@ -81,30 +94,3 @@ def _shown(sink: Sink, say: Say) -> Callable[[DataFrame, int], None]:
             say(f"{sink.name}  ... and more")
 
     return show
-
-
-def _messages(rows: DataFrame, sink: Sink) -> DataFrame:
-    named = sink.columns or {}
-    key = F.lit(None) if sink.key is None else F.col(sink.key)
-    return rows.select(
-        F.col(named["id"]).cast("string").alias("id"),
-        F.unix_millis(F.col(named["due"]).cast("timestamp")).alias("due_ms"),
-        F.col(named["body"]).cast("string").alias("body"),
-        key.cast("string").alias("key"),
-    )
-
-
-def _scheduled(address: str, name: str) -> Callable[[DataFrame, int], None]:
-    def schedule(rows: DataFrame, batch: int) -> None:
-        del batch
-        waiting: list[Message] = []
-        with Timeline(address, name) as timeline:
-            for row in rows.toLocalIterator():
-                key = None if row["key"] is None else str(row["key"]).encode()
-                waiting.append(Message(str(row["body"]).encode(), row["due_ms"] / 1000, id=row["id"], key=key))
-                if len(waiting) == MESSAGES:
-                    timeline.schedule(waiting)
-                    waiting.clear()
-            timeline.schedule(waiting)
-
-    return schedule

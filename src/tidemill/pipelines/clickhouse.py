@@ -1,0 +1,147 @@
+"""Micro-batches into a table of ClickHouse or chDB, each once: see `core.tables` for how."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from tidemill.pipelines.core.addresses import Address
+from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.tables import (
+    Stage,
+    create_filling,
+    create_target,
+    quoted,
+    sealed_batch,
+    text,
+)
+
+CONNECT_TIMEOUT_S = 10
+LINE_CHARS_MAX = 300
+
+
+class Table:
+    """A target and the tables beside it; one connection, for one thread."""
+
+    def __init__(self, address: Address, stage: Stage) -> None:
+        self._address = address
+        self._stage = stage
+        with self._translated():
+            self._client = _connect(address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
+        """Create the target from the columns of the rows, unless it is there."""
+        self.do(f"CREATE DATABASE IF NOT EXISTS {quoted(self._stage.database)}")
+        self.do(create_target(self._stage, schema, by))
+
+    def begin(self, batch: int, attempt: str) -> bool:
+        """Make room for the rows of a micro-batch; False when it has been written."""
+        beside = self.beside()
+        sealed = {found: name for name in beside if (found := sealed_batch(name)) is not None}
+        for found in sorted(sealed):
+            self._move(sealed[found])
+        if any(found >= batch for found in sealed):
+            return False
+        for name in set(beside) - set(sealed.values()):
+            self.do(f"DROP TABLE IF EXISTS {self._stage.quoted(name)} SYNC")
+        for statement in create_filling(self._stage, attempt):
+            self.do(statement)
+        return True
+
+    def insert(self, attempt: str, rows: pa.Table, token: str) -> None:
+        """Add rows; the same ones again under the same token change nothing."""
+        with self._translated():
+            self._client.insert_arrow(
+                self._stage.filling(attempt),
+                rows,
+                database=self._stage.database,
+                settings={"insert_deduplication_token": token, "insert_deduplicate": 1, "async_insert": 0},
+            )
+
+    def finish(self, batch: int, attempt: str) -> None:
+        """Decide the micro-batch, then make it visible; earlier marks are of no use any more."""
+        filling, sealed = self._stage.filling(attempt), self._stage.sealed(batch)
+        self.do(f"RENAME TABLE {self._stage.quoted(filling)} TO {self._stage.quoted(sealed)}")
+        self._move(sealed)
+        for name in self.beside():
+            found = sealed_batch(name)
+            if found is not None and found < batch:
+                self.do(f"DROP TABLE IF EXISTS {self._stage.quoted(name)} SYNC")
+
+    def _move(self, table: str) -> None:
+        where = f"database = {text(self._stage.database)} AND table = {text(table)} AND active"
+        question = f"SELECT DISTINCT partition_id FROM system.parts WHERE {where}"  # noqa: S608 - all of it is quoted
+        for partition in self.ask(question):
+            source = self._stage.quoted(table)
+            self.do(f"ALTER TABLE {source} MOVE PARTITION ID {text(partition)} TO TABLE {self._stage.target}")
+
+    def beside(self) -> list[str]:
+        """The tables that stand beside the target."""
+        like = text(f"tidemill\\_{self._stage.mark}\\_%")
+        where = f"database = {text(self._stage.database)} AND name LIKE {like}"
+        return self.ask(f"SELECT name FROM system.tables WHERE {where}")  # noqa: S608 - as above
+
+    def ask(self, question: str) -> list[str]:
+        """The first column of an answer."""
+        with self._translated():
+            return [str(row[0]) for row in self._client.query(question).result_rows]
+
+    def do(self, statement: str) -> None:
+        """Run a statement."""
+        with self._translated():
+            self._client.command(statement)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except PipelineError:
+            raise
+        except ImportError as error:
+            raise PipelineError(f"{self._address}: {error}; install tidemill[clickhouse]") from None
+        except Exception as error:  # the client has many, and each is one line here
+            line = " ".join(str(error).split())[:LINE_CHARS_MAX]
+            raise PipelineError(f"{self._address}: {line or type(error).__name__}") from error
+
+
+def portions(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.Table]:
+    """The rows in tables of `rows_max`, the last one shorter: however they came, the same rows make the same tables."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for each in batches:
+        batch = each
+        while count + batch.num_rows >= rows_max:
+            taken = rows_max - count
+            yield pa.Table.from_batches([*waiting, batch.slice(0, taken)])
+            batch, waiting, count = batch.slice(taken), [], 0
+        if batch.num_rows:
+            waiting.append(batch)
+            count += batch.num_rows
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _connect(address: Address) -> Any:
+    from clickhouse_connect.driver import create_client  # noqa: PLC0415 - an extra, and slow to load
+
+    if address.path:
+        return create_client(dsn=f"chdb://{address.path}")
+    return create_client(
+        host=address.host,
+        port=address.port,
+        username=address.username or None,
+        password=address.password,
+        secure=address.secure,
+        connect_timeout=CONNECT_TIMEOUT_S,
+        autogenerate_session_id=False,
+    )
