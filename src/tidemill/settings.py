@@ -152,7 +152,12 @@ ROWS = (
     Row("session-ttl-ms", "10000", _number(SESSION_TTL_MS_MIN, NODE_ID_MAX), "Life of a session that is not renewed."),
     Row("roles", "overseer,carrier", _roles, "What this broker does: overseer, carrier or both."),
     Row("coordination", "local:", _engine("local"), "Where brokers agree: local:."),
-    Row("streams", "segments:", _engine("segments", "memory"), "Where streams are kept: segments: or memory:."),
+    Row(
+        "streams",
+        "segments:",
+        _engine("segments", "memory", "chdb", "clickhouse"),
+        "Where streams are kept: segments:, chdb:, clickhouse://host1,host2/database or memory:.",
+    ),
     Row(
         "timelines",
         "sqlite:",

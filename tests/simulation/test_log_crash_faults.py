@@ -12,6 +12,7 @@ from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
+from tidemill.streams import writer
 from tidemill.streams.interface import INLINE_BYTES_MAX
 from tidemill.streams.partition import Partition, opener
 from tidemill.streams.segments import SegmentLog, SegmentStore

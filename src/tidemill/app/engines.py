@@ -1,12 +1,20 @@
 """Engines by their URL: the one place that names adapters."""
 
+import asyncio
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from tidemill.broker.partitions import PartitionStore
 from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
+from tidemill.broker.tables import FilesAndTables
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.local import LocalCoordination
+from tidemill.model.errors import InvalidConfig
+from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
 from tidemill.settings import Settings
 from tidemill.streams.memory import MemoryStore
 from tidemill.streams.segments import SegmentStore
@@ -14,7 +22,11 @@ from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryStore as TimelinesInMemory
 from tidemill.timelines.sqlite import open_store
 
+if TYPE_CHECKING:
+    from tidemill.streams.clickhouse import ClickHouseStore, Engine
+
 TIMELINES = "timelines.db"
+EMBEDDED = "chdb"
 
 
 async def open_coordination(settings: Settings) -> Coordination:
@@ -35,9 +47,64 @@ async def open_timelines(settings: Settings) -> TimelineStore:
     return await open_store(Path(path) if path else settings.data_dir / TIMELINES)
 
 
-def open_streams(settings: Settings, clock_ms: Callable[[], int]) -> PartitionStore:
+class Tables:
+    """ClickHouse for this process: opened on first use, once; embedded unless streams are on servers."""
+
+    def __init__(self, settings: Settings, clock_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._in_tables = settings.streams.startswith(("chdb:", "clickhouse:"))
+        self._opening = asyncio.Lock()
+        self._engine: Engine | None = None
+
+    def exist(self) -> bool:
+        """Whether there may be something in tables."""
+        return self._in_tables or self._engine is not None or (self._settings.data_dir / EMBEDDED).exists()
+
+    def engine_if_open(self) -> "Engine | None":
+        """The engine if somebody has needed it."""
+        return self._engine
+
+    async def engine(self) -> "Engine":
+        """The engine; its tables are made before the first question."""
+        async with self._opening:
+            if self._engine is None:
+                # The libraries take a second to load: in a thread, so that clients are served meanwhile.
+                tables = await asyncio.to_thread(_load_tables)
+                url = self._settings.streams if self._in_tables else f"{EMBEDDED}:"
+                self._engine = tables.Engine(tables.parse(url, self._settings.data_dir))
+        return self._engine
+
+    async def warm_up(self) -> None:
+        """Open what streams are kept in, before clients come; a server that is away is waited for by its partitions."""
+        if self._in_tables:
+            await (await self.engine()).prepare_all()
+
+    async def logs(self) -> "ClickHouseStore":
+        """Logs in the tables."""
+        tables = await asyncio.to_thread(_load_tables)
+        run = tables.Run(str(self._settings.node_id), uuid4().hex)
+        store: ClickHouseStore = tables.ClickHouseStore(await self.engine(), self._clock_ms, run)
+        return store
+
+    async def close(self) -> None:
+        """Let go of the engine."""
+        if self._engine is not None:
+            await self._engine.close()
+
+
+def _load_tables() -> ModuleType:
+    try:
+        return import_module("tidemill.streams.clickhouse")
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(f"tables need more packages: pip install 'tidemill[clickhouse]' ({error})") from None
+
+
+def open_streams(settings: Settings, clock_ms: Callable[[], int], tables: Tables) -> PartitionStore:
     """Where partitions are kept."""
     if settings.streams.startswith("memory:"):
         return MemoryTopics(MemoryStore, clock_ms)
     logs = SegmentStore.at(settings.data_dir / STREAMS)
-    return TopicFolders(settings.data_dir, logs, clock_ms)
+    files = TopicFolders(settings.data_dir, logs, clock_ms)
+    default = IN_SEGMENTS if settings.streams.startswith("segments:") else IN_TABLES
+    return FilesAndTables(settings.data_dir, files, tables.logs, tables.exist, clock_ms, default=default)

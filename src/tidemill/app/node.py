@@ -20,7 +20,7 @@ from uuid import uuid4
 import structlog
 
 from tidemill import __version__
-from tidemill.app.engines import open_coordination, open_streams, open_timelines
+from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import Broker, World
 from tidemill.broker.timelines import dead_letter_writer
@@ -64,6 +64,7 @@ class Node:
         self.kafka: Address | None = None
         self.grpc: Address | None = None
         self.http: Address | None = None
+        self.tables = Tables(settings, system_clock_ms)
         self._opened = AsyncExitStack()
         self._broker: Broker | None = None
         self._grpc_module: asyncio.Future[ModuleType]
@@ -105,7 +106,7 @@ class Node:
             "http": str(self.http or "off"),
             "data directory": str(settings.data_dir.absolute()),
             "coordination": settings.coordination,
-            "streams": settings.streams,
+            "streams": settings.streams.partition("@")[2] or settings.streams,
             "timelines": settings.timelines.partition("@")[2] or settings.timelines,
         }
 
@@ -118,7 +119,9 @@ class Node:
             self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_DOOR))
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
-        world = World(coordination, open_streams(settings, system_clock_ms), system_clock_ms, uuid4)
+        self._opened.push_async_callback(self.tables.close)
+        await self.tables.warm_up()
+        world = World(coordination, open_streams(settings, system_clock_ms, self.tables), system_clock_ms, uuid4)
         self._broker = Broker(world, settings.broker, node_id=settings.node_id, rack=settings.rack)
         self._opened.push_async_callback(self._broker.close)
         await self._broker.start()

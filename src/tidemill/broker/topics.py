@@ -35,6 +35,7 @@ from tidemill.cluster.core.placement import place, place_as_told
 from tidemill.cluster.interface import Coordination
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import (
+    InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
     InvalidRequest,
@@ -207,6 +208,8 @@ class Topics:
     async def _alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
         change = TopicAltered(name, dict(overrides))
         altered = self.image.apply(change).by_name[name]
+        if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
+            raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
         if validate_only:
             return altered
         await self._put(altered)

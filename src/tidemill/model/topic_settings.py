@@ -17,6 +17,9 @@ from tidemill.model.errors import InvalidConfig
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 DAY_MS = 86_400_000
+BROKERS_CHOICE = "broker"
+IN_SEGMENTS = "segments"
+IN_TABLES = "clickhouse"
 
 
 class Kind(Enum):
@@ -178,6 +181,13 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("tidemill.schedule.enable", Kind.BOOLEAN, "false", "Records with a delivery time wait until it comes."),
         Setting(
+            "tidemill.storage",
+            Kind.STRING,
+            BROKERS_CHOICE,
+            "Where records are: segment files, tables of ClickHouse, or where --streams says.",
+            choices=(BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES),
+        ),
+        Setting(
             "unclean.leader.election.enable",
             Kind.BOOLEAN,
             "false",
@@ -215,6 +225,7 @@ class TopicSettings:
     segment_ms: int
     tidemill_flush: str
     tidemill_schedule_enable: bool
+    tidemill_storage: str
     unclean_leader_election_enable: bool
 
     @property

@@ -106,6 +106,10 @@ class StreamLog(Protocol):
         """Every batch from the one with `offset` on."""
         ...
 
+    def outline(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
+        """`scan` for who needs headers and markers: the bytes of other batches may be left out."""
+        ...
+
     async def before_time(self, timestamp: int) -> int:
         """An offset at or before the first record with `timestamp` or later, near it."""
         ...

@@ -19,7 +19,7 @@ async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
         leader.load(saved.state)
         offset = saved.offset
     if offset < log.end_offset:
-        async for header, batch in log.scan(offset):
+        async for header, batch in log.outline(offset):
             leader.replay(header, now_ms, _marker_in(header, batch))
     leader.end_offset = log.end_offset
 

@@ -10,15 +10,19 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import structlog
 
 from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
+from tidemill.streams.clickhouse.errors import EngineUnreachable
 from tidemill.streams.clickhouse.url import Layout
 
 READ = "read"
 WRITE = "write"
 UPKEEP = "upkeep"
 Parameters = Mapping[str, Any] | None
+
+log = structlog.get_logger("tidemill.streams")
 
 
 class _Served:
@@ -51,6 +55,15 @@ class Engine:
             if not served.ready:
                 await served.lanes[UPKEEP].run(partial(_migrate, self.layout, server))
                 served.ready = True
+
+    async def prepare_all(self) -> None:
+        """Bring the tables of all servers up to date that can be reached."""
+        results = await asyncio.gather(*map(self.prepare, range(len(self._served))), return_exceptions=True)
+        for result in results:
+            if isinstance(result, EngineUnreachable):
+                log.warning("a server of ClickHouse is away", error=str(result))
+            elif isinstance(result, BaseException):
+                raise result
 
     async def query(
         self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None

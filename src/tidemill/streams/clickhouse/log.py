@@ -152,6 +152,16 @@ class ClickHouseLog:
                 yield stored
             offset = batches[-1].header.next_offset
 
+    async def outline(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
+        """Every batch from `offset` on, without the records of those that are data."""
+        while offset < self._end_offset:
+            batches = await self._reader.outline(offset, self._end_offset)
+            if not batches:
+                return
+            for stored in batches:
+                yield stored
+            offset = batches[-1].header.next_offset
+
     async def before_time(self, timestamp: int) -> int:
         """The first row whose time is late enough."""
         self._check_open()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.kernels import CHOICE
 from tidemill.streams.clickhouse.pieces import Counted
-from tidemill.streams.clickhouse.rows import COLUMNS, batches_of
+from tidemill.streams.clickhouse.rows import COLUMNS, OUTLINE, batches_of, outline_of
 from tidemill.streams.clickhouse.statements import place_of
 from tidemill.streams.interface import StoredBatch
 
@@ -43,6 +43,14 @@ class Reader:
             "ORDER BY offset"
         )
         return await asyncio.to_thread(lambda: batches_of(rows, CHOICE.for_rows(len(rows))))
+
+    async def outline(self, offset: int, end_offset: int) -> list[StoredBatch]:
+        """Headers of many batches at once, and the whole of those that are markers."""
+        rows = await self._ask(
+            f"SELECT {OUTLINE} FROM messages WHERE {self._where} AND offset >= {offset} AND offset < {end_offset} "
+            f"ORDER BY offset LIMIT 1 BY batch_offset LIMIT {PLANNED_ROWS_MAX}"
+        )
+        return outline_of(rows, CHOICE.for_rows(0))
 
     async def count(self, offset: int) -> list[Counted]:
         """The batches from `offset` on, without their records."""

@@ -32,6 +32,7 @@ from tidemill.records.header import (
     DELETE_HORIZON_BIT,
     HEADER,
     HEADER_SIZE,
+    LENGTH_END,
     LENGTH_MIN,
     LOG_APPEND_TIME_BIT,
     MAGIC,
@@ -57,6 +58,14 @@ COLUMNS = (
     "batch_last, batch_attributes, batch_timestamp, batch_max_timestamp, batch_records, delete_horizon"
 )
 """What `batches_of` needs, in any order."""
+_MARKED = "mark IN ('commit', 'abort')"
+OUTLINE = (
+    COLUMNS.replace(" key,", f" if({_MARKED}, key, NULL) AS key,")
+    .replace(" value,", f" if({_MARKED}, value, NULL) AS value,")
+    .replace(" headers,", " CAST([], 'Array(Tuple(key String, value Nullable(String)))') AS headers,")
+    + ", batch_bytes"
+)
+"""What `outline_of` needs."""
 
 
 class Entry(NamedTuple):
@@ -236,6 +245,18 @@ def batches_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
         else:
             count = 0 if head["mark"] == EMPTY else end - start
             found.append(_stored(_header(head, count), payload))
+    return found
+
+
+def outline_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
+    """Batches without the records of those that are data; `table` has one row of each."""
+    rows = table.to_pylist()
+    marked = [place for place, row in enumerate(rows) if row["mark"] in {COMMIT, ABORT}]
+    markers = dict(zip(marked, batches_of(table.take(pa.array(marked, pa.int64())), twin), strict=True))
+    found = []
+    for place, row in enumerate(rows):
+        bare = _header(row, row["batch_records"])._replace(length=row["batch_bytes"] - LENGTH_END)
+        found.append(markers.get(place) or StoredBatch(bare, b""))
     return found
 
 

@@ -1,0 +1,107 @@
+"""Partitions in files and in tables, side by side: which topic is where.
+
+A topic says it with `tidemill.storage`; one that leaves it to the broker is where the broker keeps streams. Records are
+never looked for in the wrong place: a topic that has records already stays where they are, whatever the broker keeps
+new topics in. The tables' engine is opened when the first topic needs it; a broker whose topics are all in files never
+loads it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.broker.partitions import PartitionStore, Room
+from tidemill.broker.stores import STREAMS
+from tidemill.model.topic_settings import BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES, TopicSettings
+from tidemill.streams.interface import LogStore
+from tidemill.streams.partition import OpenPartition, Partition, opener
+
+
+class TableLogs(LogStore, Protocol):
+    """Logs in tables, which know topics as a whole."""
+
+    async def has_topic(self, topic: str) -> bool:
+        """Whether anything of the topic is stored."""
+
+    async def remove_topic(self, topic: str) -> None:
+        """Delete all of the topic; may be repeated."""
+
+    async def set_aside(self, topic: str) -> None:
+        """Move what nobody knows out of the way of a new topic of this name."""
+
+
+class FilesAndTables:
+    """Files of a data directory, and tables that are opened on first use."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        files: PartitionStore,
+        open_tables: Callable[[], Awaitable[TableLogs]],
+        tables_exist: Callable[[], bool],
+        clock: Callable[[], int],
+        *,
+        default: str,
+    ) -> None:
+        self._streams = data_dir / STREAMS
+        self._files = files
+        self._open_tables = open_tables
+        self._tables_exist = tables_exist
+        self._clock = clock
+        self._default = default
+        self._opening = asyncio.Lock()
+        self._tables: TableLogs | None = None
+        self._open_in_tables: OpenPartition | None = None
+
+    async def room(self) -> Room:
+        """The files' folder and its disk."""
+        return await self._files.room()
+
+    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+        """The partition as it was left, or a new one."""
+        if await self._place_of(topic, settings) == IN_SEGMENTS:
+            return await self._files.open(topic, index, settings, leader_epoch)
+        tables = await self._load()
+        if self._open_in_tables is None:
+            self._open_in_tables = opener(tables, self._clock)
+        return await self._open_in_tables(topic, index, settings, leader_epoch)
+
+    async def make_room(self, topic: str) -> None:
+        """Move aside what nobody knows, in both places."""
+        await self._files.make_room(topic)
+        if self._tables_exist():
+            tables = await self._load()
+            if await tables.has_topic(topic):
+                await tables.set_aside(topic)
+
+    async def remove(self, topic: str, topic_id: str) -> None:
+        """What the topic kept in either place."""
+        await self._files.remove(topic, topic_id)
+        if self._tables_exist():
+            await (await self._load()).remove_topic(topic)
+
+    async def close(self, *, clean: bool) -> None:
+        """Finish what is under way in both."""
+        if self._tables is not None:
+            await self._tables.close()
+        await self._files.close(clean=clean)
+
+    async def _load(self) -> TableLogs:
+        async with self._opening:
+            if self._tables is None:
+                self._tables = await self._open_tables()
+            return self._tables
+
+    async def _place_of(self, topic: str, settings: TopicSettings) -> str:
+        if settings.tidemill_storage != BROKERS_CHOICE:
+            return settings.tidemill_storage
+        if self._has_files(topic):
+            return IN_SEGMENTS
+        if self._default == IN_SEGMENTS and self._tables_exist() and await (await self._load()).has_topic(topic):
+            return IN_TABLES
+        return self._default
+
+    def _has_files(self, topic: str) -> bool:
+        folder = self._streams / topic
+        return folder.is_dir() and any(each.name.isdigit() for each in folder.iterdir())
