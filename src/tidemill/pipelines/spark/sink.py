@@ -6,6 +6,7 @@ and hands it what the tasks told, the plan among it.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from tidemill.client.raw import RawClient
+from tidemill.model.errors import TidemillError
 from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.sink import SinkOptions
@@ -61,7 +63,8 @@ class BatchWriter(DataSourceArrowWriter):
         """A task failed for good; the others may have been killed in the middle of their work."""
         if not self._options.transactional:
             return
-        with RawClient(self._options.client) as client:
+        # What went wrong is what the user has to hear of, not that it cannot be cleared away.
+        with suppress(TidemillError), RawClient(self._options.client) as client:
             abort(client, [each.written for each in _told(messages)])
             for task, message in enumerate(messages):
                 if message is None:
@@ -102,7 +105,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's name
         """A task or the commit failed for good; the micro-batch will run again under the same number."""
         if self._options.transactional:
-            with RawClient(self._options.client) as client:
+            with suppress(TidemillError), RawClient(self._options.client) as client:
                 abandon(client, sink_of(self._options.checkpoint), [each.written for each in _told(messages)])
 
 
