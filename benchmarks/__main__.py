@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 # Parts that the benchmarks share, not benchmarks themselves.
-SHARED = {"__init__", "__main__", "machine", "peers", "load"}
+SHARED = {"__init__", "__main__", "machine", "peers", "load", "spark_peers", "timeline_fill"}
 
 
 def main() -> int:

@@ -1,183 +1,118 @@
-"""What a message costs when a timeline is short and when it is long: it should be the same.
+"""What a message costs on a short timeline and on a long one: it should be the same.
 
-    python -m benchmarks.timeline_growth [--huge] [--postgres URL] [--directory DIR]
+    python -m benchmarks.timeline_growth [--full] [--messages 20000] [--directory DIR]
 
-With 10^4 and 10^6 (with --huge also 10^7) messages pending in the coming month, the same work is done: messages are
-scheduled, found, leased and completed, a thousand at a time. There are two kinds of traffic:
+Brokers hold 10^4 and 10^6 (with --full also 10^7) messages over a month, written straight into the store. Then the same
+traffic goes through each: messages are scheduled, leased and completed by a client in this process, a thousand at a
+time. There are two kinds of traffic:
 
-    near   the new messages are due in the next ten seconds, before all that is pending
-    far    the new messages are due at any time of the month, and the next ones of the timeline are done: every message
-           is in another place of the file, which is the worst case for a store on pages
+    near   the new messages are due at once; those that were there come later. This is how timers and retries are used
+    far    the new messages are due at any time of a month that has passed, and the oldest ones of the timeline are
+           done: every message is in another place of the file, which is the worst case for a store on pages
 
-Short and long timelines take turns, so that whatever else the machine does hits all of them alike. Prints microseconds
-per message and the ratio to the shortest timeline.
+The cost of a message is the processor time of the broker, all its threads and the system's work for it included: it
+does not depend on what else runs on the machine. Prints it, with the time of the clock beside it, and the ratio to the
+shortest timeline. What the store alone costs is told by `benchmarks.timeline_store_growth`.
 """
 
 import argparse
 import asyncio
 import random
-import resource
 import tempfile
 import time
-from collections.abc import Awaitable
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+import psutil
+import uvloop
 
 from benchmarks.machine import head
-from tidemill.timelines.core.lease import Claim, Complete, Outcome
-from tidemill.timelines.core.message import NewMessage, Selection
-from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
-from tidemill.timelines.interface import TimelineStore
+from benchmarks.timeline_fill import BODY, filled
+from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.testing import Broker
 
 BATCH = 1_000
-ROUNDS = 30
-FILL_BATCH = 10_000
-REACH_MS = {"near": 10_000, "far": 30 * 24 * 3_600_000}
-BODY = bytes(100)
-START_MS = 1_700_000_000_000
-
-Result = TypeVar("Result")
+WARM_UP = 2_000
+MONTH_S = 30 * 24 * 3_600
+HOUR_S = 3_600
+LIMIT = 1.5
 
 
 class Cost(NamedTuple):
-    """Microseconds per message."""
+    """Microseconds per message: of the broker's processor, and of the clock."""
 
-    schedule: float
-    find: float
-    lease: float
-    complete: float
-
-    @property
-    def whole(self) -> float:
-        return self.schedule + self.find + self.lease + self.complete
+    processor_us: float
+    clock_us: float
 
 
-class Filler:
-    """Draws messages with random due times; ids grow with time, as the doors draw them."""
-
-    def __init__(self) -> None:
-        self._draw = random.Random(1)
-        self._next = 0
-
-    def batch(self, count: int, start_ms: int, end_ms: int) -> list[NewMessage]:
-        """Messages that are due from `start_ms` on and before `end_ms`."""
-        first = self._next
-        self._next += count
-        draw = self._draw.randrange
-        return [
-            NewMessage(f"{START_MS:012x}{number:020x}", draw(start_ms, end_ms), BODY, draw(65_536))
-            for number in range(first, first + count)
-        ]
+async def through(address: str, kind: str, messages: int) -> None:
+    """Schedule so many messages, and complete as many."""
+    draw = random.Random(messages)
+    reach_s = MONTH_S if kind == "far" else 1
+    async with AsyncTimeline(address, kind) as timeline:
+        for _ in range(0, messages, BATCH):
+            now = time.time()
+            await timeline.schedule([Message(BODY, now - draw.random() * reach_s) for _ in range(BATCH)])
+        await work(timeline, messages)
 
 
-class Timer:
-    """Adds up the time of one kind of call."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    async def of(self, call: Awaitable[Result]) -> Result:
-        begun = time.perf_counter()
-        result = await call
-        self.seconds += time.perf_counter() - begun
-        return result
-
-
-class Line:
-    """A timeline of a given length, and what its traffic has cost so far."""
-
-    def __init__(self, store: TimelineStore, pending: int) -> None:
-        self.pending = pending
-        self.store = store
-        self._name = f"growth-{pending}"
-        self._filler = Filler()
-        self._timers = {kind: [Timer() for _ in range(4)] for kind in REACH_MS}
-
-    async def fill(self) -> None:
-        """Make the timeline as long as it is to be."""
-        await self.store.govern(Create(self._name))
-        await self.store.govern(MakeReady(self._name))
-        for _ in range(self.pending // FILL_BATCH):
-            batch = self._filler.batch(FILL_BATCH, START_MS + REACH_MS["near"], START_MS + REACH_MS["far"])
-            await self.store.schedule(self._name, batch)
-
-    async def round(self, kind: str) -> None:
-        """Let a thousand messages of one kind through."""
-        batch = self._filler.batch(BATCH, START_MS, START_MS + REACH_MS[kind])
-        await one_round(self.store, self._name, batch, self._timers[kind])
-
-    def cost(self, kind: str) -> Cost:
-        """What a message has cost."""
-        return Cost(*(timer.seconds / (ROUNDS * BATCH) * 1e6 for timer in self._timers[kind]))
-
-    async def remove(self) -> None:
-        """Delete the timeline."""
-        await self.store.govern(Delete(self._name))
-        while await self.store.govern(Purge(self._name)) is not None:
-            pass
-        await self.store.close()
+async def work(timeline: AsyncTimeline, messages: int) -> None:
+    """Lease and complete so many messages."""
+    tasks: set[asyncio.Task[None]] = set()
+    done = 0
+    async for lease in timeline.work(max_in_flight=BATCH, idle_ms=60_000):
+        task = asyncio.create_task(complete(lease))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        done += 1
+        if done == messages:
+            break
+    await asyncio.gather(*tasks)
 
 
-async def one_round(store: TimelineStore, line: str, messages: list[NewMessage], timers: list[Timer]) -> None:
-    """A thousand come, and the thousand that are next on the timeline are leased and completed."""
-    schedule, find, lease, complete = timers
-    await schedule.of(store.schedule(line, messages))
-    due = await find.of(store.find(line, Selection(), now_ms=START_MS, limit=BATCH, bodies=True))
-    now_ms = due[-1].due_ms
-    claims = [Claim(one.seq, one.version, "worker", now_ms + 30_000) for one in due]
-    leases = await lease.of(store.acquire(line, claims, now_ms=now_ms))
-    commands = [Complete(one.seq, one.token) for one in leases if one is not None]
-    outcomes = await complete.of(store.settle(line, commands, now_ms=now_ms))
-    assert outcomes == [Outcome.DONE] * BATCH
+async def complete(lease: AsyncLease) -> None:
+    await lease.complete()
 
 
-async def run(arguments: argparse.Namespace) -> None:
-    sizes = [10**4, 10**6, *([10**7] if arguments.huge else [])]
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as home:
-        lines = [Line(await opened(arguments, Path(home) / f"{size}.db"), size) for size in sizes]
-        for line in lines:
-            begun = time.perf_counter()
-            await line.fill()
-            print(f"{line.pending:,} messages scheduled in {time.perf_counter() - begun:.0f} s", flush=True)
-        for kind in REACH_MS:
-            for _ in range(ROUNDS):
-                for line in lines:
-                    await line.round(kind)
-        report(lines)
-        for line in lines:
-            await line.remove()
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
-
-
-def report(lines: list[Line]) -> None:
-    columns = "  ".join(f"{name:>8}" for name in (*Cost._fields, "whole"))
-    print(f"{'pending':>10}  kind  {columns}  us per message")
-    for kind in REACH_MS:
-        base = lines[0].cost(kind)
-        for line in lines:
-            cost = line.cost(kind)
-            numbers = "  ".join(f"{value:8.1f}" for value in (*cost, cost.whole))
-            print(f"{line.pending:>10,}  {kind:4}  {numbers}  ratio {cost.whole / base.whole:.2f}")
-
-
-async def opened(arguments: argparse.Namespace, path: Path) -> TimelineStore:
-    if arguments.postgres:
-        from tidemill.timelines.postgres import open_store as open_postgres
-
-        return await open_postgres(arguments.postgres)
-    from tidemill.timelines.sqlite import open_store as open_sqlite
-
-    return await open_sqlite(path)
+async def cost(kind: str, pending: int, messages: int, directory: str | None) -> Cost:
+    """What a message costs on a timeline of that length."""
+    now_ms = time.time_ns() // 1_000_000
+    start_ms = now_ms - MONTH_S * 1_000 if kind == "far" else now_ms + HOUR_S * 1_000
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        await filled(folder, kind, pending, start_ms, start_ms + MONTH_S * 1_000)
+        with Broker(process=True, data_dir=folder) as broker:
+            process = psutil.Process(broker._runner.pid)  # type: ignore[union-attr] # a child process
+            await through(broker.grpc, kind, WARM_UP)
+            before, begun = process.cpu_times(), time.perf_counter()
+            await through(broker.grpc, kind, messages)
+            ended, after = time.perf_counter(), process.cpu_times()
+    used_s = after.user + after.system - before.user - before.system
+    return Cost(used_s / messages * 1e6, (ended - begun) / messages * 1e6)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Cost per message on short and long timelines.")
-    parser.add_argument("--huge", action="store_true", help="also with ten million pending messages (some minutes)")
-    parser.add_argument("--postgres", metavar="URL", help="measure PostgreSQL instead of SQLite")
-    parser.add_argument("--directory", default=".", help="where the SQLite files are written: a real disk")
-    arguments = parser.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--full", action="store_true", help="also with ten million pending messages")
+    parser.add_argument("--kind", choices=("near", "far"), help="only this kind of traffic")
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--directory", help="where the files are written: a real disk")
+    options = parser.parse_args()
     head("timeline_growth")
-    asyncio.run(run(arguments))
+    uvloop.run(run(options))
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Every kind of traffic on every length of timeline."""
+    for kind in [options.kind] if options.kind else ["near", "far"]:
+        base: Cost | None = None
+        for pending in [10**4, 10**6, *([10**7] if options.full else [])]:
+            found = await cost(kind, pending, options.messages, options.directory)
+            base = base or found
+            ratio = found.processor_us / base.processor_us
+            print(
+                f"{pending:>10,} pending, {kind:4}  {found.processor_us:6.1f} us of processor a message, "
+                f"{found.clock_us:6.1f} us by the clock; ratio {ratio:.2f} (limit {LIMIT})",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -2,53 +2,34 @@
 
     python -m benchmarks.timeline_lateness [--rate 5000] [--seconds 10] [--pending 100000] [--full]
 
-A broker process with the default store (SQLite) holds `--pending` messages of the coming year. Messages are then due at
-`--rate` per second; a worker in this process leases and completes them. Lateness is the time from the due time to
-the worker's hands, by the one clock of this machine. Prints p50, p99, max, how many came early (must be 0), and the
-broker's memory before and after.
+A broker process with the default store (SQLite) holds `--pending` messages of the coming year (a million with --full),
+which were written straight into the store before it started. Messages are then due at `--rate` per second; a worker in
+this process leases and completes them. Lateness is the time from the due time to the worker's hands, by the one clock
+of this machine. Prints p50, p99, max, how many came early (must be 0), the broker's processor time for a message, and
+its memory before, after and at its peak: with --pending 10000000 the peak is the memory that ten million messages need.
 """
 
 import argparse
 import asyncio
 import gc
-import random
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import uvloop
 
 from benchmarks.machine import head
+from benchmarks.timeline_fill import BODY, filled
 from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
 from tidemill.testing import Broker
-from tidemill.timelines.core.message import NewMessage
-from tidemill.timelines.core.timeline import Create, MakeReady
-from tidemill.timelines.sqlite import open_store
 
-FILL_BATCH = 10_000
 SCHEDULE_BATCH = 1_000
 SCHEDULED_PER_S = 3_000
 LEAD_S = 2.0
 YEAR_MS = 365 * 24 * 3_600_000
-BODY = bytes(100)
 PENDING_FULL = 1_000_000
-
-
-async def fill(path: Path, pending: int) -> None:
-    """Write messages of the coming year straight into the store's file, before a broker opens it."""
-    draw = random.Random(1)
-    store = await open_store(path)
-    await store.govern(Create("late"))
-    await store.govern(MakeReady("late"))
-    start_ms = time.time_ns() // 1_000_000 + 3_600_000
-    for first in range(0, pending, FILL_BATCH):
-        numbers = range(first, min(pending, first + FILL_BATCH))
-        await store.schedule(
-            "late",
-            [NewMessage(f"far-{n}", start_ms + draw.randrange(YEAR_MS), BODY, draw.randrange(65_536)) for n in numbers],
-        )
-    await store.close()
 
 
 async def measure(address: str, rate: int, seconds: float) -> list[float]:
@@ -82,9 +63,38 @@ async def complete(lease: AsyncLease) -> None:
     await lease.complete()
 
 
-def resident_mib(pid: int) -> float:
+def memory_mib(pid: int, kind: str) -> float:
+    """The memory of a process: what it holds now (VmRSS), or held at most (VmHWM)."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
+    return next(int(line.split()[1]) for line in status if line.startswith(kind)) / 1024
+
+
+def show(late_ms: list[float], options: argparse.Namespace) -> None:
+    late_ms.sort()
+    p99 = late_ms[int(len(late_ms) * 0.99)]
+    early = sum(one < 0 for one in late_ms)
+    print(f"delivered: {len(late_ms):,} at {options.rate:,}/s for {options.seconds:g} s")
+    print(
+        f"lateness: p50 {statistics.median(late_ms):.2f} ms, p99 {p99:.2f} ms, max {late_ms[-1]:.2f} ms, early {early}"
+    )
+
+
+async def run(options: argparse.Namespace, pending: int) -> None:
+    """Fill, start a broker, measure and tell."""
+    start_ms = time.time_ns() // 1_000_000 + 3_600_000
+    with tempfile.TemporaryDirectory() as folder:
+        await filled(folder, "late", pending, start_ms, start_ms + YEAR_MS, ordered=True)
+        with Broker(process=True, data_dir=folder) as broker:
+            process = psutil.Process(broker._runner.pid)  # type: ignore[union-attr] # a child process
+            before = memory_mib(process.pid, "VmRSS")
+            gc.disable()  # a pause of the one who measures is not the broker's
+            late_ms = await measure(broker.grpc, options.rate, options.seconds)
+            after, peak = memory_mib(process.pid, "VmRSS"), memory_mib(process.pid, "VmHWM")
+            used = process.cpu_times()
+    show(late_ms, options)
+    each_us = (used.user + used.system) / len(late_ms) * 1e6
+    print(f"broker processor: {each_us:.0f} us a message, from its scheduling to its completion, the start included")
+    print(f"broker memory: {before:.0f} MiB before, {after:.0f} MiB after, {peak:.0f} MiB at its peak")
 
 
 def main() -> None:
@@ -96,24 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     pending = options.pending or (PENDING_FULL if options.full else 100_000)
     head("timeline_lateness")
-    with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        asyncio.run(fill(Path(folder, "timelines.db"), pending))
-        print(f"pending: {pending:,} messages, written in {time.perf_counter() - started:.1f} s", flush=True)
-        with Broker(process=True, data_dir=folder) as broker:
-            pid = broker._runner.pid  # type: ignore[union-attr] # a child process
-            before = resident_mib(pid)
-            gc.disable()  # a pause of the one who measures is not the broker's
-            late_ms = uvloop.run(measure(broker.grpc, options.rate, options.seconds))
-            after = resident_mib(pid)
-    late_ms.sort()
-    early = sum(one < 0 for one in late_ms)
-    p99 = late_ms[int(len(late_ms) * 0.99)]
-    print(f"delivered: {len(late_ms):,} at {options.rate:,}/s for {options.seconds:g} s")
-    print(
-        f"lateness: p50 {statistics.median(late_ms):.2f} ms, p99 {p99:.2f} ms, max {late_ms[-1]:.2f} ms, early {early}"
-    )
-    print(f"broker memory: {before:.0f} MiB before, {after:.0f} MiB after")
+    uvloop.run(run(options, pending))
 
 
 if __name__ == "__main__":

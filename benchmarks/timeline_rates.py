@@ -1,6 +1,6 @@
 """How many messages per second: scheduled, and leased and completed; beside beanstalkd in the same run.
 
-    python -m benchmarks.timeline_rates [--messages 20000] [--postgres URL] [--full]
+    python -m benchmarks.timeline_rates [--messages 20000] [--full]
 
 Both are real servers in processes of their own, with durable storage, driven by one client in this process with
 batches of 1,000. beanstalkd runs twice: with `-f 0` (every job is on disk when it is acknowledged, as in Tidemill) and
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import uvloop
+from tests.postgres import running_postgres
 
 from benchmarks.machine import head
 from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
@@ -130,32 +131,48 @@ def beanstalk(port: int, messages: int) -> Rates:
     return Rates(messages / (scheduled - started), messages / (ended - scheduled))
 
 
-def show(name: str, rates: Rates, base: Rates | None) -> None:
-    ratio = f"  ratio {base.schedule / rates.schedule:.2f}, {base.work / rates.work:.2f}" if base else ""
-    print(f"{name:28} schedule {rates.schedule:9,.0f}/s  lease+complete {rates.work:9,.0f}/s{ratio}", flush=True)
+async def both(messages: int) -> dict[str, Rates]:
+    """Tidemill with each of its stores; PostgreSQL is started for the run, and flushes as it does by default."""
+    rates: dict[str, Rates] = {}
+    with Broker(process=True) as broker:
+        rates["SQLite"] = await tidemill(broker.grpc, messages)
+    show("tidemill, SQLite", rates["SQLite"])
+    with (
+        running_postgres(durable=True) as server,
+        Broker(process=True, flags={"timelines": server.new_database()}) as broker,
+    ):
+        rates["PostgreSQL"] = await tidemill(broker.grpc, messages)
+    show("tidemill, PostgreSQL", rates["PostgreSQL"])
+    return rates
+
+
+def show(name: str, rates: Rates) -> None:
+    print(f"{name:28} schedule {rates.schedule:9,.0f}/s  lease+complete {rates.work:9,.0f}/s", flush=True)
+
+
+def compare(name: str, theirs: Rates, ours: dict[str, Rates]) -> None:
+    """Their rates, and ours as a ratio to them."""
+    show(name, theirs)
+    for store, rates in ours.items():
+        ratios = f"schedule {rates.schedule / theirs.schedule:.2f}x, lease+complete {rates.work / theirs.work:.2f}x"
+        print(f"  tidemill, {store}, to it: {ratios}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--messages", type=int, default=0)
-    parser.add_argument("--postgres", default="", help="URL of a PostgreSQL to measure too.")
     parser.add_argument("--full", action="store_true")
     options = parser.parse_args()
     messages = options.messages or (MESSAGES_FULL if options.full else 20_000)
     head("timeline_rates")
-    with Broker(process=True) as broker:
-        ours = uvloop.run(tidemill(broker.grpc, messages))
-    show("tidemill, SQLite", ours, None)
-    if options.postgres:
-        with Broker(process=True, flags={"timelines": options.postgres}) as broker:
-            show("tidemill, PostgreSQL", uvloop.run(tidemill(broker.grpc, messages)), None)
+    ours = uvloop.run(both(messages))
     if shutil.which("beanstalkd") is None:
         print("beanstalkd is not installed: no ratio (Debian package 'beanstalkd')")
         return
     with beanstalkd("-f", "0") as port:
-        show("beanstalkd -f 0 (durable)", beanstalk(port, max(BATCH, messages // DURABLE_LESS)), ours)
+        compare("beanstalkd -f 0 (durable)", beanstalk(port, max(BATCH, messages // DURABLE_LESS)), ours)
     with beanstalkd() as port:
-        show("beanstalkd (default)", beanstalk(port, messages), ours)
+        compare("beanstalkd (default)", beanstalk(port, messages), ours)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""Fills a timeline's file with millions of messages, through the store's own code and before a broker opens it.
+
+Messages go in by batches of ten thousand, many of which share one transaction of the store's writer: on a long timeline
+with random due times nearly every message is on another page, and a page is then written once for several. Where their
+order does not matter for what is measured, messages come in the order of their due times, which is faster still.
+"""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.message import NewMessage
+from tidemill.timelines.core.timeline import Create, MakeReady
+from tidemill.timelines.sqlite import open_store
+
+BATCH = 10_000
+BATCHES_AT_ONCE = 30
+BODY = bytes(100)
+SEED = 1
+
+
+async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, *, ordered: bool) -> None:
+    """Create the timeline with so many messages, due between the two times; ids grow as if drawn."""
+    store = await open_store(path)
+    await store.govern(Create(name))
+    await store.govern(MakeReady(name))
+    draw = random.Random(SEED).random
+    reach_ms = end_ms - start_ms
+    waiting: list[asyncio.Task[object]] = []
+    for first in range(0, pending, BATCH):
+        batch = [
+            NewMessage(
+                f"fill-{number:027d}",
+                start_ms + int((number / pending if ordered else draw()) * reach_ms),
+                BODY,
+                int(draw() * BUCKETS),
+            )
+            for number in range(first, min(pending, first + BATCH))
+        ]
+        waiting.append(asyncio.create_task(store.schedule(name, batch)))
+        await asyncio.sleep(0)
+        if len(waiting) == 2 * BATCHES_AT_ONCE:  # one half is being written while the other is drawn
+            await asyncio.gather(*waiting[:BATCHES_AT_ONCE])
+            del waiting[:BATCHES_AT_ONCE]
+    await asyncio.gather(*waiting)
+    await store.close()
+
+
+async def filled(folder: str, name: str, pending: int, start_ms: int, end_ms: int, *, ordered: bool = False) -> None:
+    """Fill the timelines of a data directory and say how long it took."""
+    begun = time.perf_counter()
+    await fill(Path(folder, "timelines.db"), name, pending, start_ms, end_ms, ordered=ordered)
+    print(f"pending: {pending:,} messages, straight into the store in {time.perf_counter() - begun:.0f} s", flush=True)

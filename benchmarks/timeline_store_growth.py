@@ -1,0 +1,184 @@
+"""What a message costs the store alone, on short and on long timelines; `timeline_growth` measures the whole broker.
+
+    python -m benchmarks.timeline_store_growth [--full] [--postgres URL] [--directory DIR]
+
+With 10^4 and 10^6 (with --full also 10^7) messages pending in the coming month, the same work is done: messages are
+scheduled, found, leased and completed, a thousand at a time. There are two kinds of traffic:
+
+    near   the new messages are due in the next ten seconds, before all that is pending
+    far    the new messages are due at any time of the month, and the next ones of the timeline are done: every message
+           is in another place of the file, which is the worst case for a store on pages
+
+Short and long timelines take turns, so that whatever else the machine does hits all of them alike. Prints microseconds
+per message and the ratio to the shortest timeline.
+"""
+
+import argparse
+import asyncio
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from benchmarks.machine import head
+from tidemill.timelines.core.lease import Claim, Complete, Outcome
+from tidemill.timelines.core.message import NewMessage, Selection
+from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
+from tidemill.timelines.interface import TimelineStore
+
+BATCH = 1_000
+ROUNDS = 30
+FILL_BATCH = 10_000
+REACH_MS = {"near": 10_000, "far": 30 * 24 * 3_600_000}
+BODY = bytes(100)
+START_MS = 1_700_000_000_000
+
+Result = TypeVar("Result")
+
+
+class Cost(NamedTuple):
+    """Microseconds per message."""
+
+    schedule: float
+    find: float
+    lease: float
+    complete: float
+
+    @property
+    def whole(self) -> float:
+        return self.schedule + self.find + self.lease + self.complete
+
+
+class Filler:
+    """Draws messages with random due times; ids grow with time, as the doors draw them."""
+
+    def __init__(self) -> None:
+        self._draw = random.Random(1)
+        self._next = 0
+
+    def batch(self, count: int, start_ms: int, end_ms: int) -> list[NewMessage]:
+        """Messages that are due from `start_ms` on and before `end_ms`."""
+        first = self._next
+        self._next += count
+        draw = self._draw.randrange
+        return [
+            NewMessage(f"{START_MS:012x}{number:020x}", draw(start_ms, end_ms), BODY, draw(65_536))
+            for number in range(first, first + count)
+        ]
+
+
+class Timer:
+    """Adds up the time of one kind of call."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    async def of(self, call: Awaitable[Result]) -> Result:
+        begun = time.perf_counter()
+        result = await call
+        self.seconds += time.perf_counter() - begun
+        return result
+
+
+class Line:
+    """A timeline of a given length, and what its traffic has cost so far."""
+
+    def __init__(self, store: TimelineStore, pending: int) -> None:
+        self.pending = pending
+        self.store = store
+        self._name = f"growth-{pending}"
+        self._filler = Filler()
+        self._timers = {kind: [Timer() for _ in range(4)] for kind in REACH_MS}
+
+    async def fill(self) -> None:
+        """Make the timeline as long as it is to be."""
+        await self.store.govern(Create(self._name))
+        await self.store.govern(MakeReady(self._name))
+        for _ in range(self.pending // FILL_BATCH):
+            batch = self._filler.batch(FILL_BATCH, START_MS + REACH_MS["near"], START_MS + REACH_MS["far"])
+            await self.store.schedule(self._name, batch)
+
+    async def round(self, kind: str) -> None:
+        """Let a thousand messages of one kind through."""
+        batch = self._filler.batch(BATCH, START_MS, START_MS + REACH_MS[kind])
+        await one_round(self.store, self._name, batch, self._timers[kind])
+
+    def cost(self, kind: str) -> Cost:
+        """What a message has cost."""
+        return Cost(*(timer.seconds / (ROUNDS * BATCH) * 1e6 for timer in self._timers[kind]))
+
+    async def remove(self) -> None:
+        """Delete the timeline."""
+        await self.store.govern(Delete(self._name))
+        while await self.store.govern(Purge(self._name)) is not None:
+            pass
+        await self.store.close()
+
+
+async def one_round(store: TimelineStore, line: str, messages: list[NewMessage], timers: list[Timer]) -> None:
+    """A thousand come, and the thousand that are next on the timeline are leased and completed."""
+    schedule, find, lease, complete = timers
+    await schedule.of(store.schedule(line, messages))
+    due = await find.of(store.find(line, Selection(), now_ms=START_MS, limit=BATCH, bodies=True))
+    now_ms = due[-1].due_ms
+    claims = [Claim(one.seq, one.version, "worker", now_ms + 30_000) for one in due]
+    leases = await lease.of(store.acquire(line, claims, now_ms=now_ms))
+    commands = [Complete(one.seq, one.token) for one in leases if one is not None]
+    outcomes = await complete.of(store.settle(line, commands, now_ms=now_ms))
+    assert outcomes == [Outcome.DONE] * BATCH
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    sizes = [10**4, 10**6, *([10**7] if arguments.full else [])]
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as home:
+        lines = [Line(await opened(arguments, Path(home) / f"{size}.db"), size) for size in sizes]
+        for line in lines:
+            begun = time.perf_counter()
+            await line.fill()
+            print(f"{line.pending:,} messages scheduled in {time.perf_counter() - begun:.0f} s", flush=True)
+        for kind in REACH_MS:
+            for _ in range(ROUNDS):
+                for line in lines:
+                    await line.round(kind)
+        report(lines)
+        for line in lines:
+            await line.remove()
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+def report(lines: list[Line]) -> None:
+    columns = "  ".join(f"{name:>8}" for name in (*Cost._fields, "whole"))
+    print(f"{'pending':>10}  kind  {columns}  us per message")
+    for kind in REACH_MS:
+        base = lines[0].cost(kind)
+        for line in lines:
+            cost = line.cost(kind)
+            numbers = "  ".join(f"{value:8.1f}" for value in (*cost, cost.whole))
+            print(f"{line.pending:>10,}  {kind:4}  {numbers}  ratio {cost.whole / base.whole:.2f}")
+
+
+async def opened(arguments: argparse.Namespace, path: Path) -> TimelineStore:
+    if arguments.postgres:
+        from tidemill.timelines.postgres import open_store as open_postgres
+
+        return await open_postgres(arguments.postgres)
+    from tidemill.timelines.sqlite import open_store as open_sqlite
+
+    return await open_sqlite(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cost per message on short and long timelines.")
+    parser.add_argument("--full", action="store_true", help="also with ten million pending messages (some minutes)")
+    parser.add_argument("--postgres", metavar="URL", help="measure PostgreSQL instead of SQLite")
+    parser.add_argument("--directory", default=".", help="where the SQLite files are written: a real disk")
+    arguments = parser.parse_args()
+    head("timeline_store_growth")
+    asyncio.run(run(arguments))
+
+
+if __name__ == "__main__":
+    main()
