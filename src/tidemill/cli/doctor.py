@@ -1,5 +1,6 @@
 """`tidemill doctor`: whether this machine has what Tidemill needs, and what would give it more."""
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -21,7 +22,22 @@ PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30
 FILES_MIN = 4_096
 DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
-EXTRAS = {"postgres": "asyncpg", "spark": "pyspark"}
+EXTRAS = {
+    "spark": ("pyspark", "pyarrow", "pandas", "yaml"),
+    "lake": ("deltalake", "pyiceberg"),
+    "plots": ("matplotlib",),
+    "postgres": ("asyncpg",),
+    "cluster": ("aetcd",),
+    "clickhouse": ("chdb", "clickhouse_connect"),
+}
+CONNECT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos"}
+PANDAS_BELOW = 3
+SPARK_MIN = (4, 2)
+SERVERS = {
+    "etcd": ("etcd", "one for a cluster of brokers: apt-get install etcd-server"),
+    "postgres": ("postgres", "one for large timelines: apt-get install postgresql"),
+}
+POSTGRES_PLACES = "/usr/lib/postgresql/*/bin/postgres"
 JAVA_MIN = 17
 JAVA_ADVICE = "Spark pipelines need Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 JAVA_S = 30.0
@@ -52,7 +68,10 @@ def doctor(
         _disk(data_dir),
         _files(),
         _java(),
+        _spark(),
+        _spark_connect(),
         *_extras(),
+        *_servers(),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
     wrong = [finding.check for finding in findings if finding.state == "wrong"]
@@ -113,10 +132,66 @@ def _java() -> Finding:
     return Finding("java", "fine", version[0])
 
 
+def _spark() -> Finding:
+    if not _there("pyspark"):
+        return Finding("spark", "note", "pyspark is not installed", "pip install 'tidemill[spark]'")
+    version, pandas = _version("pyspark"), _version("pandas")
+    if _numbers(version)[:2] < SPARK_MIN:
+        return Finding("spark", "note", f"pyspark {version}", "it is too old: pip install --upgrade 'tidemill[spark]'")
+    if pandas and _numbers(pandas)[0] >= PANDAS_BELOW:
+        return Finding(
+            "spark", "note", f"pyspark {version}, pandas {pandas}", "PySpark wants pandas 2: pip install 'pandas<3'"
+        )
+    return Finding("spark", "fine", f"pyspark {version}")
+
+
+def _spark_connect() -> Finding:
+    missing = [package for module, package in CONNECT.items() if not _there(module)]
+    if missing:
+        return Finding(
+            "spark connect",
+            "note",
+            f"{' and '.join(missing)} missing",
+            f"for --remote: pip install {' '.join(missing)}",
+        )
+    return Finding("spark connect", "fine", "its client is installed")
+
+
 def _extras() -> list[Finding]:
-    return [
-        Finding(f"extra {name}", "fine", f"{module} is installed")
-        if importlib.util.find_spec(module)
-        else Finding(f"extra {name}", "note", f"{module} is not installed", f"pip install 'tidemill[{name}]'")
-        for name, module in EXTRAS.items()
-    ]
+    found = []
+    for name, modules in EXTRAS.items():
+        missing = [module for module in modules if not _there(module)]
+        if missing:
+            advice = f"pip install 'tidemill[{name}]'"
+            found.append(Finding(f"extra {name}", "note", f"{', '.join(missing)} not installed", advice))
+        else:
+            found.append(Finding(f"extra {name}", "fine", f"{', '.join(modules)} installed"))
+    return found
+
+
+def _servers() -> list[Finding]:
+    """Programs that a machine may have; brokers reach them by address, wherever they run."""
+    places = {"postgres": sorted(map(str, Path("/").glob(POSTGRES_PLACES.lstrip("/"))))}
+    found = []
+    for name, (program, advice) in SERVERS.items():
+        at = shutil.which(program) or next(iter(reversed(places.get(name, []))), None)
+        found.append(Finding(name, "fine", at) if at else Finding(name, "note", "not on this machine", advice))
+    return found
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)) or (0,)

@@ -65,15 +65,20 @@ class Pipeline:
         """Whether it ended by itself, or never began."""
         return self.state in {UNAVAILABLE, FAILED}
 
-    def stop(self, patience_s: float, hurry: threading.Event) -> None:
-        """Let it take what is left and end; after `patience_s`, or when in a hurry, end it at once."""
+    def stop(self, patience_s: float, hurry: threading.Event, *, whole: bool = False) -> None:
+        """Let it take what is left and end; after `patience_s`, or when in a hurry, end it at once.
+
+        One that is still starting has taken nothing: it is waited for only when the `whole` result is wanted.
+        """
         if self._stopping:
             return
+        deadline = time.monotonic() + patience_s
+        while whole and self.state == STARTING and time.monotonic() < deadline and not hurry.is_set():
+            self._reader.join(POLL_S)
         self._stopping = True
         if self.state == RUNNING and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-            deadline = time.monotonic() + patience_s
             while self._reader.is_alive() and time.monotonic() < deadline and not hurry.is_set():
                 self._reader.join(POLL_S)
         with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still its own

@@ -127,11 +127,12 @@ def _run(
             shown.show(running.snapshot())
             if (news := running.news()) is not None:
                 shown.note(news)
+        timed = not ending.asked.is_set()
         if patience is None:
-            patience = ASKED_PATIENCE_S if ending.asked.is_set() else TIMED_PATIENCE_S
+            patience = TIMED_PATIENCE_S if timed else ASKED_PATIENCE_S
         ending.asked.set()
         shown.note("stopping")
-        return running.finish(patience, ending.hurry)
+        return running.finish(patience, ending.hurry, whole=timed)
 
 
 def _judge(last: Snapshot, *, drained: bool) -> None:
@@ -232,20 +233,20 @@ class Demo:
         )
         return base if self.pipeline is None else self._with_spark(base, self.pipeline)
 
-    def finish(self, patience_s: float, hurry: threading.Event) -> tuple[Snapshot, bool]:
+    def finish(self, patience_s: float, hurry: threading.Event, *, whole: bool) -> tuple[Snapshot, bool]:
         """Stop what writes, let the pipeline take the rest; the last snapshot, and whether it took everything."""
         self._orders.stop()
         self._reminders.stop()
         self._ended = time.monotonic()
-        self._stop_pipeline(patience_s, hurry)
+        self._stop_pipeline(patience_s, hurry, whole=whole)
         drained = self.pipeline is not None and self.pipeline.state == FINISHED
         if self._totals is not None and self.pipeline is not None and self.pipeline.batches:
             drained = self._totals.recount() and drained
         return self.snapshot(), drained
 
-    def _stop_pipeline(self, patience_s: float, hurry: threading.Event) -> None:
+    def _stop_pipeline(self, patience_s: float, hurry: threading.Event, *, whole: bool = False) -> None:
         if self.pipeline is not None:
-            self.pipeline.stop(patience_s, hurry)
+            self.pipeline.stop(patience_s, hurry, whole=whole)
 
     def _with_spark(self, base: Snapshot, running: Pipeline) -> Snapshot:
         if self._totals is not None and running.batches:

@@ -146,10 +146,14 @@ def table(snapshot: Snapshot) -> "Table":
     shown.add_row("spark", _spark(snapshot))
     if snapshot.orders_aggregated:
         total = max(snapshot.orders_in_topic, 1)
-        shown.add_row("aggregated", ProgressBar(total, min(snapshot.orders_aggregated, total), BAR_WIDTH))
+        done = min(snapshot.orders_aggregated, total)
+        shown.add_row("aggregated", f"{done:,} of {total:,} orders, {done / total:.0%}")
+        shown.add_row("", ProgressBar(total, done, BAR_WIDTH))
+        shown.add_section()
     best = max(snapshot.revenue_by_item.values(), default=1.0)
     for item, revenue in list(snapshot.revenue_by_item.items())[:ITEMS_SHOWN]:
-        shown.add_row(item, f"{'█' * round(BAR_WIDTH * revenue / best / 2)} {revenue:,.2f}")
+        bar = "█" * round(BAR_WIDTH * revenue / best / 2)
+        shown.add_row(item, f"[cyan]{bar.ljust(BAR_WIDTH // 2)}[/] {revenue:>12,.2f}")
     shown.caption = "Ctrl-C stops everything"
     return shown
 

@@ -1,0 +1,113 @@
+"""Which Spark runs a pipeline, and queries that fail, die or lose their Spark; no JVM is started here."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.cli.main import main
+from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.example import write_example
+from tidemill.pipelines.folder import load
+from tidemill.pipelines.spark.declarative import check_declarative
+from tidemill.pipelines.spark.queries import Queries
+from tidemill.pipelines.spark.remote import Where, check_where
+
+
+class Thread:
+    def __init__(self, *, alive: bool) -> None:
+        self._alive = alive
+
+    def isAlive(self) -> bool:
+        return self._alive
+
+    def queryExecutionThread(self) -> "Thread":
+        return self
+
+    def streamingQuery(self) -> "Thread":
+        return self
+
+
+class Query:
+    """What Spark gives for a query, as far as it is looked at."""
+
+    def __init__(self, error: object = None, *, active: bool = True, alive: bool = True) -> None:
+        self._error = error
+        self._jsq = Thread(alive=alive)
+        self.isActive = active
+        self.stopped = False
+
+    def exception(self) -> object:
+        if isinstance(self._error, OSError):
+            raise self._error
+        return self._error
+
+    def stop(self) -> None:
+        self.stopped = True
+        if isinstance(self._error, OSError):
+            raise self._error
+
+
+def queries(**named: Any) -> Queries:
+    return Queries(named)
+
+
+def test_queries_run_until_all_have_ended() -> None:
+    assert not queries(a=Query(active=False), b=Query()).ended()
+    assert queries(a=Query(active=False), b=Query(active=False)).ended()
+
+
+@pytest.mark.parametrize(
+    ("query", "line"),
+    [
+        (Query("tidemill.x.DataLost: offsets 3 to 5 are gone"), "out: offsets 3 to 5 are gone"),
+        (Query(alive=False), "out: the query's thread died"),
+        (
+            Query(ConnectionRefusedError(111, "Connection refused")),
+            r"Spark is gone \(.*Connection refused\); run it again",
+        ),
+    ],
+)
+def test_what_ends_a_query_is_one_line(query: Query, line: str) -> None:
+    running = queries(out=query)
+    with pytest.raises(PipelineError, match=line) as caught:
+        running.ended()
+    assert "\n" not in str(caught.value)
+    running.stop()
+    assert query.stopped
+
+
+def test_a_thread_that_ended_in_order_is_no_death() -> None:
+    assert queries(out=Query(active=False, alive=False)).ended()
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        (Where("local[2]", "sc://host"), "give --master or --remote, not both"),
+        (Where(remote="spark://host:7077"), "write sc://host:15002"),
+    ],
+)
+def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str) -> None:
+    with pytest.raises(WrongOption, match=line):
+        check_where(where)
+
+
+def test_a_missing_client_of_spark_connect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_where(Where(remote="sc://host"))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "tidemill.pipelines.spark.remote.find_spec", lambda name: None if name == "grpc_status" else found(name)
+    )
+    with pytest.raises(PipelineError, match="Spark Connect needs grpcio-status: pip install"):
+        check_where(Where(remote="sc://host"))
+
+
+def test_what_a_declarative_pipeline_cannot_write_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_example(tmp_path / "shop", "127.0.0.1:1")
+    with pytest.raises(WrongSpec, match=r"sinks\.revenue is of kind topic in mode update; the declarative runner"):
+        check_declarative(load(tmp_path / "shop"))
+    assert main(["pipeline", "run", str(tmp_path / "shop"), "--runner", "quick"]) == 2
+    assert "there is no runner quick; there are streaming, declarative" in capsys.readouterr().err
