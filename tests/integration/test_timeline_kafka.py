@@ -11,10 +11,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import Timeline
+from tidemill.broker.scheduling import Scheduler
 from tidemill.broker.scheduling.plan import DELAY_MS
 from tidemill.client.raw import ProducerIdentity, RawClient
 from tidemill.model import topics as tidemill_topics
-from tidemill.model.errors import OutOfOrderSequence
+from tidemill.model.errors import InvalidRecord, OutOfOrderSequence
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.testing import Broker
@@ -253,6 +254,29 @@ def test_a_batch_sent_again_after_its_record_was_delivered_is_not_scheduled_agai
         assert sorted(_values(_read(broker, topic, lambda got: "end" in _values(got)))) == ["end", "later", "now"]
 
 
+def test_a_batch_whose_rest_was_lost_after_its_record_was_delivered_is_not_scheduled_again(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = tidemill_topics.TopicPartition(topic, 0)
+    with (
+        RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+        Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline,
+    ):
+        identity = client.init_producer()
+        headers = ((DELAY_MS, b"1"), ("tidemill-schedule-id", b"natural"))
+        batch = _batch(identity, 0, ("now", ()), ("later", headers))
+        with monkeypatch.context() as patched:
+            patched.setattr(Scheduler, "_append_rest", _ends)  # as if the broker had died here
+            with pytest.raises(InvalidRecord):
+                client.produce(partition, batch)
+        assert _values(_read(broker, topic, bool)) == ["later"]
+        _wait_until_empty(timeline)
+        client.produce(partition, batch)
+        client.produce(partition, _batch(identity, 2, ("again", headers), ("end", ())))  # the name is free again
+        got = _values(_read(broker, topic, lambda got: {"again", "end"} <= set(_values(got))))
+        assert sorted(got) == ["again", "end", "later", "now"]
+
+
 def test_a_batch_out_of_order_schedules_nothing(broker: Broker, topic: str) -> None:
     partition = tidemill_topics.TopicPartition(topic, 0)
     with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
@@ -280,6 +304,10 @@ def _batch(
         producer_epoch=identity.producer_epoch,
         base_sequence=sequence,
     )
+
+
+async def _ends(*_: object) -> None:
+    raise InvalidRecord
 
 
 async def _fails(*_: object) -> None:

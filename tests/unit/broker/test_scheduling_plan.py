@@ -35,7 +35,7 @@ def test_waiting_cancelled_and_staying_records() -> None:
     assert [(one.id, one.due_ms) for one in waiting] == [("named", NOW_MS + 1_500), ("", 77)]
     assert cancels == ["other"]
     assert stays == {0}
-    partition, record = read_waiting(waiting[0].body)
+    partition, record, _ = read_waiting(waiting[0].body)
     assert (partition, record.key, record.value, dict(record.headers)["own"]) == (3, b"k", b"v", b"1")
 
 

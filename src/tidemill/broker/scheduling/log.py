@@ -1,12 +1,12 @@
 """Scheduled records in the log: appended when they are due, and found again after a crash."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import structlog
 
-from tidemill.broker.scheduling.plan import MESSAGE, delivered_seq, read_waiting
+from tidemill.broker.scheduling.plan import MESSAGE, Origin, delivered_seq, read_waiting
 from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.records.build import NewRecord, build_batch
@@ -31,34 +31,44 @@ class Streams(Protocol):
         """The partition; UnknownTopicOrPartition when it is not here."""
 
 
-async def deliver(streams: Streams, topic: str, messages: Sequence[Message], now_ms: int) -> set[int]:
-    """Append due messages to their partitions, durably; the numbers of those that are done with."""
-    by_partition: defaultdict[int, list[tuple[Message, NewRecord]]] = defaultdict(list)
+class Due(NamedTuple):
+    """A scheduled record whose time has come."""
+
+    seq: int
+    size: int
+    record: NewRecord
+    origin: Origin | None
+
+
+def by_partition(messages: Iterable[Message], now_ms: int) -> dict[int, list[Due]]:
+    """Due messages as records, each with its mark, by the partition they belong to."""
+    found: defaultdict[int, list[Due]] = defaultdict(list)
     for message in messages:
-        index, record = read_waiting(message.body or b"")
+        index, record, origin = read_waiting(message.body or b"")
         mark = (MESSAGE, f"{message.id}@{message.seq}".encode())
-        by_partition[index].append((message, NewRecord(record.key, record.value, (*record.headers, mark), now_ms)))
-    done: set[int] = set()
-    for index, entries in by_partition.items():
-        try:
-            partition = streams.partition(topic, index)
-        except UnknownTopicOrPartition:
-            log.warning("scheduled_partition_gone", topic=topic, partition=index, messages=len(entries))
-            done.update(message.seq for message, _ in entries)
-            continue
-        for piece in _in_pieces(entries, partition.settings.max_message_bytes):
-            await partition.append_own(build_batch([record for _, record in piece]))
-            done.update(message.seq for message, _ in piece)
-    return done
+        due = NewRecord(record.key, record.value, (*record.headers, mark), now_ms)
+        found[index].append(Due(message.seq, message.size, due, origin))
+    return found
 
 
-def _in_pieces(
-    entries: Sequence[tuple[Message, NewRecord]], bytes_max: int
-) -> Iterator[list[tuple[Message, NewRecord]]]:
-    piece: list[tuple[Message, NewRecord]] = []
+async def deliver(streams: Streams, topic: str, index: int, entries: Sequence[Due]) -> AsyncIterator[Sequence[Due]]:
+    """Append due records to their partition, piece by piece; each piece that is done with, when it is durable."""
+    try:
+        partition = streams.partition(topic, index)
+    except UnknownTopicOrPartition:
+        log.warning("scheduled_partition_gone", topic=topic, partition=index, messages=len(entries))
+        yield entries
+        return
+    for piece in _in_pieces(entries, partition.settings.max_message_bytes):
+        await partition.append_own(build_batch([one.record for one in piece]))
+        yield piece
+
+
+def _in_pieces(entries: Sequence[Due], bytes_max: int) -> Iterator[list[Due]]:
+    piece: list[Due] = []
     size = 0
     for entry in entries:
-        grown = entry[0].size + BATCH_OVERHEAD_BYTES
+        grown = entry.size + BATCH_OVERHEAD_BYTES
         if piece and size + grown > bytes_max:
             yield piece
             piece, size = [], 0

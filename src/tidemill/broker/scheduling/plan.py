@@ -4,7 +4,8 @@ A record waits when it has the header `tidemill-deliver-at` (milliseconds since 
 header `tidemill-schedule-id` gives it a name. A record with `tidemill-cancel` takes the named one back and is not
 stored itself. Values of headers are decimal text. Everything else in the batch is stored as ever.
 
-In the timeline a waiting record is kept as the number of its partition followed by a record batch of one record.
+In the timeline a waiting record is kept as the number of its partition followed by a record batch of one record. The
+header of that batch says where the record came from: producer, epoch and sequence, which no other record has.
 """
 
 from struct import Struct
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.records.header import BatchHeader, Buffer
+from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 
@@ -26,7 +27,17 @@ MESSAGE = "tidemill-message"
 DUE_MS_MAX = 253_402_300_799_999
 ID_CHARS_MAX = 200
 DIGITS_MAX = 18
+SEQUENCE_MAX = 2**31 - 1
 _PARTITION = Struct(">i")
+
+
+class Origin(NamedTuple):
+    """Where an idempotent producer's record came from; a record sent again has the same."""
+
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
 
 
 class Waiting(NamedTuple):
@@ -35,6 +46,7 @@ class Waiting(NamedTuple):
     id: str
     due_ms: int
     body: bytes
+    origin: Origin | None
 
 
 class Plan(NamedTuple):
@@ -62,10 +74,18 @@ def plan_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int) 
     return plan
 
 
-def read_waiting(body: bytes) -> tuple[int, Record]:
-    """The partition and the record of a message on a timeline."""
+def read_waiting(body: bytes) -> tuple[int, Record, Origin | None]:
+    """The partition and the record of a message on a timeline, and where it came from."""
     (partition,) = _PARTITION.unpack_from(body)
-    return partition, next(read_records(memoryview(body)[_PARTITION.size :]))
+    header = read_header(body, _PARTITION.size)
+    record = next(read_records(memoryview(body)[_PARTITION.size :]))
+    return partition, record, _origin(partition, header, 0)
+
+
+def _origin(partition: int, header: BatchHeader, at: int) -> Origin | None:
+    if not header.has_producer:
+        return None
+    return Origin(partition, header.producer_id, header.producer_epoch, (header.base_sequence + at) & SEQUENCE_MAX)
 
 
 def delivered_seq(record: Record) -> int | None:
@@ -86,11 +106,11 @@ def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: in
     if CANCEL in headers:
         plan.cancels.append(_id(at, headers[CANCEL], CANCEL))
         return
+    origin = _origin(partition, header, at)
     if SCHEDULE_ID in headers:
         message_id = _id(at, headers[SCHEDULE_ID], SCHEDULE_ID)
-    elif header.has_producer:
-        # The same batch sent again is the same message.
-        message_id = f"{partition}-{header.producer_id}-{header.producer_epoch}-{header.base_sequence + at}"
+    elif origin is not None:
+        message_id = "-".join(map(str, origin))  # the same batch sent again is the same message
     else:
         message_id = ""
     if DELIVER_AT in headers:
@@ -99,8 +119,13 @@ def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: in
         due_ms = now_ms + _number(at, headers[DELAY_MS], DELAY_MS)
     if due_ms > DUE_MS_MAX:
         raise _wrong(at, "the delivery time is beyond the year 9999")
-    alone = build_batch([NewRecord(record.key, record.value, record.headers, record.timestamp)])
-    plan.waiting.append(Waiting(message_id, due_ms, _PARTITION.pack(partition) + alone))
+    alone = build_batch(
+        [NewRecord(record.key, record.value, record.headers, record.timestamp)],
+        producer_id=origin.producer_id if origin else -1,
+        producer_epoch=origin.producer_epoch if origin else -1,
+        base_sequence=origin.sequence if origin else -1,
+    )
+    plan.waiting.append(Waiting(message_id, due_ms, _PARTITION.pack(partition) + alone, origin))
 
 
 def _number(at: int, value: bytes | None, name: str) -> int:

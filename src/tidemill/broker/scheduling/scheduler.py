@@ -9,17 +9,23 @@ Exactly once. A due record is leased, appended with the header `tidemill-message
 completed. A crash between append and completion leaves a lease behind; the next start ends these leases: it looks for
 the numbers of such messages in the log, from the time at which the first of these leases began, and completes what it
 finds instead of appending it again. In one process a number that was appended is remembered until its completion is
-known."""
+known.
+
+A crash between keeping the waiting records and storing the rest of their batch makes the producer send it again. What
+still waits is known by its id or by its sequence; what was delivered in the meantime is remembered by where it came
+from. Delivery takes its turn behind the batches of its partition, so that a record is never delivered while its own
+batch is on the way."""
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import structlog
 
-from tidemill.broker.scheduling.log import Streams, deliver, delivered_since
-from tidemill.broker.scheduling.plan import Plan, plan_batch
+from tidemill.broker.scheduling.log import Due, Streams, by_partition, deliver, delivered_since
+from tidemill.broker.scheduling.plan import Origin, Plan, plan_batch
 from tidemill.model.errors import TidemillError, UnknownTopicOrPartition
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.records.compact import compact_batch
@@ -40,6 +46,8 @@ LEASE_MS = 30_000
 IN_FLIGHT_MAX = 1_000
 SLACK_MS = 5_000
 RETRY_S = 0.5
+DELIVERED_MAX = 100_000
+"""So many delivered records are remembered, for producers that send their batch again."""
 CLOSE_TIMEOUT_S = 5.0
 NOT_APPENDED = -1
 SETTINGS = TimelineSettings(lease_ms=LEASE_MS, body_bytes_max=BODY_BYTES_LIMIT)
@@ -59,6 +67,7 @@ class Scheduler:
         self._clock_ms = clock_ms
         self._attached: set[str] = set()
         self._appended: dict[str, set[int]] = {}
+        self._delivered: OrderedDict[tuple[str, Origin], None] = OrderedDict()
         self._order: dict[tuple[str, int], asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -89,8 +98,7 @@ class Scheduler:
         self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
     ) -> Appended:
         """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
-        order = self._order.setdefault((partition.topic, partition.index), asyncio.Lock())
-        async with order:
+        async with self._turn(partition.topic, partition.index):
             header = check_produced(batch, version=version)
             plan = plan_batch(batch, header, partition.index, self._clock_ms())
             if plan is None:
@@ -100,11 +108,15 @@ class Scheduler:
                 await self._keep(partition.topic, plan)
             return await self._append_rest(partition, admitted, header, plan)
 
+    def _turn(self, topic: str, index: int) -> asyncio.Lock:
+        return self._order.setdefault((topic, index), asyncio.Lock())
+
     async def _keep(self, topic: str, plan: Plan) -> None:
         name = PREFIX + topic
-        if plan.waiting:
+        new = [one for one in plan.waiting if one.origin is None or (topic, one.origin) not in self._delivered]
+        if new:
             await self._ensure(name)
-            wanted = [Wanted(one.body, one.due_ms, one.id) for one in plan.waiting]
+            wanted = [Wanted(one.body, one.due_ms, one.id) for one in new]
             await self._timelines.schedule(name, wanted)
         if plan.cancels and name in self._attached:
             await self._timelines.cancel(name, plan.cancels)
@@ -161,7 +173,11 @@ class Scheduler:
         appended = self._appended.setdefault(name, set())
         fresh = [message for message, _ in granted if message.seq not in appended]
         try:
-            appended.update(await deliver(self._streams, topic, fresh, self._clock_ms()))
+            for index, entries in by_partition(fresh, self._clock_ms()).items():
+                async with self._turn(topic, index):
+                    async for piece in deliver(self._streams, topic, index, entries):
+                        appended.update(one.seq for one in piece)
+                        self._remember(topic, piece)
             done = [Complete(lease.seq, lease.token) for message, lease in granted if message.seq in appended]
             outcomes = await self._timelines.settle(name, done)
         except TidemillError as error:
@@ -170,6 +186,11 @@ class Scheduler:
         for command, outcome in zip(done, outcomes, strict=True):
             if outcome is Outcome.DONE or outcome is Outcome.MISSING:
                 appended.discard(command.seq)
+
+    def _remember(self, topic: str, delivered: Iterable[Due]) -> None:
+        self._delivered.update(((topic, one.origin), None) for one in delivered if one.origin is not None)
+        while len(self._delivered) > DELIVERED_MAX:
+            self._delivered.popitem(last=False)
 
     async def _recover(self, name: str) -> None:
         doubtful = await self._doubtful(name)
