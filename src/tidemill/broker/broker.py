@@ -133,7 +133,7 @@ class Broker:
     @property
     def image_version(self) -> int:
         """Grows with every change of topics or brokers."""
-        return self._topics.image.version + self._moves
+        return self._topics.image.version + self._moves + self.partitions.store.outages
 
     def advertise(self, host: str, port: int) -> None:
         """Say where clients find this broker."""
@@ -207,6 +207,7 @@ class Broker:
 
     async def tend(self, now_ms: int) -> None:
         """Look after every partition once, letting clients in between."""
+        await self.partitions.mend({topic.name: topic for topic in self.topics()})
         for number, partition in enumerate(self.partitions):
             if number % TENDED_AT_A_TIME == 0:
                 await asyncio.sleep(0)

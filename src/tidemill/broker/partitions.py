@@ -6,7 +6,7 @@ remembered with its error, and every use of it gets that error.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -14,6 +14,7 @@ import structlog
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.interface import StoreAway
 from tidemill.streams.partition import Partition
 
 OPENING_MAX = 32
@@ -32,6 +33,10 @@ class Room(NamedTuple):
 
 class PartitionStore(Protocol):
     """Where partitions are kept."""
+
+    @property
+    def outages(self) -> int:
+        """How often a place of partitions went out of reach or came back."""
 
     async def room(self) -> Room:
         """The place, and how much fits into it."""
@@ -76,6 +81,21 @@ class Partitions:
         if broken is not None:
             raise KafkaStorageError(f"{topic}-{index} could not be opened: {broken}") from broken
         raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+
+    def is_away(self, topic: str, index: int) -> bool:
+        """Whether what keeps the partition is out of reach for now."""
+        found = self._open.get((topic, index))
+        return found.away if found is not None else isinstance(self._broken.get((topic, index)), StoreAway)
+
+    async def mend(self, topics: Mapping[str, Topic]) -> None:
+        """Try again to open what was out of reach; what still is stays remembered."""
+        for (name, index), error in list(self._broken.items()):
+            topic = topics.get(name)
+            if topic is None or not isinstance(error, StoreAway):
+                continue
+            await self._open_or_remember(topic, topic.partitions[index])
+            if (name, index) in self._open:
+                del self._broken[name, index]
 
     def broken(self) -> dict[tuple[str, int], BaseException]:
         """Partitions that cannot be used, with the reason."""

@@ -31,6 +31,8 @@ log = structlog.get_logger("tidemill.broker")
 class TopicFolders:
     """The partitions of a data directory; `logs` keeps its own in the folder `streams` of it."""
 
+    outages = 0
+
     def __init__(self, data_dir: Path, logs: LogStore, clock: Callable[[], int]) -> None:
         self._data_dir = data_dir
         self._streams = data_dir / STREAMS
@@ -107,6 +109,8 @@ class TopicFolders:
 
 class MemoryTopics:
     """Partitions that are forgotten with the process; each topic has a store of its own, which goes with it."""
+
+    outages = 0
 
     def __init__(self, make_logs: Callable[[], LogStore], clock: Callable[[], int]) -> None:
         self._make_logs = make_logs

@@ -21,6 +21,10 @@ from tidemill.streams.partition import OpenPartition, Partition, opener
 class TableLogs(LogStore, Protocol):
     """Logs in tables, which know topics as a whole."""
 
+    @property
+    def outages(self) -> int:
+        """How often a place of logs went out of reach or came back."""
+
     async def has_topic(self, topic: str) -> bool:
         """Whether anything of the topic is stored."""
 
@@ -53,6 +57,11 @@ class FilesAndTables:
         self._opening = asyncio.Lock()
         self._tables: TableLogs | None = None
         self._open_in_tables: OpenPartition | None = None
+
+    @property
+    def outages(self) -> int:
+        """How often a place of partitions went out of reach or came back."""
+        return self._tables.outages if self._tables is not None else 0
 
     async def room(self) -> Room:
         """The files' folder and its disk."""

@@ -17,6 +17,7 @@ A `Disk` is the handful of file operations that segments use, so that a test can
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer
 from tidemill.streams.core.retention import SegmentFacts
@@ -51,6 +52,10 @@ class FlushFailed(OSError):
     """The disk could not make bytes or names safe: what it holds is not known any more, and asking again lies."""
 
 
+class StoreAway(KafkaStorageError):
+    """What keeps the partition cannot be reached at the moment."""
+
+
 class StreamLog(Protocol):
     """The batches of one partition."""
 
@@ -79,6 +84,11 @@ class StreamLog(Protocol):
     @property
     def failed(self) -> BaseException | None:
         """Why the log takes no more calls."""
+        ...
+
+    @property
+    def away(self) -> bool:
+        """Whether what keeps the log was out of reach when it was last asked; it may come back."""
         ...
 
     @property

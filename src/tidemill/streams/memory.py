@@ -44,6 +44,7 @@ class MemoryLog:
     """The batches of one partition, in lists."""
 
     inline_bytes_max = INLINE_BYTES_MAX
+    away = False
 
     def __init__(self, settings: TopicSettings) -> None:
         self.settings = settings

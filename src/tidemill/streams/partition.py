@@ -157,6 +157,11 @@ class Partition:
         """Why the partition is fenced, if it is."""
         return self._log.failed
 
+    @property
+    def away(self) -> bool:
+        """Whether what keeps the records is out of reach for now."""
+        return self._log.away
+
     async def append(
         self,
         batch: bytearray | memoryview,

@@ -13,6 +13,7 @@ from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from tidemill.model.errors import (
     InvalidRequest,
+    LeaderNotAvailable,
     TidemillError,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -24,6 +25,7 @@ from tidemill.wire.kafka.writer import message_writer
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024
 DESCRIBED_PARTITIONS_MAX = 2000
+NOBODY = -1
 _NULL_IS_ALL_FROM = 1
 _CREATION_ASKED_FROM = 4
 
@@ -137,10 +139,11 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
         epoch = call.broker.partition(topic.name, info.index).leader_epoch
     except TidemillError:
         epoch = info.leader_epoch
+    led = not call.broker.partitions.is_away(topic.name, info.index)
     return {
-        "error_code": 0,
+        "error_code": 0 if led else LeaderNotAvailable.code,
         "partition_index": info.index,
-        "leader_id": info.leader,
+        "leader_id": info.leader if led else NOBODY,
         "leader_epoch": epoch,
         "replica_nodes": info.replicas,
         "isr_nodes": info.isr,

@@ -5,22 +5,24 @@ server that was away at the start comes back.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import structlog
 
 from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
-from tidemill.streams.clickhouse.errors import EngineUnreachable
+from tidemill.streams.clickhouse.errors import EngineError, EngineUnreachable
 from tidemill.streams.clickhouse.url import Layout
+from tidemill.streams.interface import StoreAway
 
 READ = "read"
 WRITE = "write"
 UPKEEP = "upkeep"
 Parameters = Mapping[str, Any] | None
+T = TypeVar("T")
 
 log = structlog.get_logger("tidemill.streams")
 
@@ -32,6 +34,7 @@ class _Served:
         server = layout.servers[place]
         self.lanes = {purpose: Lane(layout, server, purpose) for purpose in (READ, WRITE, UPKEEP)}
         self.ready = False
+        self.away = False
         self.preparing = asyncio.Lock()
 
 
@@ -40,11 +43,20 @@ class Engine:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.outages = 0  # how often a server went away or came back
         self._served = [_Served(layout, place) for place in range(len(layout.servers))]
 
     def owner_of(self, partition: int) -> int:
         """The place of the server that keeps the partition."""
         return self.layout.owner_of(partition)
+
+    def is_away(self, server: int) -> bool:
+        """Whether the server was out of reach when it was last asked."""
+        return self._served[server].away
+
+    async def ping(self, server: int) -> None:
+        """See whether the server is there."""
+        await self.raw("SELECT 1", fmt="TabSeparated", server=server)
 
     async def prepare(self, server: int) -> None:
         """Bring the tables of a server up to date; EngineError when it is away."""
@@ -53,7 +65,7 @@ class Engine:
             return
         async with served.preparing:
             if not served.ready:
-                await served.lanes[UPKEEP].run(partial(_migrate, self.layout, server))
+                await self._run(server, UPKEEP, partial(_migrate, self.layout, server))
                 served.ready = True
 
     async def prepare_all(self) -> None:
@@ -83,7 +95,7 @@ class Engine:
             found: bytes = client.raw_query(sql, parameters=parameters, fmt=fmt, settings=settings)
             return found
 
-        return await self._served[server].lanes[READ].run(ask)
+        return await self._run(server, READ, ask)
 
     async def insert(
         self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0, query_id: str = ""
@@ -97,7 +109,7 @@ class Engine:
             client.database = self.layout.database
             client.raw_insert(table, rows.schema.names, block, fmt="ArrowStream", settings=settings)
 
-        await self._served[server].lanes[WRITE].run(put)
+        await self._run(server, WRITE, put)
 
     async def command(
         self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
@@ -109,7 +121,25 @@ class Engine:
             client.database = self.layout.database
             client.command(sql, parameters=parameters, settings=settings)
 
-        await self._served[server].lanes[UPKEEP].run(do)
+        await self._run(server, UPKEEP, do)
+
+    async def _run(self, server: int, lane: str, call: Callable[[Any], T]) -> T:
+        """Have a lane do it, and learn from how that goes whether the server is there."""
+        try:
+            result = await self._served[server].lanes[lane].run(call)
+        except EngineError as error:
+            self._note(server, away=isinstance(error, StoreAway) and error.reason is None)
+            raise
+        self._note(server, away=False)
+        return result
+
+    def _note(self, server: int, *, away: bool) -> None:
+        served = self._served[server]
+        if served.away != away:
+            served.away = away
+            self.outages += 1
+            told = "a server of ClickHouse went away" if away else "a server of ClickHouse is back"
+            log.warning(told, server=self.layout.servers[server].name)
 
     async def close(self) -> None:
         """Let go of all servers."""

@@ -6,6 +6,7 @@ certain; see `committer`.
 """
 
 from tidemill.model.errors import KafkaStorageError
+from tidemill.streams.interface import StoreAway
 
 # Answers to an insert that leave no doubt: nothing of it was stored.
 CERTAIN_CODES = frozenset(
@@ -37,11 +38,11 @@ class EngineError(KafkaStorageError):
     reason: int | None = None
 
 
-class EngineUnreachable(EngineError):
+class EngineUnreachable(EngineError, StoreAway):
     """The server cannot be reached; it was not asked."""
 
 
-class EngineUncertain(EngineError):
+class EngineUncertain(EngineError, StoreAway):
     """The server may or may not have done what it was asked for."""
 
 

@@ -105,6 +105,11 @@ class ClickHouseLog:
         return None
 
     @property
+    def away(self) -> bool:
+        """Whether the server was out of reach when it was last asked."""
+        return self._shared.engine.is_away(self._shared.server)
+
+    @property
     def saved(self) -> Saved | None:
         """The newest checkpoint."""
         return self._saved
@@ -235,6 +240,8 @@ class ClickHouseLog:
     async def sweep(self, now_ms: int) -> None:  # noqa: ARG002 - there is no hurry
         """Delete rows that nobody may read, and let the rest expire as the topic says now."""
         try:
+            if self.away:
+                await self._shared.engine.ping(self._shared.server)
             if self._rows_before:
                 await self._command(f"DELETE FROM messages WHERE {self._where} AND batch_last < {self._start_offset}")
                 self._rows_before = False

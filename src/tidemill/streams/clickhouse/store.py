@@ -46,6 +46,11 @@ class ClickHouseStore:
         self._learning = [asyncio.Lock() for _ in servers]
 
     @property
+    def outages(self) -> int:
+        """How often a server went away or came back."""
+        return self.engine.outages
+
+    @property
     def blocks(self) -> tuple[int, int]:
         """How many inserts there were, and how many rows."""
         committers = [shared.committer for shared in self._shared]

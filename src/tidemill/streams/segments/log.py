@@ -48,6 +48,7 @@ class SegmentLog:
     """The batches of one partition, in the files of one folder."""
 
     inline_bytes_max = INLINE_BYTES_MAX
+    away = False
 
     def __init__(
         self, shared: Shared, folder: str, settings: TopicSettings, opened: Opened, *, vital: bool = False

@@ -1,0 +1,125 @@
+"""ClickHouse's HTTP interface over the embedded engine, as far as clickhouse-connect uses it: a server for tests.
+
+`python -m tests.clickhouse_front FOLDER PORT` says its port and serves queries, inserts, settings and errors until it
+is killed; `tests/clickhouse.py` runs it.
+`POST /fault?...` makes it misbehave: `lose=N` does the next N inserts and hangs up instead of answering, `refuse=CODE`
+refuses every insert with that code (0 ends it), `sleep=SECONDS` waits before every insert.
+"""
+
+import re
+import sys
+import tempfile
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
+
+TRANSPORT = {"database", "query", "query_id", "session_id", "wait_end_of_query", "client_protocol_version", "compress"}
+_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
+_CODE = re.compile(r"Code: (\d+)")
+
+
+class Front(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    engine: ClassVar[Any]
+    turn: ClassVar[Lock] = Lock()
+    faults: ClassVar[dict[str, float]] = {}
+
+    def do_GET(self) -> None:
+        self._serve(b"")
+
+    def do_POST(self) -> None:
+        self._serve(self._body())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Quiet."""
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _serve(self, body: bytes) -> None:
+        parts = urlsplit(self.path)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if parts.path == "/fault":
+            self.faults.update({name: float(value) for name, value in options.items()})
+            self._answer(b"")
+        elif parts.path == "/ping":
+            self._answer(b"Ok.\n")
+        else:
+            try:
+                self._run(options, body)
+            except RuntimeError as error:
+                self._refuse(str(error))
+
+    def _run(self, options: dict[str, str], body: bytes) -> None:
+        settings = {k: v for k, v in options.items() if k not in TRANSPORT and not k.startswith("param_")}
+        parameters = {k.removeprefix("param_"): v for k, v in options.items() if k.startswith("param_")}
+        sql = options.get("query", "")
+        head, _, rest = body.partition(b"\n")
+        if not sql and head.upper().startswith(b"INSERT INTO") and _FORMAT.search(head.decode()):
+            sql, body = head.decode(), rest
+        inserts = sql.upper().startswith("INSERT INTO") and _FORMAT.search(sql) is not None
+        with self.turn:
+            self._use(options.get("database") or "default")
+            if inserts:
+                self._insert(sql, body, settings)
+                return
+            sql = sql or body.decode()
+            found = _FORMAT.search(sql)
+            if found is None and sql.lstrip().upper().startswith(("SELECT", "SHOW")):
+                sql += " FORMAT TabSeparated"
+            for name, value in settings.items():
+                self.engine.query(f"SET {name} = '{value}'", "TabSeparated")
+            done = self.engine.query(sql, found.group(1) if found else "TabSeparated", params=parameters)
+        selects = sql.lstrip().upper().startswith(("SELECT", "SHOW"))
+        self._answer(done.bytes() or b"", {"X-ClickHouse-Format": "TabSeparated"} if selects else {})
+
+    def _insert(self, sql: str, data: bytes, settings: dict[str, str]) -> None:
+        time.sleep(self.faults.get("sleep", 0))
+        if code := int(self.faults.get("refuse", 0)):
+            raise RuntimeError(f"Code: {code}. DB::Exception: refused by the test")
+        before, kind = _FORMAT.sub("", sql), _FORMAT.search(sql)
+        assert kind is not None
+        clause = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            infile = f"{before} FROM INFILE '{file.name}' SETTINGS {clause} FORMAT {kind.group(1)}"
+            self.engine.query(infile, "TabSeparated")
+        if self.faults.get("lose", 0) > 0:
+            self.faults["lose"] -= 1
+            self.close_connection = True
+            self.connection.close()
+            return
+        self._answer(b"")
+
+    def _use(self, database: str) -> None:
+        self.engine.query(f"USE `{database}`", "TabSeparated")
+
+    def _refuse(self, text: str) -> None:
+        found = _CODE.search(text)
+        self._answer(text.encode(), {"X-ClickHouse-Exception-Code": found.group(1) if found else "1000"}, 500)
+
+    def _answer(self, body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    import chdb
+
+    Front.engine = chdb.connect(sys.argv[1])
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Front)
+    print(server.server_port, flush=True)
+    server.serve_forever()

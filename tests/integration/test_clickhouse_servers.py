@@ -1,0 +1,197 @@
+"""Streams on two servers of ClickHouse that own ranges of partitions, and what happens when one of them misbehaves.
+
+The servers are fronts of our own over the embedded engine (tests/clickhouse_front.py), each in a process of its own.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
+from tests.clickhouse import Server, running
+
+from tidemill.testing import Broker
+
+WAIT_S = 60.0
+NOBODY = -1
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "tidemill.tend.interval.ms": "500",
+}
+AUDIT = (
+    "SELECT partition, count() = uniqExact(offset) AND count() = max(offset) - min(offset) + 1 AND min(offset) = 0, "
+    "count() FROM messages WHERE topic = '{0}' GROUP BY partition ORDER BY partition FORMAT TSV"
+)
+
+
+class World:
+    def __init__(self, servers: list[Server], broker: Broker) -> None:
+        self.first, self.second = servers
+        self.broker = broker
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def create(self, topic: str) -> None:
+        self.admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(WAIT_S)
+
+    def producer(self, **config: object) -> Producer:
+        return Producer({"bootstrap.servers": self.broker.bootstrap_servers, "linger.ms": 0, **config})
+
+    def send(self, topic: str, partition: int, count: int, prefix: str = "v") -> None:
+        """Return when every record is acknowledged."""
+        failed: list[object] = []
+        producer = self.producer(**{"enable.idempotence": True})
+        for number in range(count):
+            value = f"{prefix}{number}"
+            producer.produce(
+                topic, value, partition=partition, on_delivery=lambda e, _: failed.append(e) if e else None
+            )
+        assert producer.flush(WAIT_S) == 0
+        assert failed == []
+
+    def read(self, topic: str, partition: int, count: int) -> list[tuple[int, bytes]]:
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "reader"})
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        seen: list[tuple[int, bytes]] = []
+        end = time.monotonic() + WAIT_S
+        while len(seen) < count and time.monotonic() < end:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                seen.append((message.offset(), message.value()))
+        consumer.close()
+        return seen
+
+    def leaders(self, topic: str) -> list[int]:
+        found = self.admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
+        return [found[index].leader for index in sorted(found)]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {WAIT_S} s"
+        time.sleep(0.1)
+
+
+def audit(server: Server, topic: str) -> dict[int, int]:
+    """How many records each partition has on a server, which are without hole and without repetition."""
+    counts = {}
+    for line in server.ask(AUDIT.format(topic)).splitlines():
+        partition, sound, count = line.split("\t")
+        assert sound == "1", f"{topic}-{partition} has holes or repetitions"
+        counts[int(partition)] = int(count)
+    return counts
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder: Path = tmp_path_factory.mktemp("clickhouse")
+    with running(folder, 2) as servers:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        flags = {"streams": f"clickhouse://{hosts}/tidemill?ranges=0-1,2-99", "grpc": "none"}
+        with Broker(process=True, flags=flags, settings=SETTINGS) as broker:
+            yield World(servers, broker)
+
+
+def test_each_server_has_the_partitions_that_it_owns(world: World) -> None:
+    world.create("or.ders-1_a")
+    for partition in range(4):
+        world.send("or.ders-1_a", partition, 5 + partition)
+    assert audit(world.first, "or.ders-1_a") == {0: 5, 1: 6}
+    assert audit(world.second, "or.ders-1_a") == {2: 7, 3: 8}
+    assert world.read("or.ders-1_a", 3, 8) == [(number, b"v%d" % number) for number in range(8)]
+
+
+def test_an_insert_whose_answer_is_lost_is_stored_once(world: World) -> None:
+    world.create("lost")
+    world.send("lost", 0, 3)
+    world.first.fault(lose=4)
+    world.send("lost", 0, 30, "again")
+    world.first.fault(lose=0)
+    world.send("lost", 0, 1, "last")
+    assert audit(world.first, "lost") == {0: 34}
+
+
+@pytest.mark.parametrize("code", [242, 243], ids=["read only", "disk full"])
+def test_a_server_that_refuses_stores_nothing_and_is_asked_again(world: World, code: int) -> None:
+    topic = f"refused.{code}"
+    world.create(topic)
+    world.send(topic, 2, 3)
+    world.second.fault(refuse=code)
+    producer = world.producer(**{"message.timeout.ms": 1500})
+    failed: list[object] = []
+    producer.produce(topic, b"refused", partition=2, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert failed[0] is not None
+    world.send(topic, 0, 3)
+    world.second.fault(refuse=0)
+    world.send(topic, 2, 4, "after")
+    assert audit(world.second, topic) == {2: 7}
+    assert [value for _, value in world.read(topic, 2, 7)] == [
+        b"v0",
+        b"v1",
+        b"v2",
+        b"after0",
+        b"after1",
+        b"after2",
+        b"after3",
+    ]
+
+
+def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World) -> None:
+    world.create("halved")
+    for partition in range(4):
+        world.send("halved", partition, 3)
+    world.second.kill()
+    producer = world.producer(**{"message.timeout.ms": 1500})
+    failed: list[object] = []
+    producer.produce("halved", b"no", partition=2, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert failed[0] is not None
+    until(lambda: world.leaders("halved") == [0, 0, NOBODY, NOBODY], "the partitions of the server have no leader")
+    world.send("halved", 1, 3, "on")
+    # Java's producer and kafka-python take a partition that has a leader; librdkafka only tries twice.
+    unkeyed = KafkaProducer(bootstrap_servers=world.broker.bootstrap_servers, acks="all")
+    went = [unkeyed.send("halved", b"anywhere").get(WAIT_S).partition for _ in range(10)]
+    unkeyed.close()
+    assert set(went) <= {0, 1}
+    world.second.start()
+    until(lambda: world.leaders("halved") == [0, 0, 0, 0], "the partitions of the server are led again")
+    world.send("halved", 2, 3, "back")
+    assert world.read("halved", 2, 6)[3:] == [(number, b"back%d" % (number - 3)) for number in range(3, 6)]
+    assert audit(world.second, "halved") == {2: 6, 3: 3}
+
+
+def test_a_broker_that_starts_without_a_server_opens_its_partitions_later(world: World) -> None:
+    world.create("late")
+    world.send("late", 3, 5)
+    world.second.kill()
+    world.broker.restart()
+    world.send("late", 0, 2)
+    consumer = Consumer({"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "asker"})
+    with pytest.raises(KafkaException):
+        consumer.get_watermark_offsets(TopicPartition("late", 3), timeout=2)
+    world.second.start()
+    until(lambda: world.leaders("late") == [0, 0, 0, 0], "all partitions are led")
+    assert world.read("late", 3, 5) == [(number, b"v%d" % number) for number in range(5)]
+    consumer.close()
+
+
+def test_a_broker_killed_between_insert_and_answer_leaves_no_hole_and_no_repetition(world: World) -> None:
+    world.create("killed")
+    world.send("killed", 0, 3)
+    world.first.fault(sleep=0.7)
+    producer = world.producer(**{"enable.idempotence": True, "retry.backoff.ms": 200})
+    for number in range(40):
+        producer.produce("killed", b"%d" % number, partition=0)
+        producer.poll(0.01)
+    time.sleep(0.3)
+    world.broker.kill()
+    world.first.fault(sleep=0)
+    world.broker.restart()
+    assert producer.flush(WAIT_S) == 0
+    assert audit(world.first, "killed") == {0: 43}
+    assert [value for _, value in world.read("killed", 0, 43)[3:]] == [b"%d" % number for number in range(40)]
