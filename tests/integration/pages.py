@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 ANYTHING = "..."
+SPARK_PAGES = {"docs/guides/pipelines.md", "docs/start/first-pipeline.md"}
+"""Pages whose commands need Spark: tests/spark/test_pages.py runs them on a session that is there."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 _VARIABLE_PARTS = (
@@ -40,6 +42,11 @@ def pages() -> list[Path]:
     """Every page that a reader follows."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     return sorted(page for page in found if "decisions" not in page.parts)
+
+
+def without_spark() -> list[Path]:
+    """Every page that can be followed without Spark."""
+    return [page for page in pages() if str(page.relative_to(ROOT)) not in SPARK_PAGES]
 
 
 def names(paths: Sequence[Path]) -> list[str]:

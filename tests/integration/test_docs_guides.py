@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.integration.pages import names, pages
+from tests.integration.pages import names, without_spark
 from tests.integration.reader import follow_page
 
-GUIDES = [page for page in pages() if "guides" in page.parts]
+GUIDES = [page for page in without_spark() if "guides" in page.parts]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=names(GUIDES))

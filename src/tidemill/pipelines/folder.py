@@ -66,8 +66,22 @@ def load(root: Path) -> Folder:
         raise WrongSpec(f"{file}: it is not YAML: {' '.join(str(error).split())}") from None
     spec = read_spec(str(file), parsed)
     steps = {each.name: _step(root, spec, each) for each in spec.transformations}
-    order = in_order(str(file), {name: step.reads for name, step in steps.items()})
-    return Folder(root, spec, tuple(steps[name] for name in order))
+    return Folder(root, spec, tuple(steps[name] for name in _order(file, spec, steps)))
+
+
+def _order(file: Path, spec: Spec, steps: Mapping[str, Step]) -> list[str]:
+    """A column may have the name of a view: what looks like a circle is looked at a second time, strictly."""
+    try:
+        return in_order(str(file), {name: step.reads for name, step in steps.items()})
+    except WrongSpec:
+        strict = {name: _reads_strictly(spec, step) for name, step in steps.items()}
+        return in_order(str(file), strict)
+
+
+def _reads_strictly(spec: Spec, step: Step) -> tuple[str, ...]:
+    if not step.transformation.sql:
+        return step.reads
+    return tuple(sorted(views_in_sql(step.text, spec.views, strict=True)))
 
 
 def write_status(root: Path, status: Status) -> None:

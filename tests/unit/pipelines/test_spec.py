@@ -114,6 +114,16 @@ def test_everything_is_understood() -> None:
         ("sinks.later.due", None, "p.yml: sinks.later.due is missing"),
         ("sinks.table.clickhouse", "db:9000", "p.yml: sinks.table.clickhouse is wrong: 'db:9000' is neither http"),
         ("sinks.table.table", None, "p.yml: sinks.table.table is missing"),
+        (
+            "sinks.out.topic",
+            "orders",
+            "p.yml: sinks.out.topic is orders, which source orders reads: it would never end",
+        ),
+        (
+            "sinks.more",
+            {"from": "orders", "parquet": "lake/orders"},
+            "p.yml: sinks.more.parquet is lake/orders, where sink files writes already",
+        ),
         ("schedule", "hourly", "p.yml: schedule is 'hourly'; write once, or for example every 5 seconds"),
         ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),
     ],
@@ -134,6 +144,22 @@ def test_transformations_come_after_what_they_read_and_not_in_circles() -> None:
     assert in_order("p.yml", {"c": ["b", "orders"], "b": ["a"], "a": ["orders"]}) == ["a", "b", "c"]
     with pytest.raises(WrongSpec, match=r"p.yml: transformations read each other: "):
         in_order("p.yml", {"a": ["b"], "b": ["a"]})
+
+
+def test_a_column_with_the_name_of_a_view_makes_no_circle(tmp_path: Path) -> None:
+    files = {
+        "a": "select x.total, 1 as b from orders x, clicks as y where b > 0",
+        "b": "select * from (select * from a) z join clicks on z.k = clicks.k",
+    }
+    spec = deepcopy(GOOD) | {"transformations": {name: {"file": f"{name}.sql"} for name in files}}
+    spec["sinks"]["out"]["from"] = "b"
+    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
+    for name, text in files.items():
+        (tmp_path / f"{name}.sql").write_text(text, encoding="utf-8")
+    assert [step.transformation.name for step in load(tmp_path).steps] == ["a", "b"]
+    (tmp_path / "a.sql").write_text("select * from b", encoding="utf-8")
+    with pytest.raises(WrongSpec, match="transformations read each other: "):
+        load(tmp_path)
 
 
 def test_the_parameters_of_a_function_are_its_views() -> None:

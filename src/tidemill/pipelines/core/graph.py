@@ -8,12 +8,18 @@ from graphlib import CycleError, TopologicalSorter
 from tidemill.pipelines.core.spec import WrongSpec
 
 _NOT_NAMES = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
+_TABLES = re.compile(
+    r"\b(?:from|join)\b([\w\s.,`]+?)(?=\bwhere\b|\bgroup\b|\bjoin\b|\bon\b|\bselect\b|[^\w\s.,`]|$)", re.IGNORECASE
+)
+"""What stands behind FROM and JOIN: names, commas and aliases."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def views_in_sql(text: str, views: Collection[str]) -> set[str]:
-    """The views that a query names; a column of the same name counts too, which does no harm."""
-    words = {word.lower() for word in _WORD.findall(_NOT_NAMES.sub(" ", text))}
+def views_in_sql(text: str, views: Collection[str], *, strict: bool = False) -> set[str]:
+    """The views that a query names; a column of the same name counts too, unless only FROM and JOIN shall count."""
+    plain = _NOT_NAMES.sub(" ", text)
+    found = " ".join(_TABLES.findall(plain)) if strict else plain
+    words = {word.lower() for word in _WORD.findall(found)}
     return {view for view in views if view.lower() in words}
 
 

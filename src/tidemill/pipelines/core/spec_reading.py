@@ -238,6 +238,24 @@ def _check(top: Section, spec: Spec) -> None:
         _check_view(top, f"expectations.{expectation.name}.view", expectation.view, spec)
     for sink in spec.sinks:
         _check_view(top, f"sinks.{sink.name}.from", sink.view, spec)
+    _check_targets(top, spec)
+
+
+def _check_targets(top: Section, spec: Spec) -> None:
+    """Two sinks cannot have one folder, and what is written must not be read again."""
+    read = {source.topic: source.name for source in spec.sources}
+    folders: dict[str, str] = {}
+    for sink in spec.sinks:
+        if sink.kind is Kind.TOPIC and sink.target in read:
+            source = read[sink.target]
+            raise top.wrong(
+                f"sinks.{sink.name}.topic", f"is {sink.target}, which source {source} reads: it would never end"
+            )
+        if sink.kind is Kind.PARQUET and sink.target in folders:
+            other = folders[sink.target]
+            raise top.wrong(f"sinks.{sink.name}.parquet", f"is {sink.target}, where sink {other} writes already")
+        if sink.kind is Kind.PARQUET:
+            folders[sink.target] = sink.name
 
 
 def _check_view(top: Section, key: str, view: str, spec: Spec) -> None:
