@@ -133,7 +133,7 @@ class Broker:
     @property
     def image_version(self) -> int:
         """Grows with every change of topics or brokers."""
-        return self._topics.image.version + self._moves + self.partitions.store.outages
+        return self._topics.image.version + self._moves + self.partitions.outages
 
     def advertise(self, host: str, port: int) -> None:
         """Say where clients find this broker."""

@@ -61,6 +61,7 @@ class Partitions:
         self.store = store
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
+        self._mended = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -82,6 +83,11 @@ class Partitions:
             raise KafkaStorageError(f"{topic}-{index} could not be opened: {broken}") from broken
         raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
 
+    @property
+    def outages(self) -> int:
+        """How often partitions went out of reach or came back."""
+        return self.store.outages + self._mended
+
     def is_away(self, topic: str, index: int) -> bool:
         """Whether what keeps the partition is out of reach for now."""
         found = self._open.get((topic, index))
@@ -96,6 +102,7 @@ class Partitions:
             await self._open_or_remember(topic, topic.partitions[index])
             if (name, index) in self._open:
                 del self._broken[name, index]
+                self._mended += 1
 
     def broken(self) -> dict[tuple[str, int], BaseException]:
         """Partitions that cannot be used, with the reason."""
