@@ -15,6 +15,7 @@ from tidemill import Message, Timeline
 from tidemill.client.timeline import AsyncTimeline
 from tidemill.model import timeline_errors as errors
 from tidemill.testing import Broker
+from tidemill.timelines.consumer import Consumer
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
@@ -202,6 +203,19 @@ def test_a_consumer_of_the_same_id_replaces_the_first(timeline: Timeline) -> Non
     assert next(second).body == b"2"
     with pytest.raises(errors.ConsumerReplaced):
         next(first)
+
+
+def test_what_was_sent_early_is_held_back_until_it_is_due(timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Consumer, "lead_ms", 40)  # the broker is in this process
+    start = time.time() + 1.0
+    timeline.schedule([Message(b"x", start + number / 500) for number in range(200)])
+    late_s = []
+    for lease in timeline.work(consumer_id="far away", max_in_flight=1_000, idle_ms=30_000):
+        late_s.append(time.time() - lease.due.timestamp())
+        lease.complete()
+        if len(late_s) == 200:
+            break
+    assert min(late_s) >= 0
 
 
 def test_leases_that_were_not_handed_out_are_given_back(timeline: Timeline) -> None:

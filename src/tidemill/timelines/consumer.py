@@ -5,6 +5,7 @@ silent for `SILENCE_MS_MAX`, or since it let a lease run out (it was stopped, or
 sent would only wait for the end of its lease. The outbox needs no bound of its own: it can hold no more than what is
 in flight."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +17,9 @@ from tidemill.timelines.core.message import Message
 
 IN_FLIGHT_MAX = 10_000
 SILENCE_MS_MAX = 5_000
+LEAD_MS_MAX = 50
+WAYS_KEPT = 8
+US_PER_MS = 1_000
 
 
 class Granted(NamedTuple):
@@ -36,6 +40,8 @@ class ConsumerTerms:
     max_in_flight: int = 100
     in_process: bool = False
     """A part of this broker: it is never silent, and needs no pings."""
+    holds_back: bool = False
+    """It hands nothing out before its due time, whatever was sent to it."""
 
 
 class Consumer:
@@ -53,6 +59,7 @@ class Consumer:
         self.member = Member(terms.id, terms.rack)
         self.busy = False
         self.latency_us = 0
+        self._ways_us: deque[int] = deque(maxlen=WAYS_KEPT)
         self.reserved = 0
         """Leases that are being written for it."""
         self.held: dict[int, int] = {}
@@ -83,6 +90,22 @@ class Consumer:
         if self.terms.in_process:
             return False
         return now_ms - self.heard_ms > SILENCE_MS_MAX or self.heard_ms <= self.suspect_ms
+
+    def measured(self, latency_us: int, drift_us: int) -> None:
+        """A ping told how long the way to it is, and how far its clock is ahead of ours."""
+        self.latency_us = latency_us
+        self._ways_us.append(latency_us - max(0, drift_us))
+
+    @property
+    def lead_ms(self) -> int:
+        """How long before its due time a message may be sent, so that it is there when it is due.
+
+        It is the shortest way of late, less what the consumer's clock is ahead: what arrives all the same before its
+        due time is held back there. A consumer that holds nothing back is sent nothing early.
+        """
+        if not self.terms.holds_back or not self._ways_us:
+            return 0
+        return min(max(0, min(self._ways_us) // US_PER_MS), LEAD_MS_MAX)
 
     def push(self, granted: list[Granted]) -> None:
         """Put leases into the outbox."""

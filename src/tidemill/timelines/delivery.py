@@ -7,8 +7,9 @@ nothing to do the loop sleeps until the next message is ripe, the next lease end
 polling.
 
 A lease is written up to `EARLY_MS` before the due time and pushed at the due time itself (`outgoing.py`): the time
-the store needs does not make messages late, and none is early. The measured latency to the consumer is not taken off
-as well: a message that is on the wire cannot be held back, and a latency that shrinks would make it early.
+the store needs does not make messages late, and none is early. To a consumer that says it holds back what is early,
+a message is sent sooner by the measured way to it: a message on the wire cannot be stopped when the way has become
+shorter, but at its end it can. To every other consumer nothing is sent before its due time.
 
 A message whose attempts are used up is never leased again: it goes to the dead-letter timeline or topic, also when no
 consumer is there. What must never happen: a message that is in nobody's hands and in none of prefetch, queue, notes or
@@ -264,7 +265,7 @@ class Delivery:
 
     def _pushed(self, consumer: Consumer, granted: list[Granted]) -> None:
         now_ms = self._clock.late_ms(0)
-        late_ms = [now_ms - message.scheduled_ms for message, lease in granted if lease.attempts <= 1]
+        late_ms = [max(0.0, now_ms - message.scheduled_ms) for message, lease in granted if lease.attempts <= 1]
         self._stats.leased(len(granted), sum(one.message.size for one in granted), late_ms)
         if self.roster.consumers.get(consumer.id) is consumer:
             consumer.push(granted)

@@ -232,7 +232,7 @@ class Dispatcher:
 
     def heard(self, name: str, consumer: Consumer, *, latency_us: int, drift_us: int) -> None:
         """A consumer answered a ping."""
-        consumer.latency_us = latency_us
+        consumer.measured(latency_us, drift_us)
         self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000)
 
     def alive(self, name: str, consumer: Consumer) -> None:

@@ -1,8 +1,9 @@
 """Leases that were written a little ahead, held back until their messages are due.
 
 Writing a lease takes a store some milliseconds, so it is done just before the due time; here the lease waits for the
-moment itself. One timer is armed for the earliest; when it fires, everything that is due by then goes out in one push
-per consumer. A timer that fires a fraction too soon is armed again: nothing is ever pushed early."""
+moment itself, or, where the consumer holds back what is early, for the moment from which it can be there in time. One
+timer is armed for the earliest; when it fires, all that is due by then goes out in one push per consumer. A timer
+that fires a fraction too soon is armed again: nothing is ever pushed too early."""
 
 import asyncio
 import heapq
@@ -36,7 +37,8 @@ class Outgoing:
 
     def add(self, consumer: Consumer, granted: Granted) -> None:
         """Hold the lease until its message is due; `flush` sends what is due already."""
-        heapq.heappush(self._heap, (granted.message.due_ms, next(self._order), consumer, granted))
+        send_ms = granted.message.due_ms - consumer.lead_ms
+        heapq.heappush(self._heap, (send_ms, next(self._order), consumer, granted))
 
     def flush(self) -> None:
         """Push what is due, and arm the timer for the rest."""

@@ -32,6 +32,35 @@ def test_messages_arrive_when_they_are_due_and_never_before() -> None:
     run_virtual(scenario)
 
 
+@pytest.mark.parametrize(
+    ("ways_us", "drift_us", "lead_ms"),
+    [
+        ([30_000, 20_000, 25_000], 0, 20),  # the shortest way counts
+        ([20_000], -300_000, 20),  # a clock that is behind holds back longer, and is late by itself
+        ([20_000], 15_000, 5),  # a clock that is ahead holds back too little
+        ([20_000], 40_000, 0),
+        ([3_000_000], 0, 50),
+        ([], 0, 0),
+    ],
+)
+def test_who_holds_back_is_sent_messages_early_by_the_way_to_it(
+    ways_us: list[int], drift_us: int, lead_ms: int
+) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        for name in ("holds", "does not"):
+            consumer = fleet.consumer(id=name, holds_back=name == "holds", rack=name)
+            for way_us in ways_us:
+                fleet.dispatcher.heard("line", consumer, latency_us=way_us, drift_us=drift_us)
+        await asyncio.sleep(20)  # both are dealt in
+        await fleet.schedule(*(fleet.now_ms() + 1_000 + 10 * number for number in range(100)))
+        await fleet.until(lambda: len(fleet.received) == 100)
+        assert {one.consumer for one in fleet.received} == {"holds", "does not"}
+        for one in fleet.received:
+            assert 0 <= one.late_ms + (lead_ms if one.consumer == "holds" else 0) <= 4
+
+    run_virtual(scenario)
+
+
 def test_a_message_scheduled_inside_the_horizon_is_on_time() -> None:
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer()

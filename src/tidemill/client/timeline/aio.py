@@ -214,6 +214,7 @@ class AsyncTimeline:
             rack=rack,
             max_in_flight=max_in_flight,
             lease_ms=lease_ms,
+            holds_back=True,
         )
         worker = Worker(self._connection, greeting)
         self._workers.add(worker)

@@ -6,14 +6,18 @@ queue; the writer sends all that wait as one batch, so that a thousand completio
 that was sent but not answered when the stream broke is sent again on the next one: tokens make that safe, and a
 completion that is answered with "no such message" the second time had arrived the first time.
 
+A broker may send a message early by the length of the way; it is held back here until it is due by this machine's time
+of day, but no longer than `HOLD_S_MAX`: a clock that was set must not stop the work.
+
 A lease that ended while it waited here is not handed out. Its end is judged by this machine's monotonic clock,
 counted from its arrival: the consumer's time of day may be wrong."""
 
 import asyncio
+import heapq
 import time
 from collections import deque
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any
 
 import grpc.aio
@@ -29,6 +33,9 @@ BATCHES_IN_FLIGHT_MAX = 4
 HANDSHAKE_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+HOLD_S_MIN = 0.0005
+HOLD_S_MAX = 0.05
+NS_PER_MS = 1_000_000
 DONE = wire.Outcome(changed=True)
 
 
@@ -63,6 +70,9 @@ class Worker:
         self._greeting = greeting
         self._arrivals: deque[Arrival] = deque()
         self._taken: deque[Arrival] = deque()
+        self._early: list[tuple[int, int, float, Arrival]] = []
+        self._order = count()
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[Pending] = deque()
         self._notices: deque[wire.WorkUp] = deque()
         self._sent: dict[int, list[Pending]] = {}
@@ -107,6 +117,10 @@ class Worker:
         """Ask for no more, give back what was not handed out, and end the stream."""
         self._arrivals.extend(self._taken)
         self._taken.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._arrivals.extend(entry[3] for entry in self._early)
+        self._early.clear()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._give_back()
@@ -189,9 +203,30 @@ class Worker:
                 self._to_send.set()
 
     def _arrive(self, leases: wire.Leases) -> None:
-        now = time.monotonic()
-        self._arrivals.extend(Arrival(lease, now + lease.left_ms / 1_000) for lease in leases.leases)
-        self._arrived.set()
+        now_s, wall_ms = time.monotonic(), time.time_ns() // NS_PER_MS
+        for lease in leases.leases:
+            arrival = Arrival(lease, now_s + lease.left_ms / 1_000)
+            if lease.due_ms <= wall_ms:
+                self._arrivals.append(arrival)
+            else:
+                heapq.heappush(self._early, (lease.due_ms, next(self._order), now_s + HOLD_S_MAX, arrival))
+        if self._arrivals:
+            self._arrived.set()
+        if self._early:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Let go of what was held back and is due now; come again for the rest."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wall_ms = time.time_ns() / NS_PER_MS
+        while self._early and (self._early[0][0] <= wall_ms or self._early[0][2] <= time.monotonic()):
+            self._arrivals.append(heapq.heappop(self._early)[3])
+            self._arrived.set()
+        if self._early:
+            wait_s = min(max((self._early[0][0] - wall_ms) / 1_000, HOLD_S_MIN), HOLD_S_MAX)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._hand_over)
 
     async def _write(self, call: Any) -> None:
         while True:

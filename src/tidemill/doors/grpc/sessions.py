@@ -73,4 +73,4 @@ def _terms(request: wire.HandshakeRequest) -> ConsumerTerms:
     in_flight = request.max_in_flight or IN_FLIGHT_DEFAULT
     if not 1 <= in_flight <= IN_FLIGHT_MAX:
         raise BadHandshake(f"max_in_flight = {in_flight} must be between 1 and {IN_FLIGHT_MAX}")
-    return ConsumerTerms(request.id, request.rack, request.lease_ms, in_flight)
+    return ConsumerTerms(request.id, request.rack, request.lease_ms, in_flight, holds_back=request.holds_back)

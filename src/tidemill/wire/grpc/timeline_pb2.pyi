@@ -35,20 +35,22 @@ STATUS_AVAILABLE: Status
 STATUS_LEASED: Status
 
 class HandshakeRequest(_message.Message):
-    __slots__ = ("role", "timeline", "id", "rack", "lease_ms", "max_in_flight")
+    __slots__ = ("role", "timeline", "id", "rack", "lease_ms", "max_in_flight", "holds_back")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TIMELINE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_BACK_FIELD_NUMBER: _ClassVar[int]
     role: Role
     timeline: str
     id: str
     rack: str
     lease_ms: int
     max_in_flight: int
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., timeline: _Optional[str] = ..., id: _Optional[str] = ..., rack: _Optional[str] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ...) -> None: ...
+    holds_back: bool
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., timeline: _Optional[str] = ..., id: _Optional[str] = ..., rack: _Optional[str] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., holds_back: _Optional[bool] = ...) -> None: ...
 
 class HandshakeReply(_message.Message):
     __slots__ = ("session", "now_ms", "timeline", "limits")
