@@ -1,6 +1,5 @@
 """The sinks on a real Spark: what a failed, stopped or repeated micro-batch leaves, and mistakes in one line each."""
 
-import asyncio
 import json
 import threading
 from pathlib import Path
@@ -10,7 +9,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.chdb_front import running_front
 from tests.spark.queries import run, stream, to_topic
-from tests.spark.reading import committed
 from tests.spark.topics import Outside, until
 
 from tidemill import Timeline
@@ -28,7 +26,7 @@ NOBODY = "127.0.0.1:1"
 DUE_MS = 4_102_444_800_000
 """In the year 2100."""
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(240)
 
 
 def open_records(outside: Outside, topic: str) -> int:
@@ -71,20 +69,6 @@ def test_a_query_that_is_stopped_in_a_micro_batch_leaves_nothing_open(
     until(lambda: open_records(outside, copy) == 0)
     run(stream(spark, outside, subscribe=topic), outside, copy, tmp_path)
     assert outside.values(copy) == list(range(20_002))
-
-
-def test_aiokafka_reads_what_a_repeated_micro_batch_with_other_tasks_wrote(
-    spark: SparkSession, outside: Outside, topic: str, tmp_path: Path
-) -> None:
-    copy = outside.create(f"{topic}-copy")
-    outside.write_values(topic, range(50))
-    run(stream(spark, outside, subscribe=topic), outside, copy, tmp_path)
-    for note in (tmp_path / "commits").iterdir():  # as after a crash before Spark's own note of it
-        note.unlink()
-    outside.write_values(topic, range(50, 60))
-    run(stream(spark, outside, subscribe=topic, minPartitions="5"), outside, copy, tmp_path)
-    found = asyncio.run(committed(outside.servers, copy, partitions=2))
-    assert sorted(int(value) for value in found) == list(range(60))
 
 
 def test_what_is_wrong_with_a_write_is_said_in_one_line(

@@ -1,0 +1,134 @@
+"""Rows a second from Spark into a topic, beside Spark's own kafka sink and a Parquet write of the same rows.
+
+python -m benchmarks.spark_sink [--full] [--only batch streaming]
+
+All write the same cached rows. Spark's sink has no transactions, so ours is also shown without them.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+import tidemill.spark
+from benchmarks import machine
+from benchmarks.spark_peers import connector_jars
+from benchmarks.spark_source import CODECS, CORES, best
+from tidemill.testing import Broker
+
+PARTS = ("batch", "streaming")
+OURS, IDEMPOTENT, JVM, PARQUET = "tidemill", "tidemill, no transactions", "kafka connector", "Parquet write"
+STREAM_BATCHES = 10
+
+
+class Bench:
+    """A session, a broker, and topics that are new for each run."""
+
+    def __init__(self, spark: SparkSession, servers: str, folder: Path, *, connector: bool) -> None:
+        self.spark = spark
+        self.servers = servers
+        self.folder = folder
+        self.connector = connector
+        self._numbers = count()
+
+    def topic(self) -> str:
+        name = f"written-{next(self._numbers)}"
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_topics([NewTopic(name, CORES)])[name].result(60)
+        return name
+
+    def rows(self, total: int, size: int) -> DataFrame:
+        """Rows that differ, in memory before anybody is measured."""
+        value = f"rpad(concat(lpad(id, 12, '0'), ' ', uuid()), {size}, concat(lpad(id, 12, '0'), ' '))"
+        rows = self.spark.range(0, total, 1, CORES).selectExpr(
+            "cast(id % 1000 as string) as key", f"cast({value} as binary) as value"
+        )
+        rows.cache().count()
+        return rows
+
+    def writing(self, rows: DataFrame, name: str, codec: str) -> Callable[[], object]:
+        options = {"kafka.bootstrap.servers": self.servers, "kafka.compression.type": codec}
+        if name == JVM:  # as many bytes to a batch as ours
+            options |= {"kafka.batch.size": "1000000", "kafka.linger.ms": "20", "kafka.acks": "all"}
+        if name == IDEMPOTENT:
+            options["transactional"] = "false"
+        kind = "kafka" if name == JVM else "tidemill"
+        return lambda: rows.write.format(kind).mode("append").options(**options, topic=self.topic()).save()
+
+    def batch(self, total: int, size: int, codec: str) -> None:
+        rows = self.rows(total, size)
+        compression = "uncompressed" if codec == "none" else codec
+        runs: dict[str, Callable[[], object]] = {
+            PARQUET: lambda: rows.write.option("compression", compression).parquet(str(self.folder / uuid4().hex))
+        }
+        for name in (OURS, IDEMPOTENT, JVM) if self.connector else (OURS, IDEMPOTENT):
+            runs[name] = self.writing(rows, name, codec)
+        found = best(runs, 2)
+        rows.unpersist()
+        print(f"{size:>5} B {codec}")
+        for name, seconds in found.items():
+            beside = f"{found[PARQUET] / seconds:5.2f}x of Parquet"
+            jvm = f", {found[JVM] / seconds:5.2f}x of the connector" if JVM in found else ""
+            print(f"        {name:<26}{total / seconds:>12,.0f} rows/s {beside}{jvm}", flush=True)
+
+    def streaming(self) -> None:
+        """What exactly once costs a small micro-batch."""
+        source = self.topic()
+        rows = self.spark.range(STREAM_BATCHES * CORES).selectExpr("cast(id as string) as value", f"id % {CORES} as p")
+        options = {"kafka.bootstrap.servers": self.servers, "topic": source}
+        rows = rows.selectExpr("value", "cast(p as int) as partition")
+        rows.write.format("tidemill").mode("append").options(**options).save()
+        names = (OURS, IDEMPOTENT, JVM) if self.connector else (OURS, IDEMPOTENT)
+        for name in names:
+            took = sorted(self._stream(source, name))
+            print(f"micro-batch of {CORES} rows  {name:<26} p50 {took[len(took) // 2]:5.0f} ms", flush=True)
+
+    def _stream(self, source: str, name: str) -> list[int]:
+        rows = (
+            self.spark.readStream.format("tidemill")
+            .option("kafka.bootstrap.servers", self.servers)
+            .option("subscribe", source)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(CORES))
+            .load()
+        )
+        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic()}
+        options["checkpointLocation"] = str(self.folder / uuid4().hex)
+        if name == IDEMPOTENT:
+            options["transactional"] = "false"
+        writer = rows.select("value").writeStream.format("kafka" if name == JVM else "tidemill").options(**options)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(300)
+        return [int(each.durationMs["triggerExecution"]) for each in query.recentProgress if each.numInputRows]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--full", action="store_true")
+    options.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    given = options.parse_args()
+    machine.head("spark_sink")
+    jars = connector_jars()
+    began = time.perf_counter()
+    settings = {"spark.jars": ",".join(jars)} if jars else {}
+    spark = tidemill.spark.session(f"local[{CORES}]", options=settings)
+    print(f"session ready after {time.perf_counter() - began:.1f} s", flush=True)
+    with Broker(process=True) as broker, tempfile.TemporaryDirectory() as folder:
+        bench = Bench(spark, broker.bootstrap_servers, Path(folder), connector=bool(jars))
+        if "batch" in given.only:
+            for size, total in ((100, 2_000_000 if given.full else 300_000), (1000, 400_000 if given.full else 60_000)):
+                for codec in CODECS:
+                    bench.batch(total, size, codec)
+        if "streaming" in given.only:
+            bench.streaming()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
