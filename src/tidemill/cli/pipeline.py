@@ -128,7 +128,7 @@ def status(
     show(rows, STATUS_COLUMNS, as_json=False, empty=f"{names} never ran; start it with: tidemill pipeline run")
     for each in told:
         if each["error"]:
-            say(f"{each['pipeline']}: {each['error']}")
+            say(f"last error of {each['pipeline']}: {each['error']}")
 
 
 for command in (archive, audit, compact, replay, latest, report):
