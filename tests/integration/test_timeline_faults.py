@@ -20,7 +20,7 @@ from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.testing import Broker
 
-MESSAGES = 600
+MESSAGES = 2_000
 SPREAD_S = 3.0
 LEASE_MS = 2_000
 LIMIT_S = 90

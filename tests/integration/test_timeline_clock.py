@@ -1,0 +1,86 @@
+"""The wall clock of a running broker is set: what `/health` and `/metrics` say, and that nothing is delivered."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tidemill import Message, Timeline
+from tidemill.testing import Broker
+from tidemill.timelines.clock import Clock
+
+LIMIT_S = 30.0
+
+
+class Wall:
+    """A wall clock that a test can set."""
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def now_ns(self) -> int:
+        return time.time_ns() + self.ahead_ns
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    """The wall clock of every broker that is started from now on."""
+    wall = Wall()
+    monkeypatch.setattr(Clock.__init__, "__defaults__", (wall.now_ns, time.monotonic_ns))
+    return wall
+
+
+@pytest.fixture
+def broker(wall: Wall) -> Iterator[Broker]:
+    with Broker(flags={"timelines": "memory:"}) as running:
+        yield running
+
+
+def health(broker: Broker) -> dict[str, object]:
+    """What `/health` says of the timelines; a degraded broker answers 503."""
+    try:
+        with urllib.request.urlopen(f"{broker.http}/health") as answer:
+            told = json.load(answer)
+    except urllib.error.HTTPError as error:
+        told = json.load(error)
+    timelines: dict[str, object] = told["timelines"]
+    return timelines
+
+
+def metrics(broker: Broker) -> str:
+    with urllib.request.urlopen(f"{broker.http}/metrics") as answer:
+        return str(answer.read().decode())
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("jump_s", [120, -120])
+def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall, jump_s: int) -> None:
+    with Timeline(broker.grpc, "line") as timeline:
+        timeline.create(lease_ms=60_000)
+        timeline.schedule([Message(b"held", 0.0), Message(b"waiting", time.time() + 3)])
+        work = timeline.work(consumer_id="w", idle_ms=60_000)
+        held = next(work)
+        wall.ahead_ns = jump_s * 1_000_000_000
+        wait_until(lambda: health(broker)["state"] == "degraded")
+        assert "the wall clock jumped" in str(health(broker)["reasons"])
+        assert 'tidemill_timelines_state{state="degraded"} 1' in metrics(broker)
+        held.complete()  # its lease is as live as before: it is measured by the clock that nobody sets
+        timeline.schedule([Message(b"overdue", 0.0)])
+        time.sleep(0.5)  # long enough for a delivery that must not happen
+        assert timeline.count("leased") == 0
+        wall.ahead_ns = 0
+        wait_until(lambda: health(broker)["state"] == "healthy")
+        assert 'tidemill_timelines_state{state="healthy"} 1' in metrics(broker)
+        for lease in (next(work), next(work)):
+            assert time.time() >= lease.due.timestamp()
+            lease.complete()
+        work.close()
