@@ -7,9 +7,9 @@ under it. The task does not commit: it hands its producer id and epoch to the dr
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.committing import Plan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.sink import SinkOptions
+from tidemill.pipelines.sending import Sender
 from tidemill.records.arrow import Encoded, Encoder, Writer, rows_by_partition
 from tidemill.records.header import SEQUENCE_MAX
 
@@ -76,9 +77,10 @@ class TaskWriter:
             return Written(self._place.task)
         try:
             self._begin()
-            self._write_rows(first)
-            for batch in filled:
-                self._write_rows(batch)
+            with Sender(self._client) as sender:
+                for batch in chain([first], filled):
+                    self._write_rows(batch, sender)
+                sender.drain()
         except BaseException:
             if self._options.transactional:
                 abort(self._client, [Written(self._place.task, self._producer)])
@@ -97,16 +99,23 @@ class TaskWriter:
         else:
             self._producer = self._client.init_producer()
 
-    def _write_rows(self, rows: pa.RecordBatch) -> None:
+    def _write_rows(self, rows: pa.RecordBatch, sender: Sender) -> None:
         for topic, part in _by_topic(rows, self._options.topic):
             encoder = Encoder(part, now_ms=time.time_ns() // 1_000_000, twin=self._twin)
+            if topic not in self._counts:
+                self._counts[topic] = sender.call(self._count, topic)
             chosen = self._partitions(topic, part, encoder)
+            new = [place for index in chosen if (place := TopicPartition(topic, index)) not in self._sequences]
+            if new and self._options.transactional:
+                sender.call(self._client.add_partitions, self._identity(), new)
+            self._sequences.update(dict.fromkeys(new, 0))
             queues = [self._batches(TopicPartition(topic, index), encoder, which) for index, which in chosen.items()]
             for round_ in zip_longest(*queues):
-                self._send(dict(filter(None, round_)))
+                ready = {part: encoded.batch for part, encoded in filter(None, round_)}
+                sender.produce(ready, self._identity().transactional_id)
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, encoder: Encoder) -> dict[int, npt.NDArray[np.int64]]:
-        count = self._count(topic)
+        count = self._counts[topic]
         unkeyed = random.randrange(count)  # noqa: S311 - it spreads load, it hides nothing
         chosen = encoder.partitions(count, unkeyed, self._options.partitioner)
         if "partition" in rows.schema.names:
@@ -120,18 +129,12 @@ class TaskWriter:
         return rows_by_partition(chosen)
 
     def _count(self, topic: str) -> int:
-        if topic not in self._counts:
-            self._counts[topic] = len(self._client.metadata([topic], create=True)[topic].leaders)
-        return self._counts[topic]
+        return len(self._client.metadata([topic], create=True)[topic].leaders)
 
     def _batches(
         self, part: TopicPartition, encoder: Encoder, rows: npt.NDArray[np.int64]
     ) -> Iterator[tuple[TopicPartition, Encoded]]:
         producer = self._identity()
-        if part not in self._sequences:
-            if self._options.transactional:
-                self._client.add_partitions(producer, [part])
-            self._sequences[part] = 0
         writer = Writer(
             producer.producer_id, producer.producer_epoch, self._sequences[part], self._options.transactional
         )
@@ -140,12 +143,6 @@ class TaskWriter:
         ):
             self._sequences[part] = (self._sequences[part] + encoded.count) & SEQUENCE_MAX
             yield part, encoded
-
-    def _send(self, batches: Mapping[TopicPartition, Encoded]) -> None:
-        self._client.produce_all(
-            {part: encoded.batch for part, encoded in batches.items()},
-            transactional_id=self._identity().transactional_id,
-        )
 
     def _identity(self) -> ProducerIdentity:
         if self._producer is None:
