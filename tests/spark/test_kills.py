@@ -24,12 +24,12 @@ from tidemill.testing import Broker
 KILLS = int(os.environ.get("TIDEMILL_KILLS", "2"))
 ROWS = 400 * KILLS
 ROWS_PER_BATCH = 20
-START_LIMIT_S = 150
+START_LIMIT_S = 300
 PARTITIONS = 2
 SOON_S, LATE_S = 1.5, 8.0
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(120 + 180 * KILLS)
+pytestmark = pytest.mark.timeout(240 + 360 * KILLS)
 
 
 def last(checkpoint: Path, log: str) -> int:
