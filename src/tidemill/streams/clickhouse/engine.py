@@ -102,12 +102,11 @@ class Engine:
     ) -> None:
         """Store rows as one block; a repeat with the same token changes nothing."""
         await self.prepare(server)
-        block = _encoded(rows)
         settings = {"insert_deduplication_token": token, **({"query_id": query_id} if query_id else {})}
 
         def put(client: Any) -> None:
             client.database = self.layout.database
-            client.raw_insert(table, rows.schema.names, block, fmt="ArrowStream", settings=settings)
+            client.raw_insert(table, rows.schema.names, _encoded(rows), fmt="ArrowStream", settings=settings)
 
         await self._run(server, WRITE, put)
 
