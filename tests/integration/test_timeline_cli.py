@@ -149,6 +149,7 @@ def test_histogram(run: Run, name: str) -> None:
     assert [line.split()[-1] for line in lines] == ["2", "0", "1"]
     assert lines[0].count("█") == 2 * lines[2].count("█") > 0
     assert [row["count"] for row in json.loads(run(*words, "--json")[1])] == [2, 0, 1]
+    assert "3 at other times" in run("timeline", "histogram", name)[2]
 
 
 def test_alter_and_delete(run: Run, name: str) -> None:

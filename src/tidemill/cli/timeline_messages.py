@@ -180,13 +180,16 @@ def histogram(
         raise WrongUse("--to must be after --from")
     with timeline(address, name) as opened:
         bars = opened.histogram(first_s, last_s, buckets, status=status)
+        total = sum(bar.count for bar in bars)
+        elsewhere = 0 if total else opened.count(status)
     if as_json:
         show_json([{"start": shown_time(bar.start), "count": bar.count} for bar in bars])
         return
     for line in bar_lines(bars, shutil.get_terminal_size().columns):
         say(line)
-    total = sum(bar.count for bar in bars)
     remark(f"{total:,} message{'s' if total != 1 else ''}")
+    if elsewhere:
+        remark(f"{elsewhere:,} at other times; look further with --to +7d, or back with --from")
 
 
 def bar_lines(bars: "list[Bar]", columns: int) -> list[str]:
