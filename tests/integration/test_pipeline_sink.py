@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tidemill.client.raw import LATEST, RawClient
+from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
 from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
@@ -254,6 +255,9 @@ def test_an_abort_leaves_nothing(broker: Broker, sink: Sink) -> None:
         broken = rows(0, 0, 1).append_column("partition", pa.array([0] * (ROWS - 1) + [9], pa.int32()))
         with pytest.raises(WrongOption, match="has no partition 9"):
             TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), broken])
+        huge = pa.record_batch({"key": ["k"], "value": ["x" * 2_000_000]})
+        with pytest.raises(MessageTooLarge):
+            TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), huge, rows(0, 0, 1)])
     assert nothing_open(sink)
     assert visible(broker, sink.topic) == []
 
