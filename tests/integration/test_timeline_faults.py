@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.postgres import running_postgres
 
 from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
-from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
+from tidemill.model.timeline_errors import StoreUnavailable, TimelineDeleting, TimelineError
 from tidemill.testing import Broker
 
 MESSAGES = 2_000
@@ -193,3 +193,25 @@ async def _outlast(address: str, process: "subprocess.Popen[str]") -> str:
         process.stdin.write("\n")
         process.stdin.flush()
         return (await asyncio.to_thread(process.stdout.readline)).strip()
+
+
+def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
+    async def run(broker: Broker) -> None:
+        async with AsyncTimeline(broker.grpc, "big") as timeline:
+            await timeline.create()
+            await timeline.schedule([Message(b"x", time.time() + 3_600) for _ in range(10_000)])
+            await timeline.delete()
+            broker.kill()
+        broker.restart()
+        async with AsyncTimeline(broker.grpc, "big") as timeline:
+            async with asyncio.timeout(LIMIT_S):
+                while True:
+                    try:
+                        await timeline.create()
+                        break
+                    except TimelineDeleting:
+                        await asyncio.sleep(0.05)
+            assert await timeline.count() == 0
+
+    with Broker(process=True) as broker:
+        asyncio.run(run(broker))
