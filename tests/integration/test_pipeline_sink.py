@@ -1,14 +1,20 @@
 """The sink without Spark, at a real broker: drivers that die at every step of the protocol and come back with other
-tasks, drivers that come back from the dead, tasks that fail. Every row is there once."""
+tasks, drivers that come back from the dead, tasks that fail. Every row is there once.
 
+TIDEMILL_TEST_SERVERS=host:port runs them against another broker, such as Apache Kafka.
+"""
+
+import os
 import random
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.raw import LATEST, RawClient
 from tidemill.model.errors import MessageTooLarge
@@ -19,6 +25,7 @@ from tidemill.pipelines.core.sink import parse_sink
 from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch
 from tidemill.testing import Broker
 
+ANOTHER_BROKER = "TIDEMILL_TEST_SERVERS"
 QUERY = "a-query"
 PARTITIONS = 2
 ROWS = 12
@@ -64,6 +71,7 @@ class Sink:
     def __init__(self, servers: str, topic: str) -> None:
         given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.retry.backoff.ms": "5"}
         self.options = parse_sink({**given, "kafka.retry.backoff.max.ms": "20"}, streaming=True)
+        self.servers = servers
         self.topic = topic
         self.name = f"tidemill-{topic}"
 
@@ -93,12 +101,11 @@ def expected(batches: int) -> list[str]:
     return sorted(f"{batch}/{n}" for batch in range(batches) for n in range(ROWS))
 
 
-def visible(broker: Broker, topic: str) -> list[str]:
-    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "look", "enable.partition.eof": True}
+def visible(sink: Sink) -> list[str]:
+    settings = {"bootstrap.servers": sink.servers, "group.id": "look", "enable.partition.eof": True}
     consumer = Consumer({**settings, "enable.auto.commit": False})
-    partitions = consumer.list_topics(topic, LIMIT_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in partitions])
-    found, open_ends = [], len(partitions)
+    consumer.assign([TopicPartition(sink.topic, index, OFFSET_BEGINNING) for index in range(PARTITIONS)])
+    found, open_ends = [], PARTITIONS
     while open_ends:
         message = consumer.poll(LIMIT_S)
         assert message is not None
@@ -118,17 +125,24 @@ def nothing_open(sink: Sink) -> bool:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker(settings={"num.partitions": str(PARTITIONS)}) as running:
-        yield running
+def servers() -> Iterator[str]:
+    given = os.environ.get(ANOTHER_BROKER)
+    if given:
+        yield given
+        return
+    with Broker() as running:
+        yield running.bootstrap_servers
 
 
 @pytest.fixture
-def sink(broker: Broker, request: pytest.FixtureRequest) -> Sink:
-    return Sink(broker.bootstrap_servers, request.node.name)
+def sink(servers: str, request: pytest.FixtureRequest) -> Sink:
+    topic = f"{request.node.name}-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(LIMIT_S)
+    return Sink(servers, topic)
 
 
-def test_a_driver_that_dies_at_every_step_and_comes_back_with_other_tasks(broker: Broker, sink: Sink) -> None:
+def test_a_driver_that_dies_at_every_step_and_comes_back_with_other_tasks(sink: Sink) -> None:
     died = 0
     for batch in count():
         try:
@@ -139,11 +153,11 @@ def test_a_driver_that_dies_at_every_step_and_comes_back_with_other_tasks(broker
         else:
             break
     assert died > 30  # the walk of two tasks, before and after each request
-    assert visible(broker, sink.topic) == expected(died + 1)
+    assert visible(sink) == expected(died + 1)
     assert nothing_open(sink)
 
 
-def test_drivers_that_die_again_and_again(broker: Broker, sink: Sink) -> None:
+def test_drivers_that_die_again_and_again(sink: Sink) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -155,10 +169,10 @@ def test_drivers_that_die_again_and_again(broker: Broker, sink: Sink) -> None:
                 continue
             # Spark did not note that the micro-batch is done: it runs again all the same
         sink.run(batch, draw.randrange(1, 5))
-    assert visible(broker, sink.topic) == expected(10)
+    assert visible(sink) == expected(10)
 
 
-def test_a_driver_that_comes_back_from_the_dead_changes_nothing(broker: Broker, sink: Sink) -> None:
+def test_a_driver_that_comes_back_from_the_dead_changes_nothing(sink: Sink) -> None:
     with sink.driver() as zombie:
         plan = begin(zombie, sink.name)
         told = sink.write(zombie, plan, 0, tasks=3)
@@ -166,20 +180,20 @@ def test_a_driver_that_comes_back_from_the_dead_changes_nothing(broker: Broker, 
         with pytest.raises(SinkFenced, match="the transaction of task 0 is gone"):
             commit(zombie, plan, told, QUERY, 0)
         abort(zombie, told)
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
 
 
-def test_a_driver_that_lost_its_seat_cannot_decide(broker: Broker, sink: Sink) -> None:
+def test_a_driver_that_lost_its_seat_cannot_decide(sink: Sink) -> None:
     with sink.driver() as first, sink.driver() as second:
         plan = begin(first, sink.name)
         first.init_producer(sink.name)  # the second driver begins, and has not come to the tasks' ids yet
         told = sink.write(first, plan, 0, tasks=2)
         with pytest.raises(SinkFenced, match="another driver of the same query has taken over"):
             commit(first, plan, told, QUERY, 0)
-        assert visible(broker, sink.topic) == []
+        assert visible(sink) == []
         abandon(second, sink.name)
     assert nothing_open(sink)
-    assert visible(broker, sink.topic) == []
+    assert visible(sink) == []
 
 
 def decided_and_dead(sink: Sink, batch: int, tasks: int, ended: int) -> None:
@@ -208,14 +222,14 @@ def give_up(sink: Sink, tasks: int) -> None:
             client.init_producer(f"{sink.name}-{task}")
 
 
-def test_a_decision_whose_transactions_all_timed_out_is_taken_back(broker: Broker, sink: Sink) -> None:
+def test_a_decision_whose_transactions_all_timed_out_is_taken_back(sink: Sink) -> None:
     decided_and_dead(sink, 0, tasks=3, ended=0)
     give_up(sink, tasks=3)
     sink.run(0, tasks=2)
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
 
 
-def test_a_decision_that_timed_out_in_part_is_filled_up_by_the_same_tasks(broker: Broker, sink: Sink) -> None:
+def test_a_decision_that_timed_out_in_part_is_filled_up_by_the_same_tasks(sink: Sink) -> None:
     decided_and_dead(sink, 0, tasks=3, ended=1)
     with sink.driver() as client:
         for task in (1, 2):
@@ -227,10 +241,10 @@ def test_a_decision_that_timed_out_in_part_is_filled_up_by_the_same_tasks(broker
     assert nothing_open(sink)
     sink.run(0, tasks=3)
     sink.run(1, tasks=1)
-    assert visible(broker, sink.topic) == expected(2)
+    assert visible(sink) == expected(2)
 
 
-def test_transactions_that_are_lost_during_the_commit_are_told(broker: Broker, sink: Sink) -> None:
+def test_transactions_that_are_lost_during_the_commit_are_told(sink: Sink) -> None:
     class Robbed(Mortal):
         def commit_offsets_in(self, *arguments: Any) -> None:
             super().commit_offsets_in(*arguments)
@@ -242,10 +256,10 @@ def test_transactions_that_are_lost_during_the_commit_are_told(broker: Broker, s
         with pytest.raises(PipelineError, match="the broker gave up transactions that were decided"):
             commit(client, plan, told, QUERY, 0)
     sink.run(0, tasks=2)
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
 
 
-def test_an_abort_leaves_nothing(broker: Broker, sink: Sink) -> None:
+def test_an_abort_leaves_nothing(sink: Sink) -> None:
     with sink.driver() as client:
         plan = begin(client, sink.name)
         sink.write(client, plan, 0, tasks=3)
@@ -259,39 +273,39 @@ def test_an_abort_leaves_nothing(broker: Broker, sink: Sink) -> None:
         with pytest.raises(MessageTooLarge):
             TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), huge, rows(0, 0, 1)])
     assert nothing_open(sink)
-    assert visible(broker, sink.topic) == []
+    assert visible(sink) == []
 
 
-def test_an_abandoned_micro_batch_that_was_decided_is_committed(broker: Broker, sink: Sink) -> None:
+def test_an_abandoned_micro_batch_that_was_decided_is_committed(sink: Sink) -> None:
     decided_and_dead(sink, 0, tasks=2, ended=0)
     with sink.driver() as client:
         abandon(client, sink.name)
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
     sink.run(0, tasks=4)
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
 
 
-def test_a_new_query_of_the_same_sink_begins_at_its_own_first_micro_batch(broker: Broker, sink: Sink) -> None:
+def test_a_new_query_of_the_same_sink_begins_at_its_own_first_micro_batch(sink: Sink) -> None:
     sink.run(0, tasks=2)
     with sink.driver() as client:
         plan = begin(client, sink.name)
         of = ("another-query", 0)
         told = write_micro_batch(client, sink.options, plan, Place(0), [rows(1, 0, 1)], of=of)
         commit(client, plan, [told], *of)
-    assert visible(broker, sink.topic) == expected(2)
+    assert visible(sink) == expected(2)
 
 
-def test_batch_writes_are_committed_without_a_ledger(broker: Broker, sink: Sink) -> None:
+def test_batch_writes_are_committed_without_a_ledger(sink: Sink) -> None:
     with sink.driver() as client:
         tasks = [TaskWriter(client, sink.options, Place(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)]
-        assert visible(broker, sink.topic) == []
+        assert visible(sink) == []
         commit_all(client, tasks)
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
 
 
-def test_without_transactions_rows_are_there_at_once(broker: Broker, sink: Sink) -> None:
-    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-    options = parse_sink({**servers, "topic": sink.topic, "transactional": "false"})
+def test_without_transactions_rows_are_there_at_once(sink: Sink) -> None:
+    given = {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, "transactional": "false"}
+    options = parse_sink(given)
     with sink.driver() as client:
         TaskWriter(client, options, Place(0), "").write([rows(0, 0, 1)])
-    assert visible(broker, sink.topic) == expected(1)
+    assert visible(sink) == expected(1)
