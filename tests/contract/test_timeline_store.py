@@ -31,6 +31,7 @@ from tidemill.timelines.core.message import (
     Message,
     NewMessage,
     Place,
+    Scheduled,
     Selection,
     Status,
     selected,
@@ -99,8 +100,7 @@ def test_a_message_comes_back_as_it_was_given(opening: Opening) -> None:
         (answer,) = await store.schedule("line", [given])
         (message,) = await everything(store)
         assert message == Message(answer.seq, "ä-1", 5, 5, 65_535, "g", None, 0, 1, 0, 2, b"k\x00", b"\x00\xff")
-        assert answer[0] == "ä-1"
-        assert answer[2:] == (1, 5, False)
+        assert answer == Scheduled("ä-1", answer.seq, 1, 5, False, 5)
 
     play(opening, scenario)
 

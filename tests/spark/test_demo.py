@@ -65,7 +65,7 @@ def child_of(process: "subprocess.Popen[str]") -> int:
     deadline = time.monotonic() + PATIENCE_S
     while not (children := psutil.Process(process.pid).children()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    (leader,) = [child.pid for child in children]
+    (leader,) = [int(child.pid) for child in children]
     return leader
 
 
