@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tidemill.client.raw import EARLIEST, RawClient
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.raw.kernels import HERE
 from tidemill.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from tidemill.pipelines.core.errors import DataLost
 from tidemill.pipelines.core.offsets import OffsetRange
@@ -28,7 +28,7 @@ def _read(
     client: RawClient, options: SourceOptions, task: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     part = task.partition
-    decoder = Decoder(part.topic, part.partition, columns=columns, rows=options.rows, twin=chosen_kernels())
+    decoder = Decoder(part.topic, part.partition, columns=columns, rows=options.rows, twin=HERE.of(task.size))
     at = task.start
     while at < task.end:
         try:

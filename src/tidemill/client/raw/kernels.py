@@ -1,12 +1,38 @@
-"""Which kernels this process uses: TIDEMILL_KERNELS=python or numba, or else the fastest that is installed."""
+"""Which kernels this process uses: TIDEMILL_KERNELS=python or numba, or else the fastest that is installed.
+
+The fastest ones take a second to load into a new process, more than the others need for some ten thousand records. So a
+process that has little to do begins with the reference, and changes when it turns out that there is more.
+"""
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.records.arrow import Kernels, kernels
 
 VARIABLE = "TIDEMILL_KERNELS"
+RECORDS_BY_REFERENCE = 20_000
+"""What the reference does in about the time that the fastest kernels take to load."""
+
+
+class KernelChoice:
+    """Chooses as the work of a process goes on."""
+
+    def __init__(self, loaded: Callable[[], bool] = lambda: "numba" in sys.modules) -> None:
+        self._loaded = loaded
+        self._records = 0
+
+    def of(self, records: int, environ: Mapping[str, str] = os.environ) -> Kernels:
+        """The kernels for so many more records."""
+        self._records += records
+        if VARIABLE in environ or self._loaded() or self._records > RECORDS_BY_REFERENCE:
+            return chosen_kernels(environ)
+        return kernels("python")
+
+
+HERE = KernelChoice()
+"""That of this process."""
 
 
 def chosen_kernels(environ: Mapping[str, str] = os.environ) -> Kernels:

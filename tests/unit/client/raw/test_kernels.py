@@ -3,7 +3,7 @@
 import pytest
 
 from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.raw.kernels import RECORDS_BY_REFERENCE, KernelChoice, chosen_kernels
 from tidemill.records.arrow import kernels
 
 
@@ -46,3 +46,11 @@ def test_kernels_that_cannot_be_had_are_told_in_one_line(
     monkeypatch.setattr("tidemill.client.raw.kernels.kernels", fail)
     with pytest.raises(InvalidOption, match=line):
         chosen_kernels({"TIDEMILL_KERNELS": "numba"})
+
+
+def test_a_process_with_little_to_do_does_not_load_the_fastest() -> None:
+    choice = KernelChoice(lambda: False)
+    assert choice.of(RECORDS_BY_REFERENCE, {}).name == "python"
+    assert choice.of(1, {}).name == "numba"
+    assert KernelChoice(lambda: True).of(1, {}).name == "numba"
+    assert KernelChoice(lambda: False).of(10**9, {"TIDEMILL_KERNELS": "python"}).name == "python"
