@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import tidemill.spark
 from benchmarks import machine
 from benchmarks.spark_peers import connector_jars
-from benchmarks.spark_source import CODECS, CORES, best
+from benchmarks.spark_source import CODECS, CORES, best, ratio
 from tidemill.testing import Broker
 
 PARTS = ("batch", "streaming")
@@ -72,10 +72,9 @@ class Bench:
         found = best(runs, 2)
         rows.unpersist()
         print(f"{size:>5} B {codec}")
-        for name, seconds in found.items():
-            beside = f"{found[PARQUET] / seconds:5.2f}x of Parquet"
-            jvm = f", {found[JVM] / seconds:5.2f}x of the connector" if JVM in found else ""
-            print(f"        {name:<26}{total / seconds:>12,.0f} rows/s {beside}{jvm}", flush=True)
+        for name, took in found.items():
+            beside = "".join(ratio(found, took, peer) for peer in (PARQUET, JVM))
+            print(f"        {name:<26}{total / took.seconds:>12,.0f} rows/s{beside}", flush=True)
 
     def streaming(self) -> None:
         """What exactly once costs a small micro-batch."""

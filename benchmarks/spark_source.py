@@ -1,87 +1,208 @@
-"""Rows a second from a topic into Spark and back, beside a Parquet scan of the same rows as the limit.
+"""Rows a second from a topic into Spark, beside Spark's own kafka connector and a Parquet scan of the same rows.
 
-python -m benchmarks.spark_source [--full]
+python -m benchmarks.spark_source [--only start rates latency partitions] [--full]
 """
 
 import argparse
+import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 import tidemill.spark
 from benchmarks import machine
+from benchmarks.spark_peers import connector_jars
 from tidemill.testing import Broker
 
 CODECS = ("none", "lz4", "zstd")
-PARTITIONS = 2
+CORES = 2
+ROUNDS = 3
+PARTITION_COUNTS = (1, 100, 1000)
+PARTITION_ROWS = 100_000
+MICRO_BATCHES = 25
+PARTS = ("start", "rates", "latency", "partitions")
+OURS, JVM, PARQUET = "tidemill", "kafka connector", "Parquet scan"
 
 
-def fill(servers: str, topic: str, total: int, size: int, codec: str) -> None:
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+def fill(servers: str, topic: str, total: int, size: int, codec: str = "none", partitions: int = CORES) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})  # it must outlive its answers
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
     settings = {"bootstrap.servers": servers, "linger.ms": 20, "batch.size": 500_000, "compression.type": codec}
     producer = Producer(settings)
     for number in range(total):
         value = f"{number:012} ".encode() * (size // 13 + 1)
         while True:
             try:
-                producer.produce(topic, value[:size], key=str(number % 1000))
+                producer.produce(topic, value[:size], key=str(number % 1000), partition=number % partitions)
                 break
             except BufferError:
                 producer.poll(0.05)
     assert producer.flush(120) == 0
 
 
-def best(run: Callable[[], object], rounds: int = 3) -> float:
-    times = []
+class Took(NamedTuple):
+    """Seconds by the clock, and of processor in all of Spark's processes. The latter is what a busy machine leaves."""
+
+    seconds: float
+    cpu_s: float
+
+
+def best(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, Took]:
+    """The least of each; they take turns, so that a busy moment of the machine hits them all."""
+    times: dict[str, list[Took]] = {name: [] for name in runs}
     for _ in range(rounds):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
+        for name, run in runs.items():
+            began, used = time.perf_counter(), cpu_s()
+            run()
+            times[name].append(Took(time.perf_counter() - began, cpu_s() - used))
+    return {name: Took(*map(min, zip(*found, strict=True))) for name, found in times.items()}
+
+
+def cpu_s() -> float:
+    """Processor time of the JVM and the Python workers so far."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "java" in process.name() or "pyspark" in " ".join(process.cmdline()):
+                times = process.cpu_times()
+                total += times.user + times.system
+    return total
 
 
 def noop(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def compare(spark: SparkSession, servers: str, total: int, size: int, codec: str, folder: Path) -> None:
-    topic = f"rows-{size}-{codec}"
-    fill(servers, topic, total, size, codec)
-    options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
-    rows = spark.read.format("tidemill").options(**options).load()
-    values = spark.read.schema("value binary").format("tidemill").options(**options).load()
-    lake = str(folder / topic)
-    rows.write.option("compression", "uncompressed" if codec == "none" else codec).parquet(lake)
-    parquet = best(lambda: noop(spark.read.parquet(lake)))
-    sink = {"kafka.bootstrap.servers": servers, "topic": f"{topic}-again", "kafka.compression.type": codec}
-    source = spark.read.parquet(lake).select("key", "value")
-    steps = {
-        "source, all columns": best(lambda: noop(rows)),
-        "source, value only": best(lambda: noop(values)),
-        "sink": best(lambda: source.write.format("tidemill").mode("append").options(**sink).save(), 2),
-    }
-    print(f"{size:>5} B {codec:<5} {'Parquet scan':<20}{total / parquet:>12,.0f} rows/s")
-    for name, seconds in steps.items():
-        print(f"{'':13} {name:<20}{total / seconds:>12,.0f} rows/s, {parquet / seconds:.2f}x of Parquet", flush=True)
+class Bench:
+    """A session, a broker, and what the sources are called."""
+
+    def __init__(self, spark: SparkSession, servers: str, *, connector: bool) -> None:
+        self.spark = spark
+        self.servers = servers
+        self.formats = {OURS: "tidemill", JVM: "kafka"} if connector else {OURS: "tidemill"}
+
+    def read(self, name: str, topic: str, schema: str | None = None) -> DataFrame:
+        """A new reader each time: Spark plans a DataFrame once."""
+        reader = self.spark.read.format(self.formats[name]).option("kafka.bootstrap.servers", self.servers)
+        return (reader if schema is None else reader.schema(schema)).option("subscribe", topic).load()
+
+    def whole(self, topic: str) -> dict[str, Callable[[], object]]:
+        """Reading all columns of a topic, by each source."""
+
+        def reading(name: str) -> Callable[[], object]:
+            return lambda: noop(self.read(name, topic))
+
+        return {name: reading(name) for name in self.formats}
+
+    def rates(self, total: int, size: int, codec: str, folder: Path) -> None:
+        topic, lake = f"rows-{size}-{codec}", str(folder / f"rows-{size}-{codec}")
+        fill(self.servers, topic, total, size, codec)
+        compression = "uncompressed" if codec == "none" else codec
+        self.read(OURS, topic).write.option("compression", compression).parquet(lake)
+        runs: dict[str, Callable[[], object]] = {PARQUET: lambda: noop(self.spark.read.parquet(lake))}
+        runs |= self.whole(topic)
+        runs[f"{OURS}, value only"] = lambda: noop(self.read(OURS, topic, "value binary"))
+        found = best(runs)
+        print(f"{size:>5} B {codec}")
+        for name, took in found.items():
+            rate = f"{total / took.seconds:>11,.0f} rows/s {took.cpu_s / total * 1e6:6.2f} cpu s/million"
+            print(f"        {name:<22}{rate}{''.join(ratio(found, took, peer) for peer in (PARQUET, JVM))}", flush=True)
+
+    def latency(self, folder: Path) -> None:
+        topic = "one-by-one"
+        fill(self.servers, topic, MICRO_BATCHES, 100, partitions=1)
+        for name, format_ in self.formats.items():
+            rows = (
+                self.spark.readStream.format(format_)
+                .option("kafka.bootstrap.servers", self.servers)
+                .option("subscribe", topic)
+                .option("startingOffsets", "earliest")
+                .option("maxOffsetsPerTrigger", 1)
+                .load()
+            )
+            place = str(folder / f"checkpoint-{format_}")
+            began = time.perf_counter()
+            query = (
+                rows.writeStream.format("noop").option("checkpointLocation", place).trigger(availableNow=True).start()
+            )
+            query.awaitTermination(300)
+            took = time.perf_counter() - began
+            batches = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
+            print(
+                f"micro-batch of one row  {name:<16} p50 {statistics.median(batches):5.0f} ms, best {min(batches):4.0f} ms; "
+                f"{len(batches)} of them and start-up in {took:.1f} s",
+                flush=True,
+            )
+
+    def partitions(self, counts: tuple[int, ...]) -> None:
+        for count in counts:
+            topic = f"partitions-{count}"
+            fill(self.servers, topic, PARTITION_ROWS, 100, partitions=count)
+            found = best(self.whole(topic), 2)
+            each = ", ".join(f"{name} {took.seconds:6.2f} s, cpu {took.cpu_s:6.2f} s" for name, took in found.items())
+            print(
+                f"{PARTITION_ROWS:,} rows in {count:>5} partitions: {each}{ratio(found, found[OURS], JVM)}", flush=True
+            )
+
+
+def ratio(found: Mapping[str, Took], took: Took, peer: str) -> str:
+    if peer not in found:
+        return ""
+    other = found[peer]
+    return f"; {other.seconds / took.seconds:.2f}x of {peer} (by cpu {other.cpu_s / max(took.cpu_s, 0.01):.2f}x)"
+
+
+def resident() -> str:
+    """What Spark's processes hold now."""
+    found = {"JVM": 0.0, "Python workers": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        line = " ".join(process.cmdline())
+        if "java" in process.name():
+            found["JVM"] += process.memory_info().rss / 1e6
+        elif "pyspark" in line:
+            found["Python workers"] += process.memory_full_info().pss / 1e6
+    return ", ".join(f"{name} {size:,.0f} MB" for name, size in found.items())
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--full", action="store_true")
-    full = options.parse_args().full
+    options.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    given = options.parse_args()
     machine.head("spark_source")
+    jars = connector_jars()
     began = time.perf_counter()
-    spark = tidemill.spark.session(f"local[{PARTITIONS}]", options={"spark.sql.parquet.compression.codec": "zstd"})
-    print(f"session ready after {time.perf_counter() - began:.1f} s")
+    spark = tidemill.spark.session(f"local[{CORES}]", options={"spark.jars": ",".join(jars)} if jars else {})
+    ready = time.perf_counter()
     with Broker(process=True) as broker, tempfile.TemporaryDirectory() as folder:
-        for size, total in ((100, 1_000_000 if full else 200_000), (1000, 300_000 if full else 50_000)):
-            for codec in CODECS if full else CODECS[:2]:
-                compare(spark, broker.bootstrap_servers, total, size, codec, Path(folder))
+        bench = Bench(spark, broker.bootstrap_servers, connector=bool(jars))
+        if "start" in given.only:
+            print(f"session ready after {ready - began:.1f} s")
+            fill(broker.bootstrap_servers, "first", 1000, 100)
+            for which in ("first", "second"):
+                began = time.perf_counter()
+                noop(bench.read(OURS, "first"))
+                print(f"{which} batch query {time.perf_counter() - began:.1f} s", flush=True)
+        if "rates" in given.only:
+            for size, total in (
+                (100, 2_000_000 if given.full else 400_000),
+                (1000, 400_000 if given.full else 100_000),
+            ):
+                for codec in CODECS:
+                    bench.rates(total, size, codec, Path(folder))
+        print(f"memory: {resident()}")
+        if "latency" in given.only:
+            bench.latency(Path(folder))
+        if "partitions" in given.only:
+            bench.partitions(PARTITION_COUNTS)
     spark.stop()
 
 
