@@ -19,7 +19,7 @@ import structlog
 
 from tidemill.broker.partitions import Partitions
 from tidemill.cluster.core.image import (
-    Change,
+    TOPICS,
     Image,
     PartitionInfo,
     PartitionsAdded,
@@ -45,7 +45,6 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import INTERNAL, check_topic_name
 
-PREFIX = "topics/"
 UNSET = -1
 """What clients send for "the broker's default"."""
 
@@ -77,7 +76,7 @@ class Topics:
 
     async def load(self) -> None:
         """Learn the topics from coordination, finish deletions, open every partition."""
-        listing = await self._coordination.get_prefix(PREFIX)
+        listing = await self._coordination.get_prefix(TOPICS)
         created = []
         for key, entry in listing.entries.items():
             if _is_deleting(entry.value):
@@ -175,8 +174,8 @@ class Topics:
             await self._partitions.store.remove(topic.name, str(topic.topic_id))
         except OSError as error:
             raise KafkaStorageError(f"{topic.name} cannot be removed before a restart: {error}") from error
-        entry = await self._coordination.get(PREFIX + topic.name)
-        await self._coordination.compare_and_put(PREFIX + topic.name, None, entry.revision if entry else 0)
+        entry = await self._coordination.get(TOPICS + topic.name)
+        await self._coordination.compare_and_put(TOPICS + topic.name, None, entry.revision if entry else 0)
 
     async def _add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -220,7 +219,7 @@ class Topics:
         return self._show(change)
 
     async def _put(self, topic: Topic, *, create: bool = False, deleting: bool = False) -> None:
-        key = PREFIX + topic.name
+        key = TOPICS + topic.name
         entry = None if create else await self._coordination.get(key)
         document = _mark_deleting(encode_topic(topic)) if deleting else encode_topic(topic)
         if await self._coordination.compare_and_put(key, document, entry.revision if entry else 0) is None:
@@ -232,7 +231,7 @@ class Topics:
             raise UnknownTopicOrPartition(f"there is no topic {name[:60]!r}")
         return topic
 
-    def _show(self, change: Change) -> Topic:
+    def _show(self, change: TopicCreated | PartitionsAdded | TopicAltered) -> Topic:
         self.image = self.image.apply(change)
         return self.image.by_name[change.name]
 

@@ -15,7 +15,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from tidemill.model.errors import TidemillError
+from tidemill.cluster.core.image import PartitionInfo
+from tidemill.model.errors import KafkaError, TidemillError
+
+
+class CoordinationAway(KafkaError):
+    """Coordination did not answer; whether the change was made is not known."""
+
+    code = 7
+    retriable = True
 
 
 class WatchGap(TidemillError):
@@ -76,3 +84,16 @@ class Coordination(Protocol):
 
     async def close(self) -> None:
         """Let go of what is held."""
+
+
+class PartitionStates(Protocol):
+    """How the leader of a partition changes who is in sync."""
+
+    async def propose_isr(
+        self, topic: str, index: int, leader_epoch: int, version: int, isr: tuple[int, ...]
+    ) -> PartitionInfo:
+        """Write this in-sync set if epoch and version are still the partition's; what it is then.
+
+        FencedLeaderEpoch and InvalidUpdateVersion: somebody changed it, the next image says how. CoordinationAway: the
+        outcome is not known; until it is, whoever asked counts both sets.
+        """

@@ -9,7 +9,7 @@ from tests.unit.broker.worlds import batch_of, running
 
 from tidemill.broker.identity import PRODUCER_ID_BLOCK
 from tidemill.broker.stores import CLEAN_MARKER, TopicFolders
-from tidemill.broker.topics import PREFIX
+from tidemill.cluster.core.image import TOPICS
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import (
     InvalidConfig,
@@ -147,10 +147,10 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
             await broker.partition("orders", 0).append(batch_of(b"a"), acks=-1)
             await broker.create_topic("kept")
         coordination = await LocalCoordination.open(tmp_path)
-        entry = await coordination.get(PREFIX + "orders")
+        entry = await coordination.get(TOPICS + "orders")
         assert entry is not None
         marked = json.dumps({**json.loads(entry.value), "deleting": True}).encode()
-        await coordination.compare_and_put(PREFIX + "orders", marked, entry.revision)
+        await coordination.compare_and_put(TOPICS + "orders", marked, entry.revision)
         await coordination.close()
         async with running(tmp_path) as broker:
             assert [topic.name for topic in broker.topics()] == ["kept"]

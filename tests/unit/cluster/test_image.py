@@ -1,20 +1,31 @@
 """The image is a value: changes make the next one and leave the old as it was."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from tidemill.cluster.core.image import (
+    NOBODY,
+    BrokerJoined,
+    BrokerLeft,
     Image,
+    PartitionChanged,
+    PartitionInfo,
     PartitionsAdded,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
+    decode_state,
     decode_topic,
+    encode_state,
     encode_topic,
     image_of,
+    parse_state_key,
+    state_key,
 )
 from tidemill.cluster.core.placement import PARTITIONS_MAX, place, place_as_told
+from tidemill.cluster.core.registration import Endpoint, Registration, decode_registration, encode_registration
 from tidemill.model.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -93,3 +104,33 @@ def test_placement_refuses_what_cannot_be() -> None:
     for assignment in refused:
         with pytest.raises(InvalidReplicaAssignment):
             place_as_told([0, 1], assignment)
+
+
+def test_a_partition_changes_without_its_topic() -> None:
+    image = Image().apply(CREATED)
+    moved = replace(image.by_name["orders"].partitions[1], leader=NOBODY, leader_epoch=3, version=4, adding=(2,))
+    after = image.apply(PartitionChanged("orders", moved))
+    assert after.by_name["orders"].partitions == (image.by_name["orders"].partitions[0], moved)
+    assert after.by_id[UUID(int=1)] is after.by_name["orders"]
+
+
+def test_the_state_of_a_partition_survives_coordination() -> None:
+    info = PartitionInfo(7, 2, (2, 3, 1), (2,), 5, 9, adding=(1,), removing=(3,))
+    assert decode_state(7, encode_state(info)) == info
+    assert parse_state_key(state_key(UUID(int=1), 7)) == (UUID(int=1), 7)
+    with pytest.raises(KafkaStorageError):
+        decode_state(0, b"[1,2]")
+    with pytest.raises(KafkaStorageError):
+        parse_state_key("states/orders/7")
+
+
+def test_brokers_come_and_go() -> None:
+    broker = Registration(3, UUID(int=3), UUID(int=4), "a", Endpoint("::1", 9092), roles=("carrier",))
+    assert decode_registration(encode_registration(broker)) == broker
+    assert str(broker.kafka) == "[::1]:9092"
+    image = Image().apply(BrokerJoined(broker))
+    assert image.brokers[3].carries
+    assert not image.brokers[3].oversees
+    assert not image.apply(BrokerLeft(3)).brokers
+    with pytest.raises(KafkaStorageError):
+        decode_registration(b"{}")

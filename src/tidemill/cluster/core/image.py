@@ -1,9 +1,12 @@
 """The image: which topics there are, as one immutable value.
 
-A change is data (`TopicCreated`, `TopicDeleted`, `PartitionsAdded`, `TopicAltered`); `Image.apply` makes the next image
-from it and counts `version` up. Whoever holds an image may keep reading it; nobody sees half a change. The topic is
-written into coordination as one JSON document (`encode_topic`, `decode_topic`), so that start-up and a watch give back
-exactly what was applied. A topic keeps its id for life; a topic deleted and created again is another topic.
+A change is data (`TopicCreated`, `PartitionChanged`, ...); `Image.apply` makes the next image from it and counts
+`version` up. Whoever holds an image may keep reading it; nobody sees half a change. A topic keeps its id for life; a
+topic deleted and created again is another topic.
+
+In coordination a topic is one JSON document (`encode_topic`) with the first placement of its partitions. A partition
+whose state has changed since has a small document of its own (`encode_state`), and that one counts: a change of one
+in-sync set does not write a topic of a thousand partitions anew, and a partition that never changed costs no key.
 """
 
 import json
@@ -13,20 +16,31 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tidemill.cluster.core.registration import Registration
 from tidemill.model.errors import KafkaStorageError, TopicAlreadyExists, UnknownTopicOrPartition
 from tidemill.model.topic_settings import TopicSettings, parse
 from tidemill.model.topics import INTERNAL
 
+TOPICS = "topics/"
+STATES = "states/"
+NOBODY = -1
+"""The leader of a partition that has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Who carries a partition."""
+    """Who carries a partition. Leader -1: nobody leads it now."""
 
     index: int
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader_epoch: int
+    version: int = 0
+    """How often this has changed since the partition was made."""
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    """While it moves: the replicas that come and those that go; `replicas` are all that copy it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +88,37 @@ class TopicAltered(NamedTuple):
     overrides: Mapping[str, str]
 
 
-Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered
+class BrokerJoined(NamedTuple):
+    """A broker is there, or tells something new about itself."""
+
+    registration: Registration
+
+
+class BrokerLeft(NamedTuple):
+    """A broker's session has ended."""
+
+    node_id: int
+
+
+class PartitionChanged(NamedTuple):
+    """A partition is carried otherwise than before."""
+
+    name: str
+    partition: PartitionInfo
+
+
+Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered | PartitionChanged | BrokerJoined | BrokerLeft
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """All topics at one version. `defaults` is what the broker's settings say about topics."""
+    """All topics and live brokers at one version. `defaults` is what the broker's settings say about topics."""
 
     version: int = 0
     by_name: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
     defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    brokers: Mapping[int, Registration] = field(default_factory=lambda: MappingProxyType({}))
 
     def apply(self, change: Change) -> "Image":
         """The image after this change; the error of the change when it cannot be."""
@@ -101,6 +135,17 @@ class Image:
             case TopicAltered(name, overrides):
                 settings = self._settings(overrides)
                 return self._with(replace(self._known(name), overrides=dict(overrides), settings=settings))
+            case PartitionChanged(name, info):
+                known = self._known(name)
+                after = known.partitions[info.index + 1 :]
+                return self._with(replace(known, partitions=(*known.partitions[: info.index], info, *after)))
+            case BrokerJoined(registration):
+                return self._with_brokers({**self.brokers, registration.node_id: registration})
+            case BrokerLeft(node_id):
+                return self._with_brokers({key: each for key, each in self.brokers.items() if key != node_id})
+
+    def _with_brokers(self, brokers: Mapping[int, Registration]) -> "Image":
+        return replace(self, version=self.version + 1, brokers=MappingProxyType(dict(sorted(brokers.items()))))
 
     def _settings(self, overrides: Mapping[str, str]) -> TopicSettings:
         return parse({**self.defaults, **overrides})
@@ -164,3 +209,32 @@ def decode_topic(document: bytes) -> TopicCreated:
         return TopicCreated(read["name"], UUID(read["id"]), partitions, dict(read["overrides"]))
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaStorageError(f"a topic in coordination cannot be read: {error}") from None
+
+
+def state_key(topic_id: UUID, index: int) -> str:
+    """Where the state of a partition is kept, once it has changed."""
+    return f"{STATES}{topic_id}/{index}"
+
+
+def parse_state_key(key: str) -> tuple[UUID, int]:
+    """Whose state is kept under this key."""
+    try:
+        topic_id, _, index = key.removeprefix(STATES).partition("/")
+        return UUID(topic_id), int(index)
+    except ValueError:
+        raise KafkaStorageError(f"{key[:80]!r} in coordination is no partition") from None
+
+
+def encode_state(info: PartitionInfo) -> bytes:
+    """The state of a partition as it is kept in coordination."""
+    fields = [info.leader, info.replicas, info.isr, info.leader_epoch, info.version, info.adding, info.removing]
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_state(index: int, document: bytes) -> PartitionInfo:
+    """What `encode_state` wrote."""
+    try:
+        leader, replicas, isr, epoch, version, adding, removing = json.loads(document)
+        return PartitionInfo(index, leader, tuple(replicas), tuple(isr), epoch, version, tuple(adding), tuple(removing))
+    except (ValueError, TypeError) as error:
+        raise KafkaStorageError(f"the state of a partition in coordination cannot be read: {error}") from None

@@ -1,0 +1,91 @@
+"""Registration: what a live broker tells the others, under its session.
+
+The incarnation is new with every start: whoever remembers a broker by number and incarnation does not take the one that
+came back for the one that was lost. The directory is the id of its data directory: the same directory means that the
+process before is dead, for only one may hold it; another one means that what the broker had is not there any more.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.model.errors import KafkaStorageError
+
+BROKERS = "brokers/"
+
+HEALTHY, DEGRADED, INACTIVE = "healthy", "degraded", "inactive"
+"""How a broker is: well, at work with something broken, or known but not there."""
+
+OVERSEER, CARRIER = "overseer", "carrier"
+
+
+class Endpoint(NamedTuple):
+    """Where a door is found."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One broker of the cluster."""
+
+    node_id: int
+    incarnation: UUID
+    directory: UUID
+    rack: str | None = None
+    kafka: Endpoint | None = None
+    grpc: Endpoint | None = None
+    http: Endpoint | None = None
+    roles: tuple[str, ...] = (OVERSEER, CARRIER)
+    state: str = HEALTHY
+    reason: str = ""
+    """Why it is not healthy."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether it may hold partitions."""
+        return CARRIER in self.roles
+
+    @property
+    def oversees(self) -> bool:
+        """Whether it may be the controller."""
+        return OVERSEER in self.roles
+
+    def but(self, *, state: str, reason: str) -> "Registration":
+        """The same broker in another state."""
+        return replace(self, state=state, reason=reason)
+
+
+def broker_key(node_id: int) -> str:
+    """Where a broker's registration is kept."""
+    return f"{BROKERS}{node_id}"
+
+
+def encode_registration(registration: Registration) -> bytes:
+    """A registration as it is kept in coordination."""
+    document = asdict(registration)
+    return json.dumps(document, separators=(",", ":"), default=str).encode()
+
+
+def decode_registration(document: bytes) -> Registration:
+    """What `encode_registration` wrote; what a newer broker adds is passed over."""
+    try:
+        read = json.loads(document)
+        endpoints = {name: Endpoint(*read[name]) if read.get(name) else None for name in ("kafka", "grpc", "http")}
+        return Registration(
+            int(read["node_id"]),
+            UUID(read["incarnation"]),
+            UUID(read["directory"]),
+            rack=read["rack"],
+            roles=tuple(read["roles"]),
+            state=read["state"],
+            reason=read.get("reason", ""),
+            **endpoints,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KafkaStorageError(f"a broker in coordination cannot be read: {error}") from None
