@@ -4,11 +4,15 @@
 `Undo`; when the write fails the shell gives the undos back, newest first. `replay` is `accept` for batches that are
 in the log already: a start ends in the state that live traffic left. A leader never gives an offset twice: the end
 only goes back by `undo` of a batch that nobody was told of.
+
+A follower keeps the same state from the batches that it copies, so that it can lead at any time; until then
+(`leads` is false) it refuses what producers send.
 """
 
+from collections import deque
 from typing import Any, NamedTuple
 
-from tidemill.model.errors import FencedLeaderEpoch, KafkaError, UnknownLeaderEpoch
+from tidemill.model.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower, UnknownLeaderEpoch
 from tidemill.records.header import BatchHeader
 from tidemill.streams.core.aborted import AbortedIndex
 from tidemill.streams.core.epochs import Epochs
@@ -50,16 +54,19 @@ class Undo(NamedTuple):
     producer_id: int
     before: ProducerEntry | None
     aborted: bool
+    ended: bool = False
 
 
 class Leader:
     """The decisions of one partition."""
 
-    __slots__ = ("aborted", "clean_until", "end_offset", "epoch", "epochs", "producers")
+    __slots__ = ("aborted", "clean_until", "end_offset", "ended", "epoch", "epochs", "leads", "producers")
 
     def __init__(self, epoch: int, end_offset: int = 0) -> None:
         self.epoch = epoch
+        self.leads = True
         self.end_offset = end_offset
+        self.ended: deque[tuple[int, int]] = deque()  # transactions: first offset, offset behind the marker
         self.clean_until = 0  # where compaction has come to
         self.producers = Producers()
         self.aborted = AbortedIndex()
@@ -67,6 +74,8 @@ class Leader:
 
     def judge(self, header: BatchHeader, marker: Marker | None = None) -> Verdict:
         """What happens to a batch that arrives now."""
+        if not self.leads:
+            return Refused(NotLeaderOrFollower("another broker leads this partition"))
         if header.producer_id < 0:
             return Accepted(self.end_offset)
         if marker is not None:
@@ -91,9 +100,11 @@ class Leader:
         before = self.producers.apply_marker(header, marker.coordinator_epoch, now_ms)
         aborted = first_offset is not None and not marker.commit
         if first_offset is not None and aborted:
-            stable = self.stable_offset(header.next_offset)
+            stable = self._first_open(header.next_offset)
             self.aborted.add(header.producer_id, first_offset, header.base_offset, stable)
-        return Undo(end_offset, header.producer_id, before, aborted)
+        if first_offset is not None:
+            self.ended.append((first_offset, header.next_offset))
+        return Undo(end_offset, header.producer_id, before, aborted, ended=first_offset is not None)
 
     def replay(self, header: BatchHeader, now_ms: int, marker: Marker | None = None) -> None:
         """Take in a batch that is in the log."""
@@ -107,17 +118,31 @@ class Leader:
             self.producers.restore(undo.producer_id, undo.before)
         if undo.aborted:
             self.aborted.drop_last()
+        if undo.ended and self.ended and self.ended[-1][1] > undo.end_offset:
+            self.ended.pop()
 
     def take_over(self, other: "Leader") -> None:
         """Become what a replay of the log has made of `other`."""
         self.end_offset = other.end_offset
         self.clean_until = min(self.clean_until, other.end_offset)
         self.producers, self.aborted, self.epochs = other.producers, other.aborted, other.epochs
+        self.ended = other.ended
 
     def stable_offset(self, high_watermark: int) -> int:
-        """The last stable offset: where the oldest open transaction begins, or the high watermark."""
+        """The last stable offset: where the oldest open transaction begins, or the high watermark.
+
+        A transaction whose marker is not committed yet counts as open.
+        """
+        ended = self.ended
+        while ended and ended[0][1] <= high_watermark:
+            ended.popleft()
+        stable = high_watermark if not ended else min(high_watermark, *(first for first, _ in ended))
+        return self._first_open(stable)
+
+    def _first_open(self, offset: int) -> int:
+        """Where the oldest open transaction begins, or `offset` when that comes first."""
         first_open = self.producers.first_open_offset()
-        return high_watermark if first_open is None else min(first_open, high_watermark)
+        return offset if first_open is None else min(first_open, offset)
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a reader that knows an older or a newer leader epoch; -1 asks for no check."""
