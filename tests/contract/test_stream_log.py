@@ -36,9 +36,12 @@ from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.streams.clickhouse import ClickHouseStore, Engine, Run
 from tidemill.streams.clickhouse import parse as parse_url
+from tidemill.streams.core.follower import OutOfRange
+from tidemill.streams.core.insync import Term
 from tidemill.streams.interface import LogStore
 from tidemill.streams.memory import MemoryStore
-from tidemill.streams.partition import NOT_FOUND, FoundOffset, Partition, Slice, opener
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import NOT_FOUND, FoundOffset, Partition, Slice
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import SimDisk
 
@@ -518,5 +521,28 @@ def test_it_agrees_with_a_list(play: Callable[[Scenario], None], seed: int) -> N
             model = [entry for entry in model if entry[0] >= start]
         found_all = await everything(log)
         assert [(number, found_all[number]) for number, _ in model] == model
+
+    play(scenario)
+
+
+def test_a_follower_that_begins_anew_goes_on_from_there_after_every_stop(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        log = await world.open()
+        for number in range(5):
+            await log.append(numbered(number), acks=-1)
+        for start in (1000, 3):
+            term = Term(leader=1, epoch=start, version=0, replicas=(0, 1), isr=(0, 1))
+            await log.follow(term._replace(epoch=log.leader_epoch + 1))
+            asked = await log.ask()
+            assert asked is not None
+            await log.take(asked, OutOfRange(start), start)
+            assert (log.log_start_offset, log.log_end_offset) == (start, start)
+            await log.close()
+            log = await world.open()
+            assert (log.log_start_offset, log.log_end_offset, log.producers()) == (start, start, [])
+            assert (await log.append(batch(b"fresh"), acks=-1)).base_offset == start
+            await log.close()
+            log = await world.open()
+            assert await everything(log) == {start: b"fresh"}
 
     play(scenario)

@@ -19,7 +19,8 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
-from tidemill.streams.partition import Partition, opener
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import SimDisk
 

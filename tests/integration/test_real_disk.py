@@ -11,7 +11,8 @@ from pathlib import Path
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
-from tidemill.streams.partition import Partition, opener
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import Partition
 from tidemill.streams.segments import RealDisk, SegmentLog, SegmentStore
 from tidemill.streams.segments.files import OpenFiles
 from tidemill.streams.segments.reserve import RESERVE_BYTES

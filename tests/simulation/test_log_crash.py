@@ -14,7 +14,8 @@ from tidemill.model.errors import KafkaError
 from tidemill.model.topic_settings import TopicSettings, parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
-from tidemill.streams.partition import Partition, opener
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import Fault, SimDisk
 
@@ -93,7 +94,7 @@ async def step(log: Partition, random: Random, history: History, clock: list[int
         await log.tend(clock[0])
         history.start_low = max(history.start_low, log.log_start_offset)
     else:
-        await log._save()
+        await log._upkeep.save()
         history.promised_end = max(history.promised_end, log.log_end_offset)
 
 

@@ -14,7 +14,8 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.streams import writer
 from tidemill.streams.interface import INLINE_BYTES_MAX
-from tidemill.streams.partition import Partition, opener
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentLog, SegmentStore
 from tidemill.streams.segments.reserve import NAME as RESERVE
 from tidemill.streams.segments.reserve import RETAKE_INTERVAL_MS
@@ -219,7 +220,7 @@ def test_a_full_disk_still_takes_what_the_broker_itself_must_write() -> None:
             assert (await offsets.append_own(batch(number))).base_offset == number
             with pytest.raises(KafkaStorageError):
                 await records.append(batch(stored, size=1), acks=1)
-        await records._save()
+        await records._upkeep.save()
         assert len((await read_all(records))[0]) == stored
         await records.tend(NOW + RETAKE_INTERVAL_MS)
         with pytest.raises(KafkaStorageError):

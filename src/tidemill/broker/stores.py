@@ -20,7 +20,8 @@ import structlog
 from tidemill.broker.partitions import Room
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import LogStore
-from tidemill.streams.partition import OpenPartition, Partition, opener
+from tidemill.streams.opener import OpenPartition, opener
+from tidemill.streams.partition import Partition
 
 CLEAN_MARKER = "clean-shutdown"
 STREAMS = "streams"

@@ -15,7 +15,8 @@ from tidemill.broker.partitions import PartitionStore, Room
 from tidemill.broker.stores import STREAMS
 from tidemill.model.topic_settings import BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES, TopicSettings
 from tidemill.streams.interface import LogStore
-from tidemill.streams.partition import OpenPartition, Partition, opener
+from tidemill.streams.opener import OpenPartition, opener
+from tidemill.streams.partition import Partition
 
 
 class TableLogs(LogStore, Protocol):

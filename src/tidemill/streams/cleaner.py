@@ -45,6 +45,10 @@ class Cleaner:
         """Let the pass end before its next piece."""
         self._stopping = True
 
+    def go_on(self) -> None:
+        """Let the next pass run."""
+        self._stopping = False
+
     async def run(self, plan: Plan, now_ms: int) -> None:
         """One pass. The log must have been saved, so that a start knows its closed segments as flushed."""
         aborted = AbortedRecords(self._leader.aborted.ranges())

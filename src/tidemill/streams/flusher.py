@@ -5,6 +5,7 @@ lives while nobody waits. A flush that fails answers all who wait with the error
 """
 
 import asyncio
+from collections.abc import Callable
 
 from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from tidemill.streams.interface import StreamLog
@@ -13,10 +14,12 @@ from tidemill.streams.interface import StreamLog
 class Flusher:
     """Flushes one log on demand."""
 
-    __slots__ = ("_log", "_task", "_waiting", "flushed_offset")
+    __slots__ = ("_log", "_on_flushed", "_task", "_waiting", "_wanted", "flushed_offset")
 
-    def __init__(self, log: StreamLog, flushed_offset: int) -> None:
+    def __init__(self, log: StreamLog, flushed_offset: int, on_flushed: Callable[[], None]) -> None:
         self.flushed_offset = flushed_offset
+        self._on_flushed = on_flushed
+        self._wanted = False
         self._log = log
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -31,8 +34,7 @@ class Flusher:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiting.append(waiter)
-        if self._task is None:
-            self._task = loop.create_task(self._run())
+        self._start()
         if timeout_s is None:
             await waiter
             return
@@ -42,14 +44,29 @@ class Flusher:
         finally:
             timer.cancel()
 
+    def begin(self) -> None:
+        """Flush what has been appended; nobody waits for it, `on_flushed` is called."""
+        self._wanted = True
+        self._start()
+
+    def note_flushed(self) -> None:
+        """The log was flushed as a whole in another way, while nothing was appended."""
+        self.flushed_offset = self._log.end_offset
+        self._on_flushed()
+
     async def settled(self) -> None:
         """Return when no flush runs."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
     async def _run(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting or self._wanted:
+                self._wanted = False
                 waiting, self._waiting = self._waiting, []
                 await self._flush_for(waiting)
         finally:
@@ -61,6 +78,7 @@ class Flusher:
         try:
             await self._log.flush()
             self.flushed_offset = end_offset
+            self._on_flushed()
         except KafkaError as raised:
             error = raised
         except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it

@@ -140,6 +140,10 @@ class StreamLog(Protocol):
         """Drop every batch that reaches to `end_offset` or beyond; it stays dropped after a power cut."""
         ...
 
+    async def reset(self, offset: int) -> None:
+        """Drop every batch and go on from `offset`, above or below; it stays so after a power cut."""
+        ...
+
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
         """Write, as one piece, what is to stand in the place of the closed pieces between two offsets: compaction.
 

@@ -156,6 +156,12 @@ class MemoryLog:
         self._pieces = [piece for piece in self._pieces if piece.batches] or [_Piece(self._end_offset, 0)]
         self._saved = None
 
+    async def reset(self, offset: int) -> None:
+        """Forget all batches."""
+        self._start_offset = self._end_offset = offset
+        self._pieces = [_Piece(offset, 0)]
+        self._saved = None
+
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
         """Gather the new batches."""
         old = [piece for piece in self._pieces[:-1] if base_offset <= piece.base_offset < end_offset]

@@ -1,56 +1,56 @@
-"""The shell of a partition: what doors and coordinators call.
+"""The shell of a partition: what doors, coordinators and replicas call.
 
 The walk of a batch: it is checked by itself (`records.validate`), against its topic (`core.admission`), judged and
 placed (`core.leader`, by the writer), written (`StreamLog`), and for acks=all flushed together with others
-(`Flusher`). The high watermark moves with the write: on one broker there is no other replica to wait for, and
-acks=all is answered after the flush.
+(`Flusher`) and copied by all replicas in sync (`Leading`).
+
+A partition that has no other replica leads from the start: its high watermark moves with the write, and acks=all is
+answered after the flush. In a cluster `lead` and `follow` say what this broker is to the partition in each epoch. A
+leader's high watermark is what all in-sync replicas have for good. A follower asks (`ask`) and takes in what its
+leader answered (`take`), byte for byte; producers, transactions and epochs are the same on all replicas because all
+learn them from the same batches.
 
 Everything runs on one event loop; between two awaits nothing changes. A partition has no task of its own while it is
 idle. Once the disk has failed a flush, every call raises KafkaStorageError until the broker is started anew.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from random import random as uniform
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import structlog
-
 from tidemill.model.errors import (
-    CorruptMessage,
-    KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
 )
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
 from tidemill.records.validate import check_produced
-from tidemill.streams.cleaner import Cleaner, CleaningStopped
+from tidemill.streams.copying import Copied, Copier
 from tidemill.streams.core.aborted import AbortedTransaction
 from tidemill.streams.core.admission import admit
-from tidemill.streams.core.compaction import Plan, plan
+from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
+from tidemill.streams.core.insync import InSync, Term
 from tidemill.streams.core.leader import Duplicate, Leader, Marker, Refused
 from tidemill.streams.core.producers import ProducerSnapshot
-from tidemill.streams.core.retention import retained_start, roll_due
 from tidemill.streams.core.waiters import Waiters
 from tidemill.streams.flusher import Flusher
-from tidemill.streams.interface import LogStore, StreamLog
-from tidemill.streams.replay import replay
+from tidemill.streams.interface import StreamLog
+from tidemill.streams.leading import Agreement, Leading
 from tidemill.streams.search import NOT_FOUND, FoundOffset, first_at, first_with_largest
+from tidemill.streams.upkeep import Random, Upkeep
 from tidemill.streams.writer import Placed, Writer
 
 ACKS_ALL = -1
 HIGH_WATERMARK = -1
 VERSION_NEWEST = 99
-CHECKPOINT_BYTES = 64 * 1024 * 1024  # a start after a crash scans about this much of a partition
+FLUSHED = "fsync"
 
-LOGGER = structlog.get_logger(__name__)
-__all__ = ["NOT_FOUND", "Appended", "FoundOffset", "OpenPartition", "Partition", "Slice", "open_partition", "opener"]
+__all__ = ["NOT_FOUND", "Appended", "FoundOffset", "Partition", "Slice"]
 
 Clock = Callable[[], int]
-Random = Callable[[], float]
 
 
 class Appended(NamedTuple):
@@ -72,23 +72,8 @@ class Slice(NamedTuple):
     aborted: list[AbortedTransaction]
 
 
-class _Jitter:
-    """A share of `segment.jitter.ms`, drawn once for each segment, so that segments begun together end apart."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self._base_offset = -1
-        self._share = 0.0
-
-    def of(self, base_offset: int) -> float:
-        """The share of the segment that begins at this offset."""
-        if base_offset != self._base_offset:
-            self._base_offset, self._share = base_offset, self._random()
-        return self._share
-
-
 class Partition:
-    """One partition, led by this broker."""
+    """One partition, as its leader or as a follower."""
 
     def __init__(
         self,
@@ -107,25 +92,40 @@ class Partition:
         self._leader = leader
         self._clock = clock
         self._closed = False
+        self._term: Term | None = None
+        self._leading: Leading | None = None
         self._waiters = Waiters()
+        self._replicas = Waiters()
         self._writer = Writer(log, leader, clock, self._on_written)
-        self._flusher = Flusher(log, log.end_offset)
+        self._flusher = Flusher(log, log.end_offset, self._on_flushed)
         self._high_watermark = log.end_offset
         self._stable_offset = leader.stable_offset(log.end_offset)
-        self._saved_at = log.saved.offset if log.saved is not None else 0
-        self._saved_bytes = 0
-        self._unflushed_since_ms = -1
-        self._cleaner = Cleaner(log, leader, self._writer)
-        self._cleaning: asyncio.Task[None] | None = None
-        self._one_cleaning = one_cleaning
-        self._jitter = _Jitter(random)
-        self._waits_for_cleaning = False
-        self._work: set[asyncio.Task[None]] = set()
+        self._upkeep = Upkeep(
+            log,
+            leader,
+            self._writer,
+            self._flusher,
+            name=f"{topic}-{index}",
+            state=self._state,
+            one_cleaning=one_cleaning,
+            random=random,
+        )
+        self._copier = Copier(log, leader, self._writer, self._flusher, self._upkeep, clock)
 
     @property
     def leader_epoch(self) -> int:
         """The epoch that new batches get."""
         return self._leader.epoch
+
+    @property
+    def term(self) -> Term | None:
+        """What the cluster agreed about this partition, as far as it is known here; None on a broker alone."""
+        return self._term
+
+    @property
+    def leads(self) -> bool:
+        """Whether producers and consumers are served here."""
+        return self._leader.leads
 
     @property
     def log_start_offset(self) -> int:
@@ -170,30 +170,34 @@ class Partition:
         request_version: int = VERSION_NEWEST,
         timeout_s: float | None = None,
     ) -> Appended:
-        """Store what a producer sent; acks=-1 returns when it is flushed, 0 and 1 when it is written.
+        """Store what a producer sent; acks=-1 returns when it is committed, 0 and 1 when it is written.
 
-        A flush that takes longer than `timeout_s` is a RequestTimedOut for the producer; the records stay.
+        A flush or replicas that take longer than `timeout_s` are a RequestTimedOut for the producer; the records stay.
         """
-        self._check_open()
+        self.check_leads()
+        leading = self._leading
+        if leading is not None and acks == ACKS_ALL:
+            leading.check_enough()
         header = check_produced(batch, version=request_version)
         batch, header = admit(batch, header, self.settings, self._clock())
         placed = await self._writer.write(batch, header, timeout_s=timeout_s or None)
         settings = self.settings
-        durable = acks == ACKS_ALL and settings.tidemill_flush == "fsync"
-        if durable or self._log.end_offset - self._flusher.flushed_offset >= settings.flush_messages:
-            await self._flusher.reach(placed.next_offset, timeout_s=timeout_s if durable else None)
+        if leading is not None and acks == ACKS_ALL:
+            await self._commit(leading, placed, timeout_s)
+        else:
+            durable = acks == ACKS_ALL and settings.tidemill_flush == FLUSHED
+            if durable or self._log.end_offset - self._flusher.flushed_offset >= settings.flush_messages:
+                await self._flusher.reach(placed.next_offset, timeout_s=timeout_s if durable else None)
         return Appended(placed.base_offset, placed.append_time_ms, self._log.start_offset)
 
     async def append_own(self, batch: bytearray) -> Appended:
-        """Store a batch of the broker itself; it is durable when this returns, and calls return in their order."""
-        self._check_open()
+        """Store a batch of the broker itself; it is committed when this returns, and calls return in their order."""
         return await self._append_durably(batch, None)
 
     async def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0
     ) -> Appended:
-        """End a transaction in this partition; durable when this returns."""
-        self._check_open()
+        """End a transaction in this partition; committed when this returns."""
         batch = end_marker(producer_id, producer_epoch, commit, self._clock(), coordinator_epoch)
         return await self._append_durably(batch, Marker(commit, coordinator_epoch))
 
@@ -207,7 +211,7 @@ class Partition:
         leader_epoch: int = -1,
     ) -> Slice:
         """Batches from the one with `offset` on, up to the high watermark or, `committed`, the last stable offset."""
-        self._check_open()
+        self.check_leads()
         self._leader.check_epoch(leader_epoch)
         log = self._log
         if not log.start_offset <= offset <= log.end_offset:
@@ -220,53 +224,161 @@ class Partition:
         aborted = self._aborted(offset, records) if committed and records else []
         return Slice(records, sum(map(len, records)), high_watermark, stable_offset, log.start_offset, aborted)
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` whenever readers may see more and when the partition closes; the answer ends that."""
-        return self._waiters.add(wake)
+    def watch(self, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
+        """Call `wake` whenever readers (replicas) may see more and when that ends; the answer stops it."""
+        return (self._replicas if replica else self._waiters).add(wake)
 
     async def offset_at(self, timestamp: int) -> FoundOffset:
         """The first record whose time is `timestamp` or later."""
-        self._check_open()
+        self.check_leads()
         return await first_at(self._log, self._high_watermark, timestamp)
 
     async def offset_of_max_timestamp(self) -> FoundOffset:
         """The first record with the largest time of all."""
-        self._check_open()
+        self.check_leads()
         return await first_with_largest(self._log, self._high_watermark)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch not above `epoch` and its end offset, or (-1, -1)."""
-        self._check_open()
+        self.check_leads()
         if epoch == self._leader.epoch:
             return epoch, self._log.end_offset
         return self._leader.epochs.end_of(epoch, self._log.end_offset)
 
+    async def end_settled(self) -> int:
+        """The high watermark, once it covers all that earlier leaders left: then a replay misses nothing."""
+        self.check_leads()
+        if self._leading is not None:
+            await self._leading.committed(self._leading.start_offset, None)
+        return self._high_watermark
+
+    def check_end_known(self) -> None:
+        """OffsetNotAvailable while a new leader does not know yet how much of its log is committed (KIP-207)."""
+        self.check_leads()
+        if self._leading is not None and self._high_watermark < self._leading.start_offset:
+            raise OffsetNotAvailable(f"the leader of {self.topic}-{self.index} was just elected")
+
     async def delete_records(self, before_offset: int) -> int:
         """Let the log begin at `before_offset` (-1: at the high watermark); the new start."""
-        self._check_open()
+        self.check_leads()
         target = self._high_watermark if before_offset == HIGH_WATERMARK else before_offset
         if target < 0 or target > self._high_watermark:
             raise OffsetOutOfRange(f"offset {target} is above the high watermark {self._high_watermark}")
         if target > self._log.start_offset:
-            await self._move_start(target)
+            await self._upkeep.move_start(target)
         return self._log.start_offset
 
+    async def lead(self, term: Term, agreement: Agreement) -> None:
+        """This broker leads from now on, or its followers in sync are others; old news changes nothing."""
+        known = self._term
+        if self._closed or (known is not None and not term.newer_than(known)):
+            return
+        if known is not None and known.epoch == term.epoch:
+            if self._leader.leads:
+                self._term = term
+                self._go_on(term, agreement)
+            return  # a leader that stepped down comes back with another epoch only
+        await self._change_role(term)
+        async with self._writer.exclusive():
+            self._know_high_watermark(known)
+            self._leader.epoch = term.epoch
+            self._leader.leads = True
+            if len(term.replicas) > 1:
+                self._leading = self._make_leading(term, agreement)
+            self._on_written()
+
+    async def follow(self, term: Term) -> None:
+        """Another broker leads from now on, or nobody; old news changes nothing."""
+        known = self._term
+        if self._closed or (known is not None and not term.newer_than(known)):
+            return
+        if known is not None and known.epoch == term.epoch and not self._leader.leads:
+            self._term = term
+            return
+        await self._change_role(term)
+        async with self._writer.exclusive():
+            self._know_high_watermark(known)
+            self._move_high_watermark(min(self._high_watermark, self._log.end_offset))
+
+    def step_down(self) -> None:
+        """Acknowledge and show nothing any more, until `lead` is called for a later epoch.
+
+        Who has no other replica goes on: nobody else can lead.
+        """
+        if self._leading is None:
+            return
+        self._leader.leads = False
+        self._leading.stop(self._not_leader())
+        self._wake()
+
+    def tick(self) -> None:
+        """Look for followers that lag."""
+        if self._leading is not None:
+            self._leading.tick()
+
+    async def read_as_replica(
+        self, node: int, asked: Question, max_bytes: int, *, at_least_one: bool = True
+    ) -> Slice | Diverged | OutOfRange:
+        """What a follower gets: batches up to the end of the log, or where its own log is another one.
+
+        That it asks from an offset says that it has everything before for good.
+        """
+        leading = self._check_asked(node, asked)
+        log = self._log
+        wrong = compare(asked, self._leader.epochs, log.start_offset, log.end_offset)
+        if wrong is not None:
+            return wrong
+        leading.fetched(node, asked.offset, log.end_offset)
+        records: list[Buffer] = []
+        end_offset = log.end_offset
+        if asked.offset < end_offset and (max_bytes > 0 or at_least_one):
+            records = await log.read(asked.offset, end_offset, max_bytes, at_least_one=at_least_one)
+            self._check_asked(node, asked)
+        size = sum(map(len, records))
+        return Slice(records, size, self._high_watermark, self._stable_offset, log.start_offset, [])
+
+    async def ask(self) -> Question | None:
+        """What this follower asks its leader next, with all that it has flushed; None when there is nobody to ask."""
+        if self._follows() is None:
+            return None
+        if self.settings.tidemill_flush == FLUSHED:
+            await self._flusher.reach(self._log.end_offset)
+        term = self._follows()
+        return None if term is None else question(term, self._leader.epochs, self._log.end_offset)
+
+    async def take(self, asked: Question, answer: Copied | Diverged | OutOfRange, leader_start_offset: int) -> None:
+        """Take in what the leader answered; dropped when it comes too late to be true."""
+        if self._follows() is not None:
+            await self._upkeep.to_the_end(self._take(asked, answer, leader_start_offset))
+
+    async def _take(self, asked: Question, answer: Copied | Diverged | OutOfRange, leader_start_offset: int) -> None:
+        if not isinstance(answer, Copied):
+            await self._mend(asked, answer, leader_start_offset)
+            return
+        async with self._writer.exclusive():
+            if not self._expects(asked):
+                return
+            await self._copier.copy(asked, answer.records)
+            end_offset = self._log.end_offset
+            self._move_high_watermark(max(self._high_watermark, min(answer.high_watermark, end_offset)))
+        start_offset = min(leader_start_offset, self._high_watermark)
+        if start_offset > self._log.start_offset:
+            await self._upkeep.move_start(start_offset)
+
+    async def _mend(self, asked: Question, answer: Diverged | OutOfRange, leader_start_offset: int) -> None:
+        async with self._upkeep.paused(), self._writer.exclusive():
+            if self._expects(asked):
+                await self._copier.mend(answer, leader_start_offset)
+                self._move_high_watermark(min(self._high_watermark, self._log.end_offset))
+
     async def truncate(self, end_offset: int) -> None:
-        """Drop everything from the batch with `end_offset` on, as a follower does whose leader has other records."""
+        """Drop everything from the batch with `end_offset` on."""
         self._check_open()
-        await self._to_the_end(self._truncate(end_offset))
+        await self._upkeep.to_the_end(self._truncate(end_offset))
 
     async def _truncate(self, end_offset: int) -> None:
-        async with self._writer.exclusive():
-            if end_offset >= self._log.end_offset:
-                return
-            await self._flusher.settled()
-            await self._log.truncate(end_offset)
-            fresh = Leader(self._leader.epoch)
-            await replay(self._log, fresh, self._clock())
-            self._leader.take_over(fresh)
-            self._flusher.flushed_offset = self._log.end_offset
-            self._saved_at = -1
+        async with self._upkeep.paused(), self._writer.exclusive():
+            await self._copier.cut(end_offset)
         self._on_written()
 
     def apply_settings(self, settings: TopicSettings) -> None:
@@ -276,16 +388,8 @@ class Partition:
 
     async def tend(self, now_ms: int) -> None:
         """Do what time asks for: retention, closing of old segments, flush.ms, producers that went away, checkpoint."""
-        if self._closed or self._log.failed is not None:
-            return
-        self._leader.producers.expire(now_ms)
-        if self._cleaning is None:
-            await self._retain(now_ms)
-            await self._log.sweep(now_ms)
-            self._start_cleaning(now_ms)
-        await self._flush_by_time(now_ms)
-        if self._writer.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES:
-            await self._save()
+        if not self._closed and self._log.failed is None:
+            await self._upkeep.tend(now_ms, self._high_watermark, self._stable_offset)
 
     def producers(self) -> list[ProducerSnapshot]:
         """Every producer that the partition remembers."""
@@ -307,13 +411,7 @@ class Partition:
         if self._closed:
             return
         await self._stop()
-        try:
-            if self._log.failed is None and self._saved_at != self._log.end_offset:
-                await self._save()
-        except KafkaStorageError as error:
-            LOGGER.error(
-                "partition closed without checkpoint", topic=self.topic, partition=self.index, error=str(error)
-            )
+        await self._upkeep.close()
         await self._log.close()
 
     async def delete(self) -> None:
@@ -323,38 +421,139 @@ class Partition:
 
     async def cleaned(self) -> None:
         """Return when no compaction of this partition runs."""
-        if self._cleaning is not None:
-            await asyncio.wait([self._cleaning])
+        await self._upkeep.cleaned()
 
     async def _stop(self) -> None:
         """Take nothing more, finish what was begun."""
         self._closed = True
-        self._waiters.wake()
-        self._cleaner.stop()
-        if self._waits_for_cleaning and self._cleaning is not None:
-            self._cleaning.cancel()
-        await self.cleaned()
-        if self._work:
-            await asyncio.wait(self._work)
+        if self._leading is not None:
+            await self._leading.end(self._not_leader())
+        self._wake()
+        await self._upkeep.stop()
         await self._writer.settled()
         await self._flusher.settled()
 
     async def _append_durably(self, batch: bytearray, marker: Marker | None) -> Appended:
+        self.check_leads()
+        leading = self._leading
+        if leading is not None:
+            leading.check_enough()
         placed: Placed = await self._writer.write(batch, read_header(batch), marker)
-        await self._flusher.reach(placed.next_offset)
+        if leading is not None:
+            await self._commit(leading, placed, None)
+        else:
+            await self._flusher.reach(placed.next_offset)
         return Appended(placed.base_offset, placed.append_time_ms, self._log.start_offset)
 
+    async def _commit(self, leading: Leading, placed: Placed, timeout_s: float | None) -> None:
+        """Wait for the leader's own disk, then for the replicas, which copy meanwhile."""
+        clock = asyncio.get_running_loop().time
+        deadline = None if timeout_s is None else clock() + timeout_s
+        if self.settings.tidemill_flush == FLUSHED:
+            await self._flusher.reach(placed.next_offset, timeout_s=timeout_s)
+        await leading.committed(placed.next_offset, None if deadline is None else max(deadline - clock(), 0.0))
+
+    async def _change_role(self, term: Term) -> None:
+        """Stop leading, if this broker does; what is on its way to the log still gets there, under the old epoch."""
+        leading, self._leading = self._leading, None
+        self._term = term
+        self._leader.leads = False
+        if leading is not None:
+            await leading.end(self._not_leader())
+        self._wake()
+
+    def _make_leading(self, term: Term, agreement: Agreement) -> Leading:
+        now_ms = asyncio.get_running_loop().time() * 1000
+        return Leading(
+            InSync(term, self._log.end_offset, self._high_watermark, now_ms),
+            agreement,
+            min_insync=lambda: self.settings.min_insync_replicas,
+            own_offset=self._own_offset,
+            on_commit=self._on_commit,
+        )
+
+    def _go_on(self, term: Term, agreement: Agreement) -> None:
+        """The same epoch with other replicas; the first follower of a leader that was alone may have come."""
+        if self._leading is not None:
+            self._leading.learn(term)
+        elif len(term.replicas) > 1:
+            self._leading = self._make_leading(term, agreement)
+
+    def _know_high_watermark(self, known: Term | None) -> None:
+        """At its first role a replica knows what was committed from its last checkpoint only."""
+        if known is None:
+            saved = self._log.saved.state.get("high_watermark", 0) if self._log.saved is not None else 0
+            saved = min(max(saved, self._log.start_offset), self._log.end_offset)
+            self._move_high_watermark(saved)
+
+    def _own_offset(self) -> int:
+        return self._flusher.flushed_offset if self.settings.tidemill_flush == FLUSHED else self._log.end_offset
+
     def _on_written(self) -> None:
-        log = self._log
-        self._high_watermark = log.end_offset
-        self._stable_offset = self._leader.stable_offset(log.end_offset)
+        if not self._leader.leads:
+            return
+        leading = self._leading
+        if leading is None:
+            self._move_high_watermark(self._log.end_offset)
+            return
+        self._replicas.wake()
+        if self._log.end_offset > self._own_offset():
+            self._flusher.begin()
+        else:
+            leading.advance()
+
+    def _on_flushed(self) -> None:
+        if self._leading is not None:
+            self._leading.advance()
+
+    def _on_commit(self) -> None:
+        if self._leading is not None and self._leader.leads:
+            self._move_high_watermark(self._leading.high_watermark)
+
+    def _move_high_watermark(self, high_watermark: int) -> None:
+        self._high_watermark = high_watermark
+        self._stable_offset = self._leader.stable_offset(high_watermark)
         self._waiters.wake()
+
+    def _wake(self) -> None:
+        self._waiters.wake()
+        self._replicas.wake()
+
+    def _state(self) -> dict[str, Any]:
+        return {**self._leader.save(), "high_watermark": self._high_watermark}
+
+    def _follows(self) -> Term | None:
+        """The term of the leader to copy from."""
+        term = self._term
+        usable = not self._closed and self._log.failed is None and not self._leader.leads
+        return term if usable and term is not None and term.leader >= 0 else None
+
+    def _expects(self, asked: Question) -> bool:
+        term = self._follows()
+        return term is not None and still_true(asked, term, self._log.end_offset)
+
+    def _check_asked(self, node: int, asked: Question) -> Leading:
+        self.check_leads()
+        self._leader.check_epoch(max(asked.epoch, 0))
+        leading = self._leading
+        if leading is None or node not in leading.term.replicas:
+            raise NotLeaderOrFollower(f"broker {node} has no replica of {self.topic}-{self.index}")
+        return leading
 
     def _check_open(self) -> None:
         if self._closed:
             raise NotLeaderOrFollower(f"{self.topic}-{self.index} is closed")
         if self._log.failed is not None:
             raise KafkaStorageError(f"{self.topic}-{self.index} is fenced: {self._log.failed}")
+
+    def check_leads(self) -> None:
+        """NotLeaderOrFollower unless this broker serves the partition."""
+        self._check_open()
+        if not self._leader.leads:
+            raise self._not_leader()
+
+    def _not_leader(self) -> NotLeaderOrFollower:
+        return NotLeaderOrFollower(f"{self.topic}-{self.index} is led by another broker")
 
     def _aborted(self, offset: int, records: list[Buffer]) -> list[AbortedTransaction]:
         if not len(self._leader.aborted):
@@ -363,120 +562,3 @@ class Partition:
         for _, header in iter_headers(records[-1]):
             last = header.next_offset
         return self._leader.aborted.overlapping(offset, last)
-
-    async def _retain(self, now_ms: int) -> None:
-        facts = self._log.segments()
-        start_offset = retained_start(facts, self.settings, self._log.start_offset, now_ms)
-        if roll_due(facts[-1], self.settings, now_ms, self._jitter.of(facts[-1].base_offset)):
-            async with self._writer.exclusive():
-                await self._log.roll(now_ms)
-        if start_offset > self._log.start_offset:
-            await self._move_start(start_offset)
-
-    def _start_cleaning(self, now_ms: int) -> None:
-        facts = self._log.segments() if self.settings.compacted else []
-        due = plan(facts, self.settings, self._leader.clean_until, self._stable_offset, now_ms) if facts else None
-        if due is not None:
-            self._waits_for_cleaning = True
-            self._cleaning = asyncio.get_running_loop().create_task(self._clean(due, now_ms))
-
-    async def _clean(self, due: Plan, now_ms: int) -> None:
-        try:
-            async with self._one_cleaning:
-                self._waits_for_cleaning = False
-                await self._save()
-                await self._cleaner.run(due, now_ms)
-                await self._save()
-        except CleaningStopped:
-            LOGGER.debug("compaction ended by close", topic=self.topic, partition=self.index)
-        except KafkaError as error:
-            LOGGER.error("compaction stopped", topic=self.topic, partition=self.index, error=str(error))
-        finally:
-            self._cleaning = None
-
-    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work on files to its end even when the caller is cancelled: the next one must not meet it half done."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        await asyncio.shield(task)
-
-    async def _move_start(self, start_offset: int) -> None:
-        await self._to_the_end(self._trim(start_offset))
-
-    async def _trim(self, start_offset: int) -> None:
-        async with self._writer.exclusive():
-            self._leader.trim(start_offset)
-            await self._log.trim(start_offset, self._leader.save())
-            self._note_saved()
-
-    async def _save(self) -> None:
-        await self._to_the_end(self._checkpoint())
-
-    async def _checkpoint(self) -> None:
-        async with self._writer.exclusive():
-            await self._log.save(self._leader.save())
-            self._note_saved()
-
-    def _note_saved(self) -> None:
-        self._saved_at = self._flusher.flushed_offset = self._log.end_offset
-        self._saved_bytes = self._writer.written_bytes
-
-    async def _flush_by_time(self, now_ms: int) -> None:
-        if self._log.end_offset == self._flusher.flushed_offset:
-            self._unflushed_since_ms = -1
-        elif self._unflushed_since_ms < 0:
-            self._unflushed_since_ms = now_ms
-        elif now_ms - self._unflushed_since_ms >= self.settings.flush_ms:
-            await self._flusher.reach(self._log.end_offset)
-            self._unflushed_since_ms = -1
-
-
-async def open_partition(
-    log: StreamLog,
-    topic: str,
-    index: int,
-    *,
-    clock: Clock,
-    leader_epoch: int,
-    one_cleaning: asyncio.Lock,
-    random: Random,
-) -> Partition:
-    """A partition over a log that has been opened; producers and transactions are as the log says."""
-    leader = Leader(leader_epoch)
-    await replay(log, leader, clock())
-    leader.epoch = max(leader_epoch, leader.epochs.last)
-    return Partition(log, topic, index, leader, clock, one_cleaning, random)
-
-
-OpenPartition = Callable[[str, int, TopicSettings, int], Awaitable[Partition]]
-
-
-def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenPartition:
-    """What a broker opens partitions with: (topic, index, settings, leader epoch) -> Partition.
-
-    `random` gives numbers from 0 to 1.
-    """
-
-    one_cleaning = asyncio.Lock()
-
-    async def open_log(
-        topic: str, index: int, settings: TopicSettings, leader_epoch: int, *, believe: bool
-    ) -> Partition:
-        log = await store.open(topic, index, settings, believe=believe)
-        try:
-            return await open_partition(
-                log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning, random=random
-            )
-        except BaseException:
-            await log.close()
-            raise
-
-    async def open_one(topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
-        try:
-            return await open_log(topic, index, settings, leader_epoch, believe=True)
-        except CorruptMessage as error:
-            LOGGER.error("damage found; the whole log is checked", topic=topic, partition=index, error=str(error))
-            return await open_log(topic, index, settings, leader_epoch, believe=False)
-
-    return open_one

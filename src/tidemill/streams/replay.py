@@ -20,11 +20,11 @@ async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
         offset = saved.offset
     if offset < log.end_offset:
         async for header, batch in log.outline(offset):
-            leader.replay(header, now_ms, _marker_in(header, batch))
+            leader.replay(header, now_ms, marker_in(header, batch))
     leader.end_offset = log.end_offset
 
 
-def _marker_in(header: BatchHeader, batch: Buffer) -> Marker | None:
+def marker_in(header: BatchHeader, batch: Buffer) -> Marker | None:
     """The end of a transaction that the batch says, if it is a marker.
 
     Compaction may have emptied it. That happens only when no record of the transaction is left, so nobody needs to

@@ -12,14 +12,15 @@ gets the error.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
-from tidemill.records.header import BatchHeader, place
+from tidemill.records.header import BatchHeader, Buffer, place
 from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Undo
-from tidemill.streams.interface import StreamLog
+from tidemill.streams.interface import StoredBatch, StreamLog
+from tidemill.streams.replay import marker_in
 
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
 QUEUE_BATCHES_MAX = 1024
@@ -48,7 +49,7 @@ class _Group:
     __slots__ = ("batches", "headers", "outcomes", "undos")
 
     def __init__(self) -> None:
-        self.batches: list[bytearray | memoryview] = []
+        self.batches: list[Buffer] = []
         self.headers: list[BatchHeader] = []
         self.undos: list[Undo] = []
         self.outcomes: list[Placed | KafkaError] = []
@@ -112,6 +113,32 @@ class Writer:
             return await asyncio.wait_for(done, timeout_s)
         except TimeoutError:
             raise RequestTimedOut("the log did not take the records in time") from None
+
+    async def copy(self, batches: Sequence[StoredBatch]) -> None:
+        """Append a leader's batches as they are; for a follower, which holds the log (`exclusive`)."""
+        for first, end in self._shares(batches):
+            group = _Group()
+            try:
+                for header, batch in batches[first:end]:
+                    group.undos.append(self._leader.accept(header, self._clock(), marker_in(header, batch)))
+                    group.batches.append(batch)
+                    group.headers.append(header)
+                await self._append(group)
+            except BaseException:
+                self._take_back(group)
+                raise
+
+    def _shares(self, batches: Sequence[StoredBatch]) -> Iterator[tuple[int, int]]:
+        """The batches in runs that go into one write and one segment each."""
+        limit = min(GROUP_BYTES_MAX, self._log.settings.segment_bytes)
+        first = size = 0
+        for number, (header, _) in enumerate(batches):
+            if number > first and (size + header.size > limit or number - first == GROUP_BATCHES_MAX):
+                yield first, number
+                first, size = number, 0
+            size += header.size
+        if first < len(batches):
+            yield first, len(batches)
 
     async def settled(self) -> None:
         """Return when all that was queued is written or refused."""

@@ -6,7 +6,8 @@ from random import Random
 
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.partition import Partition, opener
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentLog, SegmentStore
 from tidemill.streams.segments.removed import RemovedFiles
 from tidemill.testing.faults import Fault, SimDisk

@@ -67,6 +67,9 @@ async def _listed(call: Call, topic: str, asked: Any, *, committed: bool, repeat
 
 
 async def _find(partition: Partition, timestamp: int, *, committed: bool) -> FoundOffset:
+    partition.check_leads()
+    if timestamp not in {EARLIEST, EARLIEST_LOCAL}:
+        partition.check_end_known()
     epoch = partition.leader_epoch
     if timestamp == LATEST:
         return FoundOffset(partition.last_stable_offset if committed else partition.high_watermark, -1, epoch)

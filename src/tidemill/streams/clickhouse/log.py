@@ -23,7 +23,7 @@ from tidemill.streams.clickhouse.committer import Committer
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError
 from tidemill.streams.clickhouse.notes import NO_CUT, Note, Notes
-from tidemill.streams.clickhouse.pieces import Pieces
+from tidemill.streams.clickhouse.pieces import Piece, Pieces
 from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.rewriting import Kept, Replacement
 from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry
@@ -207,6 +207,18 @@ class ClickHouseLog:
         self._pieces.recount(await self._reader.count(begin), self.settings.segment_bytes)
         self._end_offset = end_offset
         self._tail = Window(next_offset=end_offset)
+        await self._write_note()
+
+    async def reset(self, offset: int) -> None:
+        """Note that nothing stays, delete all rows, note that it is done."""
+        self._check_open()
+        pieces = Pieces([Piece(offset)])
+        await self._write_note(start_offset=offset, end_offset=offset, cut_offset=0, pieces=pieces)
+        await self._command(f"DELETE FROM messages WHERE {self._where}")
+        self._forget()
+        self._pieces = pieces
+        self._start_offset = self._end_offset = offset
+        self._tail = Window(next_offset=offset)
         await self._write_note()
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:

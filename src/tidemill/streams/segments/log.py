@@ -234,17 +234,14 @@ class SegmentLog:
         """
         self._check()
         await self.flush()
-        self._tail.clear()
-        place = max(bisect_right(self._bases, end_offset - 1) - 1, 0)
-        for segment in self._segments[place:]:
-            self._files.forget(segment.path)
-        try:
-            opened = await self._disk.aside(partial(self._cut, end_offset))
-            self._drop(list(self._segments))
-            self._take(opened)
-            await self._save(self._checkpoint(self._start_offset, None))
-        except (OSError, KafkaStorageError) as error:
-            self._fail(error)
+        note = SegmentNote(0, 0, NO_TIMESTAMP, 0)
+        await self._reopen(Checkpoint(self._start_offset, 0, note, (), None, cut_to=end_offset), end_offset)
+
+    async def reset(self, offset: int) -> None:
+        """The same, with nothing left: the announcement says where the log goes on."""
+        self._check()
+        note = SegmentNote(offset, 0, NO_TIMESTAMP, 0)
+        await self._reopen(Checkpoint(offset, offset, note, (), None, cut_to=0), 0)
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
         """Write the new batches to a file beside the old ones and flush it; a start removes it if it is still there."""
@@ -461,8 +458,21 @@ class SegmentLog:
         except OSError as error:
             self._fail(error)
 
-    def _cut(self, end_offset: int) -> Opened:
-        announced = Checkpoint(self._start_offset, 0, SegmentNote(0, 0, NO_TIMESTAMP, 0), (), None, cut_to=end_offset)
+    async def _reopen(self, announced: Checkpoint, end_offset: int) -> None:
+        """Make the cut that is announced, which touches what reaches to `end_offset`, and confirm it."""
+        self._tail.clear()
+        place = max(bisect_right(self._bases, end_offset - 1) - 1, 0)
+        for segment in self._segments[place:]:
+            self._files.forget(segment.path)
+        try:
+            opened = await self._disk.aside(partial(self._cut, announced))
+            self._drop(list(self._segments))
+            self._take(opened)
+            await self._save(self._checkpoint(self._start_offset, None))
+        except (OSError, KafkaStorageError) as error:
+            self._fail(error)
+
+    def _cut(self, announced: Checkpoint) -> Opened:
         checkpoints.write(self._disk, self._folder, announced)
         return Opening(self._disk, self._folder, self.settings).run()
 

@@ -274,7 +274,7 @@ class Opening:
         if self._checkpoint is None or self._checkpoint.cut_to < 0:
             return
         cut_to = self._checkpoint.cut_to
-        while len(segments) > 1 and segments[-1].base_offset >= cut_to:
+        while segments and segments[-1].base_offset >= cut_to:
             self._remove(segments.pop())
         if segments:
             cut_segment(self._disk, segments[-1], cut_to)

@@ -1,0 +1,386 @@
+"""Leader and followers of one partition, without a network: what is copied, when it counts, what is cut."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tidemill.model.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InvalidUpdateVersion,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OutOfOrderSequence,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+)
+from tidemill.model.topic_settings import parse
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.header import iter_headers
+from tidemill.records.read import read_records
+from tidemill.streams.copying import Copied
+from tidemill.streams.core.follower import Diverged, OutOfRange, Question
+from tidemill.streams.core.insync import Term
+from tidemill.streams.leading import Agreement
+from tidemill.streams.memory import MemoryStore
+from tidemill.streams.opener import opener
+from tidemill.streams.partition import Partition, Slice
+
+MAX_BYTES = 1 << 20
+
+
+class Cluster:
+    """Three replicas of one partition, and the agreement about them."""
+
+    def __init__(self, **overrides: str) -> None:
+        self.settings = parse({name.replace("_", "."): value for name, value in overrides.items()})
+        self.term = Term(leader=0, epoch=1, version=0, replicas=(0, 1, 2), isr=(0, 1, 2))
+        self.nodes: list[Partition] = []
+        self.refuse: Exception | None = None
+        self.proposals = 0
+
+    async def start(self) -> None:
+        for _ in range(3):
+            self.nodes.append(await opener(MemoryStore(), lambda: 1)("t", 0, self.settings, 0))
+        await self.elect(0)
+
+    async def elect(self, leader: int, isr: tuple[int, ...] | None = None) -> Partition:
+        isr = self.term.isr if isr is None else isr
+        self.term = Term(leader, self.term.epoch + 1, self.term.version + 1, (0, 1, 2), isr)
+        await self.spread()
+        return self.nodes[leader]
+
+    async def spread(self) -> None:
+        for node, partition in enumerate(self.nodes):
+            if node == self.term.leader:
+                await partition.lead(self.term, Agreement(self.propose, lag_max_ms=50.0))
+            else:
+                await partition.follow(self.term)
+
+    async def propose(self, term: Term, isr: tuple[int, ...]) -> Term:
+        self.proposals += 1
+        if self.refuse is not None:
+            raise self.refuse
+        if term.version != self.term.version:
+            raise InvalidUpdateVersion
+        self.term = term._replace(version=term.version + 1, isr=isr)
+        return self.term
+
+    async def copy(self, *followers: int, rounds: int = 2) -> None:
+        for _ in range(rounds):
+            for node in followers:
+                await self.copy_once(node)
+
+    async def copy_once(self, node: int) -> Slice | Diverged | OutOfRange:
+        for _ in range(5):
+            await asyncio.sleep(0)  # what was begun gets as far as it can
+        follower, leader = self.nodes[node], self.nodes[self.term.leader]
+        asked = await follower.ask()
+        assert asked is not None
+        answer = await leader.read_as_replica(node, asked, MAX_BYTES)
+        await follower.take(asked, copied(answer), leader.log_start_offset)
+        return answer
+
+
+def copied(answer: Slice | Diverged | OutOfRange) -> Copied | Diverged | OutOfRange:
+    return Copied(b"".join(answer.records), answer.high_watermark) if isinstance(answer, Slice) else answer
+
+
+def batch(value: bytes, sequence: int = -1, count: int = 1) -> bytearray:
+    records = [NewRecord(b"k", value, (), 1)] * count
+    if sequence < 0:
+        return build_batch(records)
+    return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+async def values(partition: Partition) -> list[bytes | None]:
+    found = await partition.read(partition.log_start_offset, MAX_BYTES)
+    return [record.value for piece in found.records for record in _records(piece)]
+
+
+def _records(piece: bytes | bytearray | memoryview) -> list[NewRecord]:
+    view = memoryview(piece)
+    return [
+        NewRecord(record.key, record.value)
+        for position, header in iter_headers(view)
+        for record in read_records(view[position : position + header.size])
+    ]
+
+
+def run(scenario: Callable[[Cluster], Awaitable[None]], **overrides: str) -> None:
+    async def play() -> None:
+        cluster = Cluster(**overrides)
+        await cluster.start()
+        async with asyncio.timeout(20):
+            await scenario(cluster)
+        for node in cluster.nodes:
+            await node.close()
+
+    asyncio.run(play())
+
+
+def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_does_not() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        assert (await leader.append(batch(b"one"), acks=1)).base_offset == 0
+        waiting = asyncio.create_task(leader.append(batch(b"all"), acks=-1))
+        await cluster.copy(1)
+        assert not waiting.done()
+        assert await values(leader) == [], "readers see what is committed only"
+        await cluster.copy(2)
+        assert (await waiting).base_offset == 1
+        assert await values(leader) == [b"one", b"all"]
+
+    run(scenario)
+
+
+def test_followers_have_the_same_bytes_and_producers() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        for number in range(3):
+            await leader.append(batch(b"v%d" % number, number), acks=1)
+        marker = asyncio.create_task(leader.append_marker(7, 0, commit=False))
+        await cluster.copy(1, 2, rounds=3)
+        await marker
+        first = await leader.read_as_replica(1, Question(0, leader.leader_epoch, 0, -1), MAX_BYTES)
+        assert isinstance(first, Slice)
+        new = await cluster.elect(1)
+        await cluster.copy(0, 2)
+        second = await new.read_as_replica(2, Question(1, new.leader_epoch, 0, -1), MAX_BYTES)
+        assert isinstance(second, Slice)
+        assert b"".join(first.records) == b"".join(second.records)
+        assert new.producers() == leader.producers()
+
+    run(scenario)
+
+
+def test_b15_a_retry_after_a_change_of_leaders_is_a_duplicate_and_waits_until_it_is_committed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        lost = asyncio.create_task(leader.append(batch(b"v", 0), acks=-1))
+        await cluster.copy_once(1)
+        await cluster.copy_once(2)
+        new = await cluster.elect(1)
+        with pytest.raises(NotLeaderOrFollower):
+            await lost
+        retry = asyncio.create_task(new.append(batch(b"v", 0), acks=-1))
+        await asyncio.sleep(0)
+        assert not retry.done()
+        await cluster.copy(0, 2)
+        assert (await retry).base_offset == 0
+        assert await values(new) == [b"v"]
+        with pytest.raises(OutOfOrderSequence):
+            await new.append(batch(b"later", 5), acks=1)
+
+    run(scenario)
+
+
+def test_b3_a_leader_that_comes_back_drops_what_nobody_else_has() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        await leader.append(batch(b"both", 0), acks=1)
+        await cluster.copy(1, 2)
+        await leader.append(batch(b"mine", 1, count=3), acks=1)
+        new = await cluster.elect(1)
+        waiting = asyncio.create_task(new.append(batch(b"theirs", 1), acks=-1))
+        await cluster.copy(2)
+        assert await cluster.copy_once(0) == Diverged(2, 1)
+        assert cluster.nodes[0].log_end_offset == 1
+        await cluster.copy(0)
+        await waiting
+        assert await values(new) == [b"both", b"theirs"]
+        assert (await cluster.elect(0)).producers()[0].last_sequence == 1, "its producers are as its log says"
+
+    run(scenario)
+
+
+def test_b4_questions_and_answers_of_other_epochs_are_refused_and_dropped() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader, follower = cluster.nodes[0], cluster.nodes[1]
+        await leader.append(batch(b"v"), acks=1)
+        asked = await follower.ask()
+        assert asked is not None
+        with pytest.raises(FencedLeaderEpoch):
+            await leader.read_as_replica(1, asked._replace(epoch=1), MAX_BYTES)
+        with pytest.raises(UnknownLeaderEpoch):
+            await leader.read_as_replica(1, asked._replace(epoch=9), MAX_BYTES)
+        with pytest.raises(NotLeaderOrFollower):
+            await leader.read_as_replica(8, asked, MAX_BYTES)
+        answer = await leader.read_as_replica(1, asked, MAX_BYTES)
+        await cluster.elect(2)
+        await follower.take(asked, copied(answer), 0)
+        assert follower.log_end_offset == 0
+
+    run(scenario)
+
+
+def test_min_insync_is_asked_before_and_after_the_write() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        waiting = asyncio.create_task(leader.append(batch(b"v"), acks=-1))
+        await asyncio.sleep(0.08)
+        leader.tick()  # nobody asked for longer than the lag
+        with pytest.raises(NotEnoughReplicasAfterAppend):
+            await waiting
+        with pytest.raises(NotEnoughReplicas):
+            await leader.append(batch(b"v"), acks=-1)
+        assert (await leader.append(batch(b"one"), acks=1)).base_offset == 1
+        await cluster.copy(1, 2, rounds=3)
+        await asyncio.sleep(0)
+        assert set(cluster.term.isr) == {0, 1, 2}
+        again = asyncio.create_task(leader.append(batch(b"w"), acks=-1))
+        await cluster.copy(1, 2, rounds=3)
+        assert (await again).base_offset == 2
+
+    run(scenario, min_insync_replicas="2")
+
+
+def test_acks_all_that_takes_too_long_is_a_time_out_and_the_records_stay() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        with pytest.raises(RequestTimedOut):
+            await leader.append(batch(b"slow"), acks=-1, timeout_s=0.01)
+        await cluster.copy(1, 2)
+        assert await values(leader) == [b"slow"]
+
+    run(scenario)
+
+
+def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        cluster.refuse = RequestTimedOut("nobody knows")
+        await leader.append(batch(b"v"), acks=1)
+        await asyncio.sleep(0.08)
+        await cluster.copy(1)
+        leader.tick()
+        await asyncio.sleep(0)
+        assert (cluster.proposals, leader.high_watermark) == (1, 0)
+        cluster.refuse = None
+        await asyncio.sleep(0.21)
+        await cluster.copy(1)
+        leader.tick()
+        await asyncio.sleep(0)
+        assert (cluster.term.isr, leader.high_watermark) == ((0, 1), 1)
+
+    run(scenario)
+
+
+def test_b18_a_leader_that_stepped_down_serves_nobody_until_a_later_epoch() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        waiting = asyncio.create_task(leader.append(batch(b"v"), acks=-1))
+        await asyncio.sleep(0)
+        leader.step_down()
+        with pytest.raises(NotLeaderOrFollower):
+            await waiting
+        for refused in (leader.append(batch(b"v"), acks=1), leader.read(0, 10), leader.append_own(batch(b"v"))):
+            with pytest.raises(NotLeaderOrFollower):
+                await refused
+        cluster.term = cluster.term._replace(version=cluster.term.version + 1)
+        await cluster.spread()
+        assert not leader.leads
+        await cluster.elect(0)
+        assert (await leader.append(batch(b"w"), acks=1)).base_offset == 1
+
+    run(scenario)
+
+
+def test_b20_a_new_leader_does_not_invent_an_end() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.nodes[0].append(batch(b"v"), acks=1)
+        await cluster.copy_once(1)
+        await cluster.copy_once(2)
+        new = await cluster.elect(1)
+        assert new.high_watermark == 0
+        with pytest.raises(OffsetNotAvailable):
+            new.check_end_known()
+        settling = asyncio.create_task(new.end_settled())
+        await cluster.copy(0, 2)
+        new.check_end_known()
+        assert await settling == 1
+
+    run(scenario)
+
+
+def test_a_follower_that_was_away_begins_where_its_leader_does_also_within_a_batch() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        await leader.append(batch(b"old", count=4), acks=1)
+        await leader.append(batch(b"cut", count=4), acks=1)
+        await cluster.copy(1, 2)
+        await leader.append(batch(b"new"), acks=1)
+        await cluster.copy(1, 2)
+        assert await leader.delete_records(6) == 6
+        await cluster.copy(1)
+        assert cluster.nodes[1].log_start_offset == 6
+        cluster.nodes[2] = await opener(MemoryStore(), lambda: 1)("t", 0, cluster.settings, 0)
+        await cluster.nodes[2].follow(cluster.term)
+        assert await cluster.copy_once(2) == OutOfRange(6)
+        await cluster.copy(2)
+        fresh = cluster.nodes[2]
+        assert (fresh.log_start_offset, fresh.log_end_offset, fresh.high_watermark) == (6, 9, 9)
+        assert len(await values(await cluster.elect(2))) >= 3
+
+    run(scenario)
+
+
+def test_b14_a_damaged_batch_is_not_copied() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader, follower = cluster.nodes[0], cluster.nodes[1]
+        await leader.append(batch(b"value" * 10), acks=1)
+        asked = await follower.ask()
+        assert asked is not None
+        answer = await leader.read_as_replica(1, asked, MAX_BYTES)
+        assert isinstance(answer, Slice)
+        damaged = bytearray(b"".join(answer.records))
+        damaged[70] ^= 1
+        with pytest.raises(CorruptMessage):
+            await follower.take(asked, Copied(damaged, 1), 0)
+        assert follower.log_end_offset == 0
+        await cluster.copy(1)
+        assert follower.log_end_offset == 1
+
+    run(scenario)
+
+
+def test_a_transaction_whose_marker_is_not_committed_is_not_shown() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        records = [NewRecord(b"k", b"t", (), 1)]
+        opened = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        await leader.append(opened, acks=1)
+        await cluster.copy(1, 2)
+        marker = asyncio.create_task(leader.append_marker(7, 0, commit=True))
+        await asyncio.sleep(0)
+        assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
+        await cluster.copy(1, 2)
+        await marker
+        assert (leader.high_watermark, leader.last_stable_offset) == (2, 2)
+
+    run(scenario)
+
+
+def test_an_only_replica_leads_at_once_and_followers_may_come_later() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        alone = await opener(MemoryStore(), lambda: 1)("t", 0, cluster.settings, 0)
+        await alone.append(batch(b"v"), acks=-1)
+        agreement = Agreement(cluster.propose)
+        await alone.lead(Term(0, 1, 0, (0,), (0,)), agreement)
+        await alone.append(batch(b"w"), acks=-1)
+        assert alone.high_watermark == 2
+        cluster.term = Term(0, 1, 1, (0, 1), (0,))
+        await alone.lead(cluster.term, agreement)
+        await alone.append(batch(b"x"), acks=-1)
+        await cluster.nodes[1].follow(cluster.term._replace(epoch=9))
+        asked = Question(0, 1, 0, -1)
+        assert isinstance(await alone.read_as_replica(1, asked, MAX_BYTES), Slice)
+        await alone.read_as_replica(1, asked._replace(offset=3, last_epoch=1), MAX_BYTES)
+        await asyncio.sleep(0)
+        assert cluster.term.isr == (0, 1)
+        await alone.close()
+
+    run(scenario)
