@@ -34,7 +34,7 @@ class Postgres:
     """A server that can be stopped hard and started again on the same port."""
 
     def __init__(self, home: Path, *, durable: bool) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._home = home
         self._data = home / "data"
         self._durable = durable
@@ -100,7 +100,7 @@ def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A free port below those that the system gives to outgoing connections, so that it stays free over a restart."""
     draw = random.Random(os.getpid() ^ time.monotonic_ns())
     while True:

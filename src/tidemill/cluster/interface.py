@@ -54,12 +54,22 @@ class Changed(NamedTuple):
     revision: int
 
 
+class Guard(NamedTuple):
+    """A key that must still be at this revision for a write to count: who lost it writes nothing any more."""
+
+    key: str
+    revision: int
+
+
 class Session(Protocol):
     """The liveness of this broker."""
 
     @property
     def alive(self) -> bool:
         """Whether this broker may still act as a member."""
+
+    async def ended(self) -> None:
+        """Wait until it may not."""
 
 
 class Coordination(Protocol):
@@ -72,9 +82,18 @@ class Coordination(Protocol):
         """All entries whose key begins so."""
 
     async def compare_and_put(
-        self, key: str, value: bytes | None, revision: int, *, session: Session | None = None
+        self,
+        key: str,
+        value: bytes | None,
+        revision: int,
+        *,
+        session: Session | None = None,
+        guard: Guard | None = None,
     ) -> int | None:
-        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not."""
+        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not.
+
+        With a guard, None also when that key is not where the caller saw it.
+        """
 
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
         """Every change under the prefix later than `after_revision`."""

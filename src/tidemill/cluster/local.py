@@ -22,7 +22,7 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.cluster.interface import Changed, Entry, Listing, Session, WatchGap
+from tidemill.cluster.interface import Changed, Entry, Guard, Listing, Session, WatchGap
 from tidemill.model.errors import KafkaStorageError
 
 JOURNAL = "coordination.journal"
@@ -39,8 +39,21 @@ class LocalSession:
     """The liveness of the only broker: it lives as long as the process keeps it."""
 
     def __init__(self) -> None:
-        self.alive = True
         self.keys: set[str] = set()
+        self._ended = asyncio.Event()
+
+    @property
+    def alive(self) -> bool:
+        """Whether this broker may still act as a member."""
+        return not self._ended.is_set()
+
+    async def ended(self) -> None:
+        """Wait until it may not."""
+        await self._ended.wait()
+
+    def end(self) -> None:
+        """It is over."""
+        self._ended.set()
 
 
 class LocalCoordination:
@@ -74,18 +87,25 @@ class LocalCoordination:
         return Listing(found, self._revision)
 
     async def compare_and_put(
-        self, key: str, value: bytes | None, revision: int, *, session: Session | None = None
+        self,
+        key: str,
+        value: bytes | None,
+        revision: int,
+        *,
+        session: Session | None = None,
+        guard: Guard | None = None,
     ) -> int | None:
         """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not.
 
         A caller that goes away does not stop the write half way: memory and journal change together.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._put(key, value, revision, session)))
+        return await asyncio.shield(asyncio.ensure_future(self._put(key, value, revision, session, guard)))
 
-    async def _put(self, key: str, value: bytes | None, revision: int, session: Session | None) -> int | None:
+    async def _put(
+        self, key: str, value: bytes | None, revision: int, session: Session | None, guard: Guard | None
+    ) -> int | None:
         async with self._writing:
-            held = self._entries.get(key)
-            if (held.revision if held else 0) != revision:
+            if self._revision_of(key) != revision or (guard and self._revision_of(guard.key) != guard.revision):
                 return None
             change = Changed(key, value, self._revision + 1)
             if isinstance(session, LocalSession):
@@ -119,7 +139,7 @@ class LocalCoordination:
         try:
             yield mine
         finally:
-            mine.alive = False
+            mine.end()
             for key in sorted(mine.keys):
                 if key in self._entries:
                     await self._tell(Changed(key, None, self._revision + 1))
@@ -131,6 +151,10 @@ class LocalCoordination:
                 os.close(self._file)
                 self._file = -1
             self._changed.notify_all()
+
+    def _revision_of(self, key: str) -> int:
+        held = self._entries.get(key)
+        return held.revision if held else 0
 
     async def _tell(self, change: Changed) -> None:
         self._apply(change)

@@ -1,0 +1,204 @@
+"""Coordination on etcd, through the calls that aetcd generates.
+
+A write whose answer is lost is asked again: it carries the revision it expects, so it is done once at most. When the
+second try finds the key changed, the key's value says whether the first try did it. What stays unknown until the
+deadline is CoordinationAway, and the caller has to look again before it decides again.
+
+A watch that breaks goes on behind the last revision it told; when etcd has compacted that away it is a WatchGap. Reads
+are linearizable: a member that was cut off from the others does not answer instead of telling what was.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from aetcd import rpc
+
+from tidemill.cluster.etcd.channels import PAUSE_S, Channels
+from tidemill.cluster.etcd.session import EtcdSession
+from tidemill.cluster.etcd.url import parse
+from tidemill.cluster.interface import Changed, CoordinationAway, Entry, Guard, Listing, Session, WatchGap
+
+ANSWER_S = 8.0
+"""How long a question may take over all members: a change of etcd's leader fits into it."""
+LIST_PAGE = 5_000
+
+log = structlog.get_logger("tidemill.cluster")
+
+
+class EtcdCoordination:
+    """Keys that brokers agree on, under one prefix of etcd."""
+
+    def __init__(self, url: str, *, answer_s: float = ANSWER_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = parse(url)
+        self._prefix = self._url.prefix
+        self._channels = Channels(self._url.members)
+        self._answer_s = answer_s
+        self._clock = clock
+
+    async def get(self, key: str) -> Entry | None:
+        """The key's entry, if there is one."""
+        answer = await self._ask(_range, rpc.RangeRequest(key=self._key(key)))
+        return Entry(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
+
+    async def get_prefix(self, prefix: str) -> Listing:
+        """All entries whose key begins so, page by page at one revision."""
+        start, end = self._key(prefix), _after(self._key(prefix))
+        entries: dict[str, Entry] = {}
+        revision = 0
+        while True:
+            request = rpc.RangeRequest(key=start, range_end=end, limit=LIST_PAGE, revision=revision)
+            answer = await self._ask(_range, request)
+            revision = revision or answer.header.revision
+            for pair in answer.kvs:
+                entries[self._name(pair.key)] = Entry(pair.value, pair.mod_revision)
+            if not answer.more:
+                return Listing(entries, revision)
+            start = answer.kvs[-1].key + b"\0"
+
+    async def compare_and_put(
+        self,
+        key: str,
+        value: bytes | None,
+        revision: int,
+        *,
+        session: Session | None = None,
+        guard: Guard | None = None,
+    ) -> int | None:
+        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not."""
+        request = self._transaction(key, value, revision, session, guard)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._answer_s
+        unsure = False
+        while (left := deadline - loop.time()) > 0:
+            try:
+                answer = await self._channels.once(_transact, request, min(left, self._answer_s / 2))
+            except rpc.AioRpcError as error:
+                raise CoordinationAway(f"etcd refuses: {error.details()}") from None
+            if answer is None:
+                unsure = True
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if answer.succeeded:
+                return int(answer.header.revision)
+            return await self._done_before(key, value, revision) if unsure else None
+        raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s")
+
+    async def _done_before(self, key: str, value: bytes | None, revision: int) -> int | None:
+        """The revision of a try whose answer was lost, if it is what the key holds now."""
+        found = await self.get(key)
+        if value is None:
+            return revision + 1 if found is None else None
+        return found.revision if found is not None and found.value == value and found.revision > revision else None
+
+    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
+        """Every change under the prefix later than `after_revision`."""
+        seen = after_revision
+        while True:
+            member, channel = self._channels.current()
+            try:
+                async for changes in self._stream(channel, prefix, seen + 1):
+                    for change in changes:
+                        seen = change.revision
+                        yield change
+            except rpc.AioRpcError as error:
+                log.info("a watch on etcd goes on elsewhere", member=member, error=error.details())
+            self._channels.leave(member)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _stream(self, channel: Any, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
+        """The changes of each revision together, as one stream tells them."""
+        begin, end = self._key(prefix), _after(self._key(prefix))
+        # A member without a leader would be silent for ever: it is told to end the stream instead.
+        create = rpc.WatchCreateRequest(key=begin, range_end=end, start_revision=start)
+        stream = rpc.WatchStub(channel).Watch(metadata=(("hasleader", "true"),))
+        try:
+            await stream.write(rpc.WatchRequest(create_request=create))
+            while True:
+                answer = await stream.read()
+                if not isinstance(answer, rpc.WatchResponse):
+                    return
+                if answer.compact_revision:
+                    raise WatchGap
+                if answer.canceled:
+                    return
+                yield [
+                    Changed(
+                        self._name(event.kv.key),
+                        None if event.type == rpc.Event.DELETE else event.kv.value,
+                        event.kv.mod_revision,
+                    )
+                    for event in answer.events
+                ]
+        finally:
+            stream.cancel()
+
+    @asynccontextmanager
+    async def session(self, ttl_ms: int) -> AsyncIterator[Session]:
+        """A session that is renewed while the block runs and ended after it."""
+        mine = EtcdSession(self._channels, ttl_ms, self._clock)
+        await mine.begin(asyncio.get_running_loop().time() + self._answer_s)
+        try:
+            yield mine
+        finally:
+            await mine.end()
+
+    async def close(self) -> None:
+        """Let go of the members."""
+        await self._channels.close()
+
+    @property
+    def _where(self) -> str:
+        return f"etcd at {','.join(self._url.members)}"
+
+    async def _ask(self, method: Callable[[Any], Any], request: Any) -> Any:
+        deadline = asyncio.get_running_loop().time() + self._answer_s
+        try:
+            answer = await self._channels.call(method, request, deadline)
+        except rpc.AioRpcError as error:
+            raise CoordinationAway(f"etcd refuses: {error.details()}") from None
+        if answer is None:
+            raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s")
+        return answer
+
+    def _transaction(
+        self, key: str, value: bytes | None, revision: int, session: Session | None, guard: Guard | None
+    ) -> Any:
+        name = self._key(key)
+        compare = [_at_revision(name, revision)]
+        if guard is not None:
+            compare.append(_at_revision(self._key(guard.key), guard.revision))
+        if value is None:
+            change = rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=name))
+        else:
+            lease = session.lease_id if isinstance(session, EtcdSession) else 0
+            change = rpc.RequestOp(request_put=rpc.PutRequest(key=name, value=value, lease=lease))
+        return rpc.TxnRequest(compare=compare, success=[change])
+
+    def _key(self, key: str) -> bytes:
+        return (self._prefix + key).encode()
+
+    def _name(self, key: bytes) -> str:
+        return key.decode().removeprefix(self._prefix)
+
+
+def _range(channel: Any) -> Any:
+    return rpc.KVStub(channel).Range
+
+
+def _transact(channel: Any) -> Any:
+    return rpc.KVStub(channel).Txn
+
+
+def _at_revision(name: bytes, revision: int) -> Any:
+    return rpc.Compare(
+        key=name, target=rpc.Compare.CompareTarget.MOD, result=rpc.Compare.CompareResult.EQUAL, mod_revision=revision
+    )
+
+
+def _after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with the prefix, which never ends in 255: it is text."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,))

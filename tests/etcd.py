@@ -1,0 +1,130 @@
+"""A real etcd for tests: one member or three, on free ports, ended with the tests."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.postgres import free_port
+
+START_SECONDS = 60
+
+
+class Member:
+    """One process of etcd, which can be killed and started again."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        self.name = name
+        self.client = free_port()
+        self.peer = free_port()
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, peers: str) -> None:
+        """Start it; it is ready when its cluster is."""
+        urls = {"client": f"http://127.0.0.1:{self.client}", "peer": f"http://127.0.0.1:{self.peer}"}
+        program = shutil.which("etcd")
+        assert program, "etcd is not installed: install the Debian package 'etcd-server'"
+        log = (self._home / f"{self.name}.log").open("ab")
+        options = {
+            "name": self.name,
+            "data-dir": str(self._home / self.name),
+            "listen-client-urls": urls["client"],
+            "advertise-client-urls": urls["client"],
+            "listen-peer-urls": urls["peer"],
+            "initial-advertise-peer-urls": urls["peer"],
+            "initial-cluster": peers,
+            "heartbeat-interval": "100",
+            "election-timeout": "1000",
+        }
+        self._process = subprocess.Popen(
+            [program, *(f"--{name}={value}" for name, value in options.items())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def healthy(self) -> bool:
+        """Whether it answers with a leader."""
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.client}/health", timeout=1) as answer:
+            return b'"true"' in answer.read()
+        return False
+
+
+class Etcd:
+    """The members of one etcd."""
+
+    def __init__(self, home: Path, members: int) -> None:
+        self.members = [Member(f"m{number}", home) for number in range(members)]
+        self._folders = 0
+
+    @property
+    def url(self) -> str:
+        """What --coordination is given."""
+        return "etcd://" + ",".join(f"127.0.0.1:{member.client}" for member in self.members)
+
+    def new_folder(self) -> str:
+        """The URL of a folder that nobody has used."""
+        self._folders += 1
+        return f"{self.url}/test{self._folders}"
+
+    def start(self, *members: Member) -> None:
+        """Start members (all unless told), and wait until they have a leader."""
+        peers = ",".join(f"{member.name}=http://127.0.0.1:{member.peer}" for member in self.members)
+        for member in members or self.members:
+            member.start(peers)
+        end = time.monotonic() + START_SECONDS
+        while not all(member.healthy() for member in members or self.members):
+            assert time.monotonic() < end, "etcd is not ready"
+            time.sleep(0.05)
+
+    def leader(self) -> Member:
+        """The member that leads."""
+        for member in self.members:
+            with suppress(OSError):
+                metrics = urllib.request.urlopen(f"http://127.0.0.1:{member.client}/metrics", timeout=2).read()
+                if b"\netcd_server_is_leader 1\n" in metrics:
+                    return member
+        raise AssertionError("no member leads")
+
+    def stop(self) -> None:
+        """End every member."""
+        for member in self.members:
+            member.kill()
+
+
+@contextmanager
+def running_etcd(members: int = 1) -> Iterator[Etcd]:
+    """An etcd for the length of the block."""
+    home = Path(tempfile.mkdtemp(prefix="tidemill-etcd-"))
+    etcd = Etcd(home, members)
+    try:
+        etcd.start()
+        yield etcd
+    finally:
+        etcd.stop()
+        shutil.rmtree(home, ignore_errors=True)
