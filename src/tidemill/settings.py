@@ -75,6 +75,7 @@ class Settings:
     session_ttl_ms: int
     roles: tuple[str, ...]
     coordination: str
+    cluster_secret: str | None
     streams: str
     timelines: str
     log_level: str
@@ -151,7 +152,18 @@ ROWS = (
     Row("rack", "", _text, "Rack or zone of this broker."),
     Row("session-ttl-ms", "10000", _number(SESSION_TTL_MS_MIN, NODE_ID_MAX), "Life of a session that is not renewed."),
     Row("roles", "overseer,carrier", _roles, "What this broker does: overseer, carrier or both."),
-    Row("coordination", "local:", _engine("local"), "Where brokers agree: local:."),
+    Row(
+        "coordination",
+        "local:",
+        _engine("local", "etcd"),
+        "Where brokers agree: local: (one broker) or etcd://host1:2379,host2:2379/folder.",
+    ),
+    Row(
+        "cluster-secret",
+        "",
+        _text,
+        "What brokers prove to each other with, the same for all; without it one is made and kept in coordination.",
+    ),
     Row(
         "streams",
         "segments:",

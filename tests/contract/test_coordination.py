@@ -10,7 +10,7 @@ import pytest
 from tests.etcd import Etcd
 
 from tidemill.cluster.etcd import EtcdCoordination
-from tidemill.cluster.interface import Changed, Coordination, Entry, Guard
+from tidemill.cluster.interface import Changed, Coordination, Entry, Guard, Session
 from tidemill.cluster.local import LocalCoordination
 
 WAIT_S = 30
@@ -48,6 +48,10 @@ async def put(store: Coordination, key: str, value: bytes | None, revision: int 
 
 async def take(changes: AsyncIterator[Changed], number: int) -> list[Changed]:
     return [await anext(changes) for _ in range(number)]
+
+
+def over(session: Session) -> bool:
+    return not session.alive
 
 
 def test_a_write_counts_only_on_the_revision_it_names(run: Run) -> None:
@@ -134,7 +138,7 @@ def test_a_session_takes_its_keys_along(run: Run) -> None:
             assert written is not None
             assert await store.get("brokers/1") == Entry(b"here", written)
             changes = store.watch("brokers/", written)
-        assert not session.alive
+        assert over(session)
         await session.ended()
         gone = await anext(changes)
         assert (gone.key, gone.value) == ("brokers/1", None)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from tidemill.broker.partitions import PartitionStore
 from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
 from tidemill.broker.tables import FilesAndTables
-from tidemill.cluster.interface import Coordination
+from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
@@ -30,8 +30,24 @@ EMBEDDED = "chdb"
 
 
 async def open_coordination(settings: Settings) -> Coordination:
-    """Where brokers agree; `local:` is the only engine so far, and settings refuse others."""
+    """Where brokers agree; what etcd needs is loaded only for it."""
+    if settings.coordination.startswith("etcd:"):
+        return await _open_etcd(settings.coordination)
     return await LocalCoordination.open(settings.data_dir)
+
+
+async def _open_etcd(url: str) -> Coordination:
+    try:
+        etcd = await asyncio.to_thread(import_module, "tidemill.cluster.etcd")
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(f"etcd needs one more package: pip install 'tidemill[cluster]' ({error})") from None
+    coordination: Coordination = etcd.EtcdCoordination(url)
+    try:
+        await coordination.get("cluster-id")
+    except CoordinationAway as error:
+        await coordination.close()
+        raise CoordinationAway(f"{error}; is it running, and is --coordination right?") from None
+    return coordination
 
 
 async def open_timelines(settings: Settings) -> TimelineStore:

@@ -20,10 +20,12 @@ from uuid import uuid4
 import structlog
 
 from tidemill import __version__
+from tidemill.app.directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
-from tidemill.broker.broker import Broker, World
+from tidemill.broker.broker import Broker, Place, World
 from tidemill.broker.timelines import dead_letter_writer
+from tidemill.cluster.interface import Coordination
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
 from tidemill.model.errors import TidemillError
@@ -117,18 +119,34 @@ class Node:
         if settings.grpc is not None:
             # gRPC takes longer to load than all the rest: in a thread, while the others wait for the disk.
             self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_DOOR))
+        directory = DataDirectory(settings.data_dir, settings.node_id)
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
         await self.tables.warm_up()
-        world = World(coordination, open_streams(settings, system_clock_ms, self.tables), system_clock_ms, uuid4)
-        self._broker = Broker(world, settings.broker, node_id=settings.node_id, rack=settings.rack)
-        self._opened.push_async_callback(self._broker.close)
-        await self._broker.start()
-        await self._open_timelines(self._broker)
-        await self._open_doors(self._broker)
-        self._opened.push_async_callback(self._broker.release)
+        self._broker = broker = Broker(self._world(coordination, directory), settings.broker, self._place())
+        self._opened.push_async_callback(broker.close)
+        await broker.start()
+        await self._open_timelines(broker)
+        await self._open_doors(broker)
+        self._opened.push_async_callback(broker.release)
+        await broker.announce(grpc=self._grpc_told(), http=self.http)
+        self._opened.push_async_callback(broker.hand_over)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
+
+    def _world(self, coordination: Coordination, directory: DataDirectory) -> World:
+        store = open_streams(self.settings, system_clock_ms, self.tables)
+        return World(coordination, store, system_clock_ms, uuid4, directory.id, directory.belong)
+
+    def _place(self) -> Place:
+        settings = self.settings
+        return Place(settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret)
+
+    def _grpc_told(self) -> Address | None:
+        """Where other brokers' clients find the gRPC door: on the host that is advertised."""
+        if self.grpc is None or self.kafka is None or self.grpc.host not in WILDCARDS:
+            return self.grpc
+        return Address(self._advertised(self.kafka).host, self.grpc.port)
 
     async def _open_timelines(self, broker: Broker) -> None:
         store = await open_timelines(self.settings)

@@ -2,40 +2,51 @@
 
 Doors talk to this class only. It finds topics and partitions, changes topics (topics.py), hands out producer ids, and
 owns the two coordinators: groups and transactions know neither each other nor partitions, so what one needs of
-another is a callable that is made here. Order of start: topics and their partitions, groups, transactions (which may
-write markers at once). Order of stop: the other way round; partitions are closed last, when nobody writes any more.
+another is a callable that is made here. Order of start: topics and their partitions, membership, groups, transactions
+(which may write markers at once). Order of stop: the other way round; partitions are closed last, when nobody writes
+any more. Every change of the cluster's view goes one way: topics and partitions follow it, then deletions, seats and
+the controller look at it.
 
 Tending runs every few seconds: retention, rotation by age, compaction, expiry of producers and of transactions.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
 
 import structlog
 
 from tidemill.broker import identity
+from tidemill.broker.deletions import Deletions
 from tidemill.broker.journals import Journal
 from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.scheduling import Scheduler
+from tidemill.broker.seats import Seats
 from tidemill.broker.telemetry import Telemetry
 from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
-from tidemill.cluster.core.image import Topic
+from tidemill.cluster.controller import Controller
+from tidemill.cluster.core.image import NOBODY, Image, Topic
+from tidemill.cluster.core.registration import CARRIER, OVERSEER, Endpoint, Registration
+from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
+from tidemill.cluster.membership import Membership
+from tidemill.cluster.metadata import Metadata
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
-from tidemill.model.errors import TidemillError
+from tidemill.model.errors import NotLeaderOrFollower, TidemillError, TopicAlreadyExists
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.interface import Marker, TransactionLimits
 
+NO_DIRECTORY = UUID(int=0)
 TENDED_AT_A_TIME = 32
 """Partitions that are looked after before clients get their turn: about a millisecond."""
 
@@ -59,16 +70,32 @@ class World:
     store: PartitionStore
     clock_ms: Callable[[], int]
     new_id: Callable[[], UUID]
+    directory: UUID = NO_DIRECTORY
+    """The id of the data directory."""
+    belong: Callable[[str], None] = lambda _cluster_id: None
+    """Refuses a data directory that belongs to another cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What this broker is in its cluster."""
+
+    node_id: int = 0
+    rack: str | None = None
+    roles: tuple[str, ...] = (OVERSEER, CARRIER)
+    session_ttl_ms: int = 10_000
+    secret: str | None = None
 
 
 class Broker:
     """One node and everything it carries."""
 
-    def __init__(self, world: World, settings: BrokerSettings, *, node_id: int = 0, rack: str | None = None) -> None:
-        self.node_id = node_id
-        self.controller_id = node_id
+    def __init__(self, world: World, settings: BrokerSettings, place: Place | None = None) -> None:
+        self.place = place or Place()
+        self.node_id = self.place.node_id
         self.cluster_id = ""
-        self.rack = rack
+        self.cluster_secret = b""
+        self.rack = self.place.rack
         self.settings = settings
         self.telemetry = Telemetry()
         self.partitions = Partitions(world.store)
@@ -76,31 +103,63 @@ class Broker:
         self._address = ("", 0)
         self._moves = 0
         self._producer_ids = identity.ProducerIds(world.coordination)
+        self._metadata = Metadata(world.coordination, settings.topic_defaults)
+        self._deletions = Deletions(
+            world.coordination, self._metadata, self.partitions, node_id=self.node_id, forget=self._forget_topic
+        )
         self._topics = Topics(
             world.coordination,
+            self._metadata,
             self.partitions,
+            self._deletions,
             settings=settings,
-            brokers=lambda: [self.node_id],
-            new_id=world.new_id,
+            node_id=self.node_id,
+        )
+        self.membership = self._make_membership()
+        self._controller = Controller(
+            world.coordination, self._metadata, self.membership, rebalance_s=self._rebalance_interval
         )
         self._timers: list[asyncio.Task[None]] = []
         self.timelines: Dispatcher | None = None
         self.scheduler: Scheduler | None = None
         self.groups = self._make_groups()
         self.transactions = self._make_transactions()
+        self._seats = Seats(self.groups, self.transactions, self._led)
 
     async def start(self) -> None:
         """Open everything; when this returns every record that was acknowledged can be read."""
-        await identity.check_node_id(self._world.coordination, self.node_id)
-        self.cluster_id = await identity.cluster_id(self._world.coordination, self._world.new_id())
+        coordination, place = self._world.coordination, self.place
+        self.cluster_id = await identity.cluster_id(coordination, self._world.new_id())
+        self._world.belong(self.cluster_id)
+        self.cluster_secret = await identity.secret(coordination, place.secret, self.cluster_id, self._world.new_id())
         await self._topics.load()
-        await self.groups.start()
-        await self.transactions.start()
+        self._timers = [asyncio.create_task(self._metadata.follow(self._on_change))]
+        await self.membership.join()
+        await self._seats.start()
+        self._deletions.look()
         transactions_tick_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self._timers = [
+        self._timers += [
+            asyncio.create_task(self.membership.stay()),
             asyncio.create_task(self._repeat(self.settings.tidemill_tend_interval_ms, self.tend)),
             asyncio.create_task(self._repeat(transactions_tick_ms, self.transactions.tick)),
         ]
+        if coordination.shared and OVERSEER in place.roles:
+            self._timers.append(asyncio.create_task(self._controller.run()))
+
+    async def announce(self, *, grpc: tuple[str, int] | None = None, http: tuple[str, int] | None = None) -> None:
+        """Tell the others where the doors are: from now on this broker may lead."""
+        host, port = self._address
+        registration = replace(
+            self.membership.registration,
+            kafka=Endpoint(host, port) if port else None,
+            grpc=Endpoint(*grpc) if grpc else None,
+            http=Endpoint(*http) if http else None,
+        )
+        await self.membership.announce(registration)
+
+    async def hand_over(self) -> None:
+        """Before the doors close: others lead what this broker led, so that clients need not wait for its end."""
+        await self.membership.leave()
 
     async def release(self) -> None:
         """Answer members that wait for others: called before the doors close, which wait for what is under way."""
@@ -108,12 +167,15 @@ class Broker:
 
     async def close(self) -> None:
         """Stop in order; what was acknowledged is on disk when this returns."""
+        await self._topics.settle()
+        await self._deletions.close()
+        await self._seats.close()
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
+        await self.membership.leave()
         await self.transactions.close()
         await self.groups.close()
-        await self._topics.settle()
         await self.partitions.close()
 
     async def join_timelines(self, dispatcher: Dispatcher) -> None:
@@ -140,9 +202,40 @@ class Broker:
         self._address = (host, port)
         self._moves += 1
 
+    @property
+    def controller_id(self) -> int:
+        """The broker that decides."""
+        return self._metadata.view.controller if self._world.coordination.shared else self.node_id
+
+    @property
+    def image(self) -> Image:
+        """The topics and brokers that this broker shows."""
+        return self._topics.image
+
     def brokers(self) -> list[BrokerAddress]:
         """Every broker that clients may talk to."""
-        return [BrokerAddress(self.node_id, *self._address, self.rack)]
+        mine = BrokerAddress(self.node_id, *self._address, self.rack)
+        others = (each for each in self._metadata.image.brokers.values() if each.node_id != self.node_id)
+        told = [BrokerAddress(each.node_id, *each.kafka, each.rack) for each in others if each.kafka is not None]
+        return sorted([mine, *told])
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Where the Kafka door of a broker is, if it is there."""
+        return next(((each.host, each.port) for each in self.brokers() if each.node_id == node_id), None)
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The broker that coordinates a group; -1: nobody at the moment."""
+        return self._leader_of(GROUP_OFFSETS, self.groups.partition_of(group_id))
+
+    def transaction_coordinator_of(self, transactional_id: str) -> int:
+        """The broker that coordinates a transactional id; -1: nobody at the moment."""
+        return self._leader_of(TRANSACTION_STATE, self.transactions.partition_of(transactional_id))
+
+    async def ensure_internal(self, topic: str) -> None:
+        """Create the topic of a coordinator, where its leader has to be known before the first record."""
+        if self._world.coordination.shared and self.topic(topic) is None:
+            with suppress(TopicAlreadyExists):
+                await (self._create_offsets() if topic == GROUP_OFFSETS else self._create_transactions())
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""
@@ -157,7 +250,15 @@ class Broker:
         return list(self._topics.image.by_name.values())
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition; UnknownTopicOrPartition when it is not here."""
+        """The partition; UnknownTopicOrPartition when there is none, NotLeaderOrFollower when it is elsewhere."""
+        found = self.partitions.find(topic, index)
+        if found is not None:
+            return found
+        known = self.topic(topic)
+        if known is not None and 0 <= index < len(known.partitions):
+            info = known.partitions[index]
+            if self.node_id not in info.replicas:
+                raise NotLeaderOrFollower(f"{topic}-{index} is on brokers {list(info.replicas)}")
         return self.partitions.get(topic, index)
 
     async def create_topic(
@@ -172,7 +273,13 @@ class Broker:
     ) -> Topic:
         """A new topic that can be written to when this returns."""
         topic = await self._topics.create(
-            name, partitions, replication_factor, overrides or {}, assignment, validate_only=validate_only
+            name,
+            partitions,
+            replication_factor,
+            overrides or {},
+            assignment,
+            topic_id=self._world.new_id(),
+            validate_only=validate_only,
         )
         if not validate_only:
             log.info("topic created", topic=name, partitions=len(topic.partitions))
@@ -181,10 +288,6 @@ class Broker:
     async def delete_topic(self, name: str) -> None:
         """The topic, its records and the offsets that groups committed for it are gone when this returns."""
         await self._topics.delete(name)
-        self.telemetry.forget_topic(name)
-        await self.groups.topic_deleted(name)
-        if self.scheduler is not None:
-            await self.scheduler.topic_deleted(name)
 
     async def add_partitions(
         self,
@@ -240,7 +343,7 @@ class Broker:
             consumer_members_max=settings.group_consumer_max_size,
         )
         return GroupCoordinator(
-            self._journal(GROUP_OFFSETS, settings.offsets_topic_num_partitions, settings.offsets_topic_segment_bytes),
+            self._journal(GROUP_OFFSETS, settings.offsets_topic_num_partitions, self._create_offsets),
             topics=self._shapes,
             image_version=lambda: self.image_version,
             clock=self._world.clock_ms,
@@ -251,11 +354,7 @@ class Broker:
     def _make_transactions(self) -> TransactionCoordinator:
         settings = self.settings
         return TransactionCoordinator(
-            self._journal(
-                TRANSACTION_STATE,
-                settings.transaction_state_log_num_partitions,
-                settings.transaction_state_log_segment_bytes,
-            ),
+            self._journal(TRANSACTION_STATE, settings.transaction_state_log_num_partitions, self._create_transactions),
             write_marker=self._write_marker,
             new_producer_id=self.new_producer_id,
             clock=self._world.clock_ms,
@@ -265,12 +364,94 @@ class Broker:
             ),
         )
 
-    def _journal(self, topic: str, partitions: int, segment_bytes: int) -> Journal:
-        """A journal whose topic is created by the first record, compacted, and as wide as it once was made."""
-        overrides = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
+    def _make_membership(self) -> Membership:
+        place = self.place
+        registration = Registration(
+            place.node_id, self._world.new_id(), self._world.directory, rack=place.rack, roles=place.roles
+        )
+        return Membership(
+            self._world.coordination,
+            self._metadata,
+            registration,
+            ttl_ms=place.session_ttl_ms,
+            new_id=self._world.new_id,
+            step_down=self.partitions.step_down,
+        )
 
-        async def create() -> None:
-            await self._topics.create(topic, partitions, UNSET, overrides, None, validate_only=False, internal=True)
+    async def _on_change(self, touched: Touched) -> None:
+        """The cluster has changed; one failure is logged and does not end the following."""
+        try:
+            await self._topics.follow(touched)
+        except Exception:
+            log.exception("this broker could not follow a change of the cluster")
+        self._deletions.look()
+        self._seats.look()
+        self._controller.changed(touched)
+
+    async def _forget_topic(self, name: str) -> None:
+        """What this broker knows about a topic that is gone."""
+        self.telemetry.forget_topic(name)
+        await self.groups.topic_deleted(name)
+        if self.scheduler is not None:
+            await self.scheduler.topic_deleted(name)
+
+    def _rebalance_interval(self) -> float | None:
+        settings = self.settings
+        return settings.leader_imbalance_check_interval_seconds if settings.auto_leader_rebalance_enable else None
+
+    def _led(self, topic: str) -> dict[int, int]:
+        """The partitions of an internal topic that this broker leads, with their epochs.
+
+        A broker that is alone coordinates before there is a topic: the first record creates it.
+        """
+        known = self.topic(topic)
+        if known is not None:
+            return {info.index: info.leader_epoch for info in known.partitions if info.leader == self.node_id}
+        if self._world.coordination.shared:
+            return {}
+        width = self.groups.width if topic == GROUP_OFFSETS else self.transactions.width
+        return dict.fromkeys(range(width), 0)
+
+    def _leader_of(self, topic: str, index: int) -> int:
+        known = self.topic(topic)
+        if known is None:
+            return NOBODY if self._world.coordination.shared else self.node_id
+        return known.partitions[index].leader
+
+    async def _create_offsets(self) -> None:
+        settings = self.settings
+        await self._create_internal(
+            GROUP_OFFSETS,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            settings.offsets_topic_segment_bytes,
+        )
+
+    async def _create_transactions(self) -> None:
+        settings = self.settings
+        await self._create_internal(
+            TRANSACTION_STATE,
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            settings.transaction_state_log_segment_bytes,
+        )
+
+    async def _create_internal(self, topic: str, partitions: int, copies: int, segment_bytes: int) -> None:
+        overrides = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
+        copies = min(copies, len(self._topics.carriers()))
+        await self._topics.create(
+            topic,
+            partitions,
+            copies,
+            overrides,
+            None,
+            topic_id=self._world.new_id(),
+            validate_only=False,
+            internal=True,
+        )
+
+    def _journal(self, topic: str, partitions: int, create: Callable[[], Awaitable[None]]) -> Journal:
+        """A journal whose topic is created by the first record, compacted, and as wide as it once was made."""
 
         def width() -> int:
             known = self.topic(topic)

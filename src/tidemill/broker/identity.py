@@ -1,10 +1,11 @@
-"""What a broker keeps about itself in coordination: the cluster's id, its own number, and producer ids.
+"""What brokers keep about their cluster in coordination: its id, its secret, and producer ids.
 
 Producer ids are taken in blocks: the end of the block is durable before the first id of it is given out, so that no
 id is given out twice, whatever crashes; the rest of a block is lost with the process, and there are 2^63 of them.
 """
 
 import asyncio
+import hmac
 from base64 import urlsafe_b64encode
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from tidemill.cluster.interface import Coordination
 from tidemill.model.errors import InvalidConfig
 
 CLUSTER_ID = "cluster-id"
-NODE_ID = "node-id"
+SECRET = "cluster-secret"  # noqa: S105 -- the name of a key, not a secret
 PRODUCER_IDS = "producer-ids"
 PRODUCER_ID_BLOCK = 1_000
 RETRIES_MAX = 100
@@ -32,11 +33,23 @@ async def cluster_id(coordination: Coordination, fresh: UUID) -> str:
     return (await agree(coordination, CLUSTER_ID, urlsafe_b64encode(fresh.bytes).rstrip(b"="))).decode()
 
 
-async def check_node_id(coordination: Coordination, node_id: int) -> None:
-    """Refuse a data directory that belongs to another broker."""
-    known = (await agree(coordination, NODE_ID, str(node_id).encode())).decode()
-    if known != str(node_id):
-        raise InvalidConfig(f"the data directory belongs to broker {known}; start with --node-id {known}")
+async def secret(coordination: Coordination, given: str | None, cluster: str, fresh: UUID) -> bytes:
+    """What brokers of this cluster prove to each other with.
+
+    Without a secret of their own they use one that is kept in coordination, which only brokers reach. With one,
+    coordination keeps only a proof of it: brokers that were given different ones find out when they start.
+    """
+    if not coordination.shared:
+        return (given or "").encode()
+    if given is None:
+        known = await agree(coordination, SECRET, b"kept:" + fresh.hex.encode())
+        if not known.startswith(b"kept:"):
+            raise InvalidConfig("the brokers of this cluster have a secret: give it with --cluster-secret")
+        return known
+    proof = b"proof:" + hmac.digest(given.encode(), f"tidemill {cluster}".encode(), "sha256").hex().encode()
+    if not hmac.compare_digest(await agree(coordination, SECRET, proof), proof):
+        raise InvalidConfig("the cluster secret is not that of the other brokers; give all the same --cluster-secret")
+    return given.encode()
 
 
 class ProducerIds:

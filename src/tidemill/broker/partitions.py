@@ -6,12 +6,12 @@ remembered with its error, and every use of it gets that error.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import structlog
 
-from tidemill.cluster.core.image import PartitionInfo, Topic
+from tidemill.cluster.core.image import Image, PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import StoreAway
@@ -44,8 +44,11 @@ class PartitionStore(Protocol):
     async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
         """The partition as it was left, or a new one."""
 
-    async def make_room(self, topic: str) -> None:
-        """Before a topic is created: nothing old may be found under its name."""
+    async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
+        """Before the first partition of a topic is opened: nothing that is not its own may be found under its name.
+
+        `new`: the topic was created just now, so that whatever lies there without an id is not its own.
+        """
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """What the closed partitions of a deleted topic kept; survives a crash half way, may be called again."""
@@ -109,25 +112,26 @@ class Partitions:
         failed = {key: each.failed for key, each in self._open.items() if each.failed is not None}
         return {**self._broken, **failed}
 
-    async def open_all(self, topics: Iterable[Topic]) -> None:
-        """Open every partition of these topics; the broken ones are remembered."""
-        todo = [(topic, info) for topic in topics for info in topic.partitions]
-        await _bounded(self._open_or_remember(topic, info) for topic, info in todo)
-
-    async def open_new(self, name: str, settings: TopicSettings, infos: Iterable[PartitionInfo]) -> None:
-        """Open partitions that were just created; the first that cannot be opened is a KafkaStorageError."""
-        try:
-            await _bounded(self._open_one(name, settings, info) for info in infos)
-        except OSError as error:
-            raise KafkaStorageError(f"{name} cannot be stored: {error.strerror or error}") from error
-
-    async def close_some(self, name: str, infos: Iterable[PartitionInfo]) -> None:
-        """Close partitions that go for good and forget them; readers are woken and find nothing."""
-        keys = [(name, info.index) for info in infos]
-        closing = [each for key in keys if (each := self._open.pop(key, None)) is not None]
-        for key in keys:
+    async def follow(self, image: Image, node_id: int, names: Collection[str] | None) -> None:
+        """Open what this broker carries of these topics (None: of all), and close what it carries no more."""
+        wanted = {
+            (topic.name, info.index): (topic, info)
+            for topic in _chosen(image, names)
+            for info in topic.partitions
+            if node_id in info.replicas
+        }
+        going = [
+            key for key in {**self._open, **self._broken} if (names is None or key[0] in names) and key not in wanted
+        ]
+        closing = [each for key in going if (each := self._open.pop(key, None)) is not None]
+        for key in going:
             self._broken.pop(key, None)
         _report(await _bounded((each.close() for each in closing), keep_errors=True))
+        coming = [key for key in wanted if key not in self._open and key not in self._broken]
+        await _bounded(self._open_or_remember(*wanted[key]) for key in coming)
+
+    def step_down(self) -> None:
+        """This broker is no member of the cluster: it leads nothing that others carry too."""
 
     async def close(self) -> None:
         """Close everything; a partition that cannot be closed does not keep the others open."""
@@ -146,6 +150,12 @@ class Partitions:
         except (TidemillError, OSError) as error:
             log.error("a partition cannot be opened", partition=f"{topic.name}-{info.index}", error=str(error))
             self._broken[topic.name, info.index] = error
+
+
+def _chosen(image: Image, names: Collection[str] | None) -> list[Topic]:
+    if names is None:
+        return list(image.by_name.values())
+    return [image.by_name[name] for name in names if name in image.by_name]
 
 
 def _report(results: Iterable[object]) -> int:

@@ -2,8 +2,10 @@
 
 Folders: `{data-dir}/streams/{topic}/{partition}`. A deleted topic is first moved to `{data-dir}/deleted/{topic id}` and
 then removed in the background, so that its name is free at once and a crash leaves either the whole topic or nothing
-under its name; what is left in `deleted` is removed at the next start. A folder that lies where a new topic belongs is
-nobody's: it is moved to `{data-dir}/orphans`, never removed and never taken for the new topic's records.
+under its name; what is left in `deleted` is removed at the next start. The folder of a topic holds the topic's id:
+what a broker brings back of a topic that was deleted while it was away is known by it and goes. A folder without an id
+that lies where a new topic belongs is nobody's: it is moved to `{data-dir}/orphans`, never removed and never taken for
+the new topic's records.
 
 `clean-shutdown` in the data directory says that every log was closed in order. It is taken away before the first log is
 opened; a start that finds none says so, for its logs are checked and that takes longer.
@@ -25,6 +27,9 @@ from tidemill.streams.partition import Partition
 
 CLEAN_MARKER = "clean-shutdown"
 STREAMS = "streams"
+TOPIC_ID = "topic-id"
+OTHER = "before-{}"
+"""In the folder of deleted topics: what had the name before this topic."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -57,11 +62,29 @@ class TopicFolders:
         """The partition as it was left, or a new one."""
         return await self._open(topic, index, settings, leader_epoch)
 
-    async def make_room(self, topic: str) -> None:
-        """Move aside what nobody knows."""
-        folder = self._streams / topic
-        if folder.exists():
-            await asyncio.to_thread(self._set_aside, folder)
+    async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
+        """A folder with the topic's id in it; one of a deleted topic goes, and one that nobody knows is kept aside."""
+        await asyncio.to_thread(self._claim, self._streams / topic, topic_id, new)
+        left = self._deleted / OTHER.format(topic_id)
+        if left.exists():
+            self._remove_later(left)
+
+    def _claim(self, folder: Path, topic_id: str, new: bool) -> None:
+        mark = folder / TOPIC_ID
+        known = mark.read_text() if mark.exists() else None
+        if known == topic_id:
+            return
+        if known is not None:
+            self._move(folder, self._deleted / OTHER.format(topic_id))
+        elif folder.exists() and new:
+            self._set_aside(folder)
+        folder.mkdir(exist_ok=True)
+        with mark.open("w") as file:
+            file.write(topic_id)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(folder)
+        sync_directory(folder.parent)
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """Move the topic out of the way, durably; its files go in the background."""
@@ -128,7 +151,7 @@ class MemoryTopics:
             self._open[topic] = opener(self._make_logs(), self._clock)
         return await self._open[topic](topic, index, settings, leader_epoch)
 
-    async def make_room(self, topic: str) -> None:
+    async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Nothing old can be found in memory."""
 
     async def remove(self, topic: str, topic_id: str) -> None:  # noqa: ARG002 -- the store's interface names both

@@ -77,10 +77,10 @@ class FilesAndTables:
             self._open_in_tables = opener(tables, self._clock)
         return await self._open_in_tables(topic, index, settings, leader_epoch)
 
-    async def make_room(self, topic: str) -> None:
+    async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Move aside what nobody knows, in both places."""
-        await self._files.make_room(topic)
-        if self._tables_exist():
+        await self._files.claim(topic, topic_id, new=new)
+        if new and self._tables_exist():
             tables = await self._load()
             if await tables.has_topic(topic):
                 await tables.set_aside(topic)

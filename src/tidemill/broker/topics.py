@@ -1,22 +1,24 @@
-"""Topics: how one is created, grows, changes its settings and goes.
+"""Topics: how one is created, grows, changes its settings and moves; and how this broker follows the image.
 
-The walk of a change: check it against the image -> write it to coordination, where it is durable -> open or close
-partitions -> the next image, which is when clients see it. A crash after the write is finished at the next start: a
-created topic is opened empty, and a topic that was being deleted carries a mark in coordination until nothing of it
-is left on disk, so that a name never comes back with old records.
+The walk of a change: check it against the image -> write it to coordination, where it is durable and every broker
+hears of it -> this broker hears of it too, opens or closes its partitions, and shows the next image, which is when its
+clients see it -> whoever asked is answered. It does not matter which broker was asked. A crash after the write is
+finished by whoever comes next: what is written is what is so. How a topic goes is told in deletions.py.
 
-Changes run one at a time, each in a task of its own: a client that goes away does not leave half a topic.
+Changes of one broker run one at a time, each in a task of its own: a client that goes away does not leave half a topic.
+Two brokers that change one topic at the same time find out when they write, and one of them decides again.
 """
 
 import asyncio
-import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 
+from tidemill.broker.deletions import Deletions
 from tidemill.broker.partitions import Partitions
 from tidemill.cluster.core.image import (
     TOPICS,
@@ -26,13 +28,13 @@ from tidemill.cluster.core.image import (
     Topic,
     TopicAltered,
     TopicCreated,
-    TopicDeleted,
-    decode_topic,
     encode_topic,
-    image_of,
 )
 from tidemill.cluster.core.placement import place, place_as_told
+from tidemill.cluster.core.registration import INACTIVE
+from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
+from tidemill.cluster.metadata import Metadata
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import (
     InvalidConfig,
@@ -40,13 +42,17 @@ from tidemill.model.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    InvalidUpdateVersion,
     KafkaStorageError,
+    TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import INTERNAL, check_topic_name
 
 UNSET = -1
 """What clients send for "the broker's default"."""
+TRIES_MAX = 20
+"""Brokers that change one topic at the same time take turns; so often is it tried."""
 
 T = TypeVar("T")
 
@@ -54,39 +60,65 @@ log = structlog.get_logger("tidemill.broker")
 
 
 class Topics:
-    """The image of this broker and the changes to it."""
+    """The image that this broker shows, and the changes to it."""
 
     def __init__(
         self,
         coordination: Coordination,
+        metadata: Metadata,
         partitions: Partitions,
+        deletions: Deletions,
         *,
         settings: BrokerSettings,
-        brokers: Callable[[], Sequence[int]],
-        new_id: Callable[[], UUID],
+        node_id: int,
     ) -> None:
         self.image = Image()
         self._coordination = coordination
+        self._metadata = metadata
         self._partitions = partitions
+        self._deletions = deletions
         self._settings = settings
-        self._brokers = brokers
-        self._new_id = new_id
+        self._node_id = node_id
+        self._claimed: dict[str, UUID] = {}
         self._turn = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
 
     async def load(self) -> None:
         """Learn the topics from coordination, finish deletions, open every partition."""
-        listing = await self._coordination.get_prefix(TOPICS)
-        created = []
-        for key, entry in listing.entries.items():
-            if _is_deleting(entry.value):
-                change = decode_topic(entry.value)
-                await self._partitions.store.remove(change.name, str(change.topic_id))
-                await self._coordination.compare_and_put(key, None, entry.revision)
-            else:
-                created.append(decode_topic(entry.value))
-        self.image = image_of(created, self._settings.topic_defaults)
-        await self._partitions.open_all(self.image.by_name.values())
+        await self._metadata.load()
+        await self._deletions.remove_here()
+        await self._follow(None, new=False)
+
+    async def follow(self, touched: Touched) -> None:
+        """Do what the new view says, and show it."""
+        await self._follow(touched.topics, new=True)
+
+    async def _follow(self, names: Collection[str] | None, *, new: bool) -> None:
+        image = self._metadata.image
+        for name in image.by_name if names is None else names:
+            await self._claim(name, image.by_name.get(name), new=new)
+        await self._partitions.follow(image, self._node_id, names)
+        for name in names or ():
+            self._apply_settings(image.by_name.get(name))
+        self.image = image
+
+    async def _claim(self, name: str, topic: Topic | None, *, new: bool) -> None:
+        """Before the first partition of a topic is opened here: what lies at its place is its own or goes."""
+        if topic is None:
+            self._claimed.pop(name, None)
+        elif self._claimed.get(name) != topic.topic_id and _carries(topic, self._node_id):
+            try:
+                await self._partitions.store.claim(name, str(topic.topic_id), new=new)
+            except OSError as error:
+                log.error("the folder of a topic cannot be made", topic=name, error=str(error))
+                return
+            self._claimed[name] = topic.topic_id
+
+    def _apply_settings(self, topic: Topic | None) -> None:
+        for info in topic.partitions if topic is not None else ():
+            partition = self._partitions.find(topic.name, info.index) if topic is not None else None
+            if partition is not None and topic is not None and partition.settings != topic.settings:
+                partition.apply_settings(topic.settings)
 
     async def settle(self) -> None:
         """Wait for changes that are under way."""
@@ -100,6 +132,7 @@ class Topics:
         overrides: Mapping[str, str],
         assignment: Mapping[int, Sequence[int]] | None,
         *,
+        topic_id: UUID,
         validate_only: bool,
         internal: bool = False,
     ) -> Topic:
@@ -107,19 +140,20 @@ class Topics:
         check_topic_name(name)
         if name in INTERNAL and not internal:
             raise InvalidTopic(f"{name} is kept by the broker itself")
-        infos = self._place(partitions, replication_factor, assignment)
-        change = TopicCreated(name, self._new_id(), infos, dict(overrides))
+        infos = self._place(name, partitions, replication_factor, assignment)
+        change = TopicCreated(name, topic_id, infos, dict(overrides))
         if validate_only:
+            self._refuse_blocked(name)
             return self.image.apply(change).by_name[name]
         return await self._run(self._create(change))
 
-    async def delete(self, name: str) -> Topic:
-        """The topic that is gone, with all its records."""
+    async def delete(self, name: str) -> None:
+        """The topic is gone, with all its records, when this returns."""
         if name in INTERNAL:
             raise InvalidTopic(f"{name} is kept by the broker itself")
         if not self._settings.delete_topic_enable:
             raise InvalidRequest("topics are not deleted here: delete.topic.enable is false")
-        return await self._run(self._delete(name))
+        await self._run(self._delete(name))
 
     async def add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -131,51 +165,48 @@ class Topics:
         """The topic with another whole set of overrides."""
         return await self._run(self._alter(name, overrides, validate_only=validate_only))
 
+    def carriers(self) -> dict[int, str | None]:
+        """The brokers that partitions may be placed on, with their racks."""
+        brokers = self._metadata.image.brokers.values()
+        return {each.node_id: each.rack for each in brokers if each.carries and each.state != INACTIVE}
+
     def _place(
-        self, partitions: int, replication_factor: int, assignment: Mapping[int, Sequence[int]] | None
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        assignment: Mapping[int, Sequence[int]] | None,
     ) -> tuple[PartitionInfo, ...]:
+        racks = self.carriers()
         if assignment:
             if partitions != UNSET or replication_factor != UNSET:
                 raise InvalidRequest("an assignment says itself how many partitions and replicas there are")
-            return place_as_told(self._brokers(), assignment)
+            return place_as_told(list(racks), assignment)
         total = self._settings.num_partitions if partitions == UNSET else partitions
         copies = self._settings.default_replication_factor if replication_factor == UNSET else replication_factor
         if total < 1:
             raise InvalidPartitions(f"{total} is not a number of partitions")
         if copies < 1:
             raise InvalidReplicationFactor(f"{copies} is not a replication factor")
-        return place(self._brokers(), 0, total, copies)
+        return place(list(racks), 0, total, copies, racks=racks, start=_start_of(name))
 
     async def _create(self, change: TopicCreated) -> Topic:
-        image = self.image.apply(change)
-        topic = image.by_name[change.name]
-        await self._partitions.store.make_room(topic.name)
-        await self._put(topic, create=True)
-        try:
-            await self._partitions.open_new(topic.name, topic.settings, topic.partitions)
-        except KafkaStorageError:
-            await self._put(topic, deleting=True)
-            await self._erase(topic)
-            raise
-        return self._show(change)
+        name = change.name
+        self._refuse_blocked(name)
+        topic = self.image.apply(change).by_name[name]
+        written = await self._coordination.compare_and_put(TOPICS + name, encode_topic(topic), 0)
+        if written is None:
+            raise TopicAlreadyExists(f"topic {name} exists already")
+        await self._metadata.caught_up(written)
+        refused = self._broken(name, range(len(topic.partitions)))
+        if refused is not None:
+            await self._deletions.bury(topic)
+            raise KafkaStorageError(f"{name} cannot be stored: {_reason(refused)}") from refused
+        return self._known(name)
 
-    async def _delete(self, name: str) -> Topic:
-        topic = self._known(name)
-        await self._put(topic, deleting=True)
-        self.image = self.image.apply(TopicDeleted(name))
-        await self._erase(topic)
+    async def _delete(self, name: str) -> None:
+        await self._deletions.bury(self._known(name))
         log.info("topic deleted", topic=name)
-        return topic
-
-    async def _erase(self, topic: Topic) -> None:
-        """Leave nothing of a topic that is marked; a crash before the last step is finished at the next start."""
-        await self._partitions.close_some(topic.name, topic.partitions)
-        try:
-            await self._partitions.store.remove(topic.name, str(topic.topic_id))
-        except OSError as error:
-            raise KafkaStorageError(f"{topic.name} cannot be removed before a restart: {error}") from error
-        entry = await self._coordination.get(TOPICS + topic.name)
-        await self._coordination.compare_and_put(TOPICS + topic.name, None, entry.revision if entry else 0)
 
     async def _add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -184,56 +215,64 @@ class Topics:
         present = len(topic.partitions)
         if total <= present:
             raise InvalidPartitions(f"{name} has {present} partitions; they can only become more, not {total}")
+        racks = self.carriers()
         if assignment is not None:
             if len(assignment) != total - present:
                 raise InvalidPartitions(f"{len(assignment)} assignments for {total - present} new partitions")
-            told = place_as_told(self._brokers(), dict(enumerate(assignment)))
+            told = place_as_told(list(racks), dict(enumerate(assignment)))
             added = tuple(replace(info, index=info.index + present) for info in told)
         else:
-            added = place(self._brokers(), present, total, len(topic.partitions[0].replicas))
-        change = PartitionsAdded(name, added)
-        grown = self.image.apply(change).by_name[name]
+            copies = len(topic.partitions[0].replicas) - len(topic.partitions[0].adding)
+            added = place(list(racks), present, total, copies, racks=racks, start=_start_of(name))
+        grown = self.image.apply(PartitionsAdded(name, added)).by_name[name]
         if validate_only:
             return grown
         await self._put(grown)
-        try:
-            await self._partitions.open_new(name, grown.settings, added)
-        except KafkaStorageError:
-            await self._partitions.close_some(name, added)
+        refused = self._broken(name, range(present, total))
+        if refused is not None:
             await self._put(topic)
-            raise
-        return self._show(change)
+            raise KafkaStorageError(f"{name} cannot be stored: {_reason(refused)}") from refused
+        return self._known(name)
 
     async def _alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
-        change = TopicAltered(name, dict(overrides))
-        altered = self.image.apply(change).by_name[name]
-        if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
-            raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
-        if validate_only:
-            return altered
-        await self._put(altered)
-        for info in altered.partitions:
-            partition = self._partitions.find(name, info.index)
-            if partition is not None:
-                partition.apply_settings(altered.settings)
-        return self._show(change)
+        for _ in range(TRIES_MAX):
+            altered = self.image.apply(TopicAltered(name, dict(overrides))).by_name[name]
+            if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
+                raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
+            if validate_only:
+                return altered
+            try:
+                await self._put(altered)
+            except InvalidUpdateVersion:
+                continue
+            return self._known(name)
+        raise InvalidUpdateVersion(f"topic {name} is changed by somebody else all the time")
 
-    async def _put(self, topic: Topic, *, create: bool = False, deleting: bool = False) -> None:
+    async def _put(self, topic: Topic) -> None:
+        """Write the topic on what this broker has seen of it, and see it."""
         key = TOPICS + topic.name
-        entry = None if create else await self._coordination.get(key)
-        document = _mark_deleting(encode_topic(topic)) if deleting else encode_topic(topic)
-        if await self._coordination.compare_and_put(key, document, entry.revision if entry else 0) is None:
-            raise KafkaStorageError(f"topic {topic.name} was changed by somebody else")
+        revision = self._metadata.view.revision_of(key)
+        written = await self._coordination.compare_and_put(key, encode_topic(topic), revision)
+        if written is None:
+            entry = await self._coordination.get(key)
+            await self._metadata.caught_up(entry.revision if entry else 0)
+            raise InvalidUpdateVersion(f"topic {topic.name} was changed by somebody else; try again")
+        await self._metadata.caught_up(written)
+
+    def _refuse_blocked(self, name: str) -> None:
+        if name in self._metadata.view.tombstones:
+            raise TopicAlreadyExists(f"topic {name} is being deleted; its name is free when that is finished")
+
+    def _broken(self, name: str, indexes: Collection[int]) -> BaseException | None:
+        """Why one of these partitions cannot be kept here, if so."""
+        broken = self._partitions.broken()
+        return next((error for (topic, index), error in broken.items() if topic == name and index in indexes), None)
 
     def _known(self, name: str) -> Topic:
         topic = self.image.by_name.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name[:60]!r}")
         return topic
-
-    def _show(self, change: TopicCreated | PartitionsAdded | TopicAltered) -> Topic:
-        self.image = self.image.apply(change)
-        return self.image.by_name[change.name]
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(self._in_turn(work))
@@ -246,12 +285,14 @@ class Topics:
             return await work
 
 
-def _mark_deleting(document: bytes) -> bytes:
-    return json.dumps({**json.loads(document), "deleting": True}, separators=(",", ":")).encode()
+def _carries(topic: Topic, node_id: int) -> bool:
+    return any(node_id in info.replicas for info in topic.partitions)
 
 
-def _is_deleting(document: bytes) -> bool:
-    try:
-        return bool(json.loads(document).get("deleting"))
-    except (ValueError, AttributeError) as error:
-        raise KafkaStorageError(f"a topic in coordination cannot be read: {error}") from None
+def _start_of(name: str) -> int:
+    """Who carries the first partition: topics begin at different brokers."""
+    return zlib.crc32(name.encode())
+
+
+def _reason(error: BaseException) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -75,6 +75,10 @@ class Session(Protocol):
 class Coordination(Protocol):
     """Keys that brokers agree on."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether other brokers may be there."""
+
     async def get(self, key: str) -> Entry | None:
         """The key's entry, if there is one."""
 

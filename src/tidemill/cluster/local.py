@@ -59,6 +59,8 @@ class LocalSession:
 class LocalCoordination:
     """Keys of one broker, durable in its data directory."""
 
+    shared = False
+
     def __init__(self, directory: Path) -> None:
         self._path = directory / JOURNAL
         self._entries: dict[str, Entry] = {}

@@ -52,7 +52,7 @@ class GroupCoordinator(GroupEngine):
             raise UnknownMemberId
         self._check_names(request.instance_id, request.protocol_type, *(name for name, _ in request.protocols))
         new_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
-        ticket = self._ticket()
+        ticket = self._ticket(request.group_id)
 
         def decide(now_ms: int) -> Step:
             group = shard.groups.get(request.group_id)
@@ -74,7 +74,7 @@ class GroupCoordinator(GroupEngine):
     async def sync(self, request: SyncRequest) -> SyncAnswer:
         """SyncGroup."""
         shard = self._shard(request.group_id)
-        ticket = self._ticket()
+        ticket = self._ticket(request.group_id)
 
         def decide(now_ms: int) -> Step:
             group = shard.groups.get(request.group_id)
@@ -206,13 +206,13 @@ class GroupCoordinator(GroupEngine):
         commit: bool,
     ) -> None:
         """Apply or forget the offsets that the producer has staged here; a repeat finds nothing left to do."""
-        shard = self._shards.get(partition)
-        if shard is None:
+        shard, writer = self._shards.get(partition), self._writers.get(partition)
+        if shard is None or writer is None:
             raise NotCoordinator
-        await self._writers[partition].settled()  # what is on its way to the journal is staged, too
+        await writer.settled()  # what is on its way to the journal is staged, too
         entries = shard.offsets.end_transaction(producer_id, commit=commit)
         if entries:
-            await self._writers[partition].submit(entries)
+            await writer.submit(entries)
 
     def fetch(
         self,
@@ -259,7 +259,7 @@ class GroupCoordinator(GroupEngine):
 
     def list_groups(self, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
         """ListGroups; empty filters let everything through, and capital letters do not matter."""
-        if self._closed or len(self._shards) < self._journal.partitions:
+        if self._closed or self._led is None or len(self._shards) < len(self._led):
             raise CoordinatorLoadInProgress
         wanted_states = {state.lower() for state in states}
         wanted_kinds = {kind.lower() for kind in kinds}

@@ -8,7 +8,7 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -59,9 +59,10 @@ class GroupEngine:
         self._new_id = new_id
         self._catalog = TopicCatalog(-1)
         self._shards: dict[int, Shard] = {}
+        self._led: dict[int, int] | None = None
         self._writers: dict[int, ShardWriter] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._parked: dict[asyncio.Future[Any], None] = {}  # in order, so that an end is the same each time
+        self._parked: dict[asyncio.Future[Any], int] = {}  # in order, so that an end is the same each time
         self._alarms = Alarms(clock, self._ring)
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
@@ -69,11 +70,23 @@ class GroupEngine:
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, led: Mapping[int, int] | None = None) -> None:
         """Read the journal; until then everything is answered with "still loading"."""
-        for partition in range(self._journal.partitions):
-            await self.load(partition)
+        await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
         self._expiry = asyncio.create_task(self._expire_for_ever())
+
+    async def follow(self, led: Mapping[int, int]) -> None:
+        """Coordinate the groups of these partitions of the journal, with their epochs, and no others.
+
+        A partition that is led anew is read anew: another broker may have written to it in between.
+        """
+        before, self._led = self._led or {}, dict(led)
+        for partition, epoch in before.items():
+            if led.get(partition) != epoch:
+                await self._let_go(partition)
+        for partition in led:
+            if partition not in self._shards and not self._closed:
+                await self.load(partition)
 
     async def load(self, partition: int) -> None:
         """Take over one partition's groups."""
@@ -89,6 +102,15 @@ class GroupEngine:
         for group_id in list(shard.groups):
             self._schedule(shard, group_id)
 
+    async def _let_go(self, partition: int) -> None:
+        """Another broker coordinates these groups now: whoever waits here is sent there."""
+        self._shards.pop(partition, None)
+        writer = self._writers.pop(partition, None)
+        for future in [future for future, where in self._parked.items() if where == partition]:
+            _refuse(future)
+        if writer is not None:
+            await writer.close()
+
     async def close(self) -> None:
         """Answer whoever waits, and stop."""
         self._closed = True
@@ -99,9 +121,12 @@ class GroupEngine:
         for writer in self._writers.values():
             await writer.close()
         for future in list(self._parked):
-            if not future.done():
-                future.set_exception(NotCoordinator())
-                future.exception()  # whoever asked may be gone
+            _refuse(future)
+
+    @property
+    def width(self) -> int:
+        """How many partitions the journal has, or will have."""
+        return self._journal.partitions
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps the group."""
@@ -114,9 +139,10 @@ class GroupEngine:
             raise NotCoordinator
         if not group_id or len(group_id) > self.limits.name_length_max:
             raise InvalidGroupId(f"a group id has 1 to {self.limits.name_length_max} characters")
-        shard = self._shards.get(self._journal.partition_of(group_id))
+        partition = self._journal.partition_of(group_id)
+        shard = self._shards.get(partition)
         if shard is None:
-            raise CoordinatorLoadInProgress
+            raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
         return shard
 
     def _turn(self, group_id: str) -> asyncio.Lock:
@@ -125,9 +151,9 @@ class GroupEngine:
             turn = self._turns[group_id] = asyncio.Lock()
         return turn
 
-    def _ticket(self) -> asyncio.Future[Any]:
+    def _ticket(self, group_id: str) -> asyncio.Future[Any]:
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._parked[ticket] = None
+        self._parked[ticket] = self._journal.partition_of(group_id)
         ticket.add_done_callback(self._parked.pop)
         return ticket
 
@@ -138,7 +164,10 @@ class GroupEngine:
         return self._catalog
 
     def _submit(self, group_id: str, entries: tuple[Entry, ...]) -> Awaitable[None]:
-        return self._writers[self._journal.partition_of(group_id)].submit(entries)
+        writer = self._writers.get(self._journal.partition_of(group_id))
+        if writer is None:
+            raise NotCoordinator
+        return writer.submit(entries)
 
     async def _downgrade(self, shard: Shard, group_id: str) -> None:
         await self._perform(shard, group_id, lambda now_ms: shard.downgrade(group_id, self._topics_now(), now_ms))
@@ -185,7 +214,9 @@ class GroupEngine:
         task.add_done_callback(self._tasks.discard)
 
     async def _tick(self, group_id: str) -> None:
-        shard = self._shard(group_id)
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        if shard is None:
+            return
         async with self._turn(group_id):
             group = shard.groups.get(group_id)
             if group is None:
@@ -214,6 +245,12 @@ class GroupEngine:
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
         async with self._turn(group_id):
             await self._perform(shard, group_id, lambda now_ms: shard.expire(group_id, now_ms))
+
+
+def _refuse(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(NotCoordinator())
+        future.exception()  # whoever asked may be gone
 
 
 def _decoded(key: bytes, value: bytes | None, partition: int) -> Entry | None:

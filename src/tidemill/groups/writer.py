@@ -13,7 +13,16 @@ from tidemill.groups.core.entries import Entry
 from tidemill.groups.core.records import encode
 from tidemill.groups.core.shard import Shard
 from tidemill.groups.interface import GroupJournal
-from tidemill.model.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator
+from tidemill.model.errors import (
+    CoordinatorNotAvailable,
+    FencedLeaderEpoch,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+)
 
 BATCH_ENTRIES_MAX = 2_000
 
@@ -86,7 +95,7 @@ class ShardWriter:
             if records:
                 await self._journal.append(self._partition, records)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            refusal = error if isinstance(error, KafkaError) else CoordinatorNotAvailable(str(error))
+            refusal = _as_told_to_members(error)
             for waiting in batch:
                 if not waiting.done.done():
                     waiting.done.set_exception(refusal)
@@ -97,3 +106,12 @@ class ShardWriter:
                 self._shard.replay(entry)
             if not waiting.done.done():
                 waiting.done.set_result(None)
+
+
+def _as_told_to_members(error: Exception) -> KafkaError:
+    """The error in words that members know: a journal that is led elsewhere is a coordinator that is elsewhere."""
+    if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
+        return NotCoordinator(str(error))
+    if isinstance(error, NotEnoughReplicas | NotEnoughReplicasAfterAppend | RequestTimedOut):
+        return CoordinatorNotAvailable(str(error))
+    return error if isinstance(error, KafkaError) else CoordinatorNotAvailable(str(error))

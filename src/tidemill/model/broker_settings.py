@@ -51,6 +51,12 @@ TOPIC_SETTING_OF = {
 _OWN = (
     Setting("auto.create.topics.enable", Kind.BOOLEAN, "true", "A topic is created when it is first used."),
     Setting(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        "true",
+        "The controller gives leadership back to the first replica of a partition.",
+    ),
+    Setting(
         "connections.max.idle.ms", Kind.LONG, "600000", "A connection that is quiet for this long is closed.", low=1
     ),
     Setting("default.replication.factor", Kind.INT, "1", "Copies of each partition of a new topic.", low=1),
@@ -63,6 +69,13 @@ _OWN = (
     Setting("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session a member may ask for.", low=1),
     Setting("group.max.size", Kind.INT, "10000", "Most members of a group.", low=1),
     Setting("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session a member may ask for.", low=1),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        Kind.LONG,
+        "300",
+        "How often the controller looks for partitions that their first replica does not lead.",
+        low=1,
+    ),
     Setting("max.connections", Kind.INT, "10000", "Most connections at a time.", low=1),
     Setting("num.partitions", Kind.INT, "1", "Partitions of a new topic that does not say.", low=1),
     Setting("offset.metadata.max.bytes", Kind.INT, "4096", "Longest text beside a committed offset.", low=0),
@@ -70,6 +83,13 @@ _OWN = (
     Setting("offsets.retention.check.interval.ms", Kind.LONG, "600000", "How often old offsets are looked for.", low=1),
     Setting("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", low=1),
     Setting("offsets.topic.num.partitions", Kind.INT, "8", "Partitions of the topic of offsets.", low=1),
+    Setting(
+        "offsets.topic.replication.factor",
+        Kind.INT,
+        "3",
+        "Copies of the topic of offsets; as many as there are brokers, if they are fewer.",
+        low=1,
+    ),
     Setting("offsets.topic.segment.bytes", Kind.INT, "104857600", "Segment size of the topic of offsets.", low=1),
     Setting("producer.id.expiration.ms", Kind.INT, "86400000", "How long a quiet producer is remembered.", low=1),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
@@ -89,6 +109,13 @@ _OWN = (
     ),
     Setting("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction a producer may ask for.", low=1),
     Setting("transaction.state.log.num.partitions", Kind.INT, "8", "Partitions of the topic of transactions.", low=1),
+    Setting(
+        "transaction.state.log.replication.factor",
+        Kind.INT,
+        "3",
+        "Copies of the topic of transactions; as many as there are brokers, if they are fewer.",
+        low=1,
+    ),
     Setting(
         "transaction.state.log.segment.bytes",
         Kind.INT,
@@ -127,6 +154,7 @@ class BrokerSettings:
 
     overrides: Mapping[str, str]
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
     connections_max_idle_ms: int
     default_replication_factor: int
     delete_topic_enable: bool
@@ -138,6 +166,7 @@ class BrokerSettings:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    leader_imbalance_check_interval_seconds: int
     max_connections: int
     num_partitions: int
     offset_metadata_max_bytes: int
@@ -145,6 +174,7 @@ class BrokerSettings:
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
     offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     producer_id_expiration_ms: int
     socket_request_max_bytes: int
@@ -152,6 +182,7 @@ class BrokerSettings:
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
 

@@ -15,7 +15,7 @@ to EndTxn before the outcome is durable.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -23,9 +23,17 @@ from weakref import WeakValueDictionary
 import structlog
 
 from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedLeaderEpoch,
     InvalidProducerEpoch,
     InvalidTxnState,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
     ProducerFenced,
+    RequestTimedOut,
     TidemillError,
     TransactionalIdNotFound,
     UnknownTopicOrPartition,
@@ -76,6 +84,8 @@ class TransactionCoordinator:
         self._clock = clock
         self._limits = limits or TransactionLimits()
         self._table = TransactionTable()
+        self._led: dict[int, int] | None = None
+        self._loaded: set[int] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._lines: dict[str, _Line] = {}
         self._spare: int | None = None
@@ -84,14 +94,47 @@ class TransactionCoordinator:
         self._markers = asyncio.Semaphore(MARKERS_IN_FLIGHT_MAX)
         self._swept_ms = clock()
 
-    async def start(self) -> None:
+    async def start(self, led: Mapping[int, int] | None = None) -> None:
         """Learn what the journal knows, then finish what a crash interrupted (in the background)."""
-        for partition in range(self._journal.partitions):
-            async for records in self._journal.replay(partition):
-                for record in records:
-                    self._table.replay(record.key, record.value)
+        await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
+
+    async def follow(self, led: Mapping[int, int]) -> None:
+        """Coordinate the ids of these partitions of the journal, with their epochs, and no others.
+
+        A partition that is led anew is read anew: another broker may have written to it in between.
+        """
+        before, self._led = self._led or {}, dict(led)
+        gone = {partition for partition, epoch in before.items() if led.get(partition) != epoch}
+        if gone:
+            self._loaded -= gone
+            self._table.drop(lambda name: self._journal.partition_of(name) in gone)
+        for partition in led:
+            if partition not in self._loaded:
+                await self._load(partition)
+
+    async def _load(self, partition: int) -> None:
+        async for records in self._journal.replay(partition):
+            for record in records:
+                self._table.replay(record.key, record.value)
+        self._loaded.add(partition)
         for transactional_id in self._table.unfinished():
             self._finish_soon(transactional_id)
+
+    @property
+    def width(self) -> int:
+        """How many partitions the journal has, or will have."""
+        return self._journal.partitions
+
+    def partition_of(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that keeps the id."""
+        return self._journal.partition_of(transactional_id)
+
+    def _check_seat(self, transactional_id: str) -> None:
+        """Refuse an id that another broker coordinates, or that is not read yet."""
+        partition = self._journal.partition_of(transactional_id)
+        if partition in self._loaded:
+            return
+        raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
 
     async def close(self) -> None:
         """Stop writing markers; the journal knows which are missing."""
@@ -161,6 +204,7 @@ class TransactionCoordinator:
 
     def check(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> None:
         """`verify` without waiting, for a partition that has joined."""
+        self._check_seat(transactional_id)
         try:
             rules.check_partition(self._table.get(transactional_id), asker, partition)
         except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
@@ -182,6 +226,7 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> Transaction:
         """What is known of one id."""
+        self._check_seat(transactional_id)
         known = self._table.get(transactional_id)
         if known is None:
             raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
@@ -227,6 +272,7 @@ class TransactionCoordinator:
     ) -> Outcome:
         """A change that may give away a producer id: one is always at hand, since the rules cannot wait for it."""
         async with self._turn(transactional_id):
+            self._check_seat(transactional_id)
             while (spare := self._spare) is None:
                 self._spare = await self._new_producer_id()
             outcome = decide(self._table.get(transactional_id), spare)
@@ -237,6 +283,7 @@ class TransactionCoordinator:
 
     async def _change(self, transactional_id: str, decide: Callable[[Transaction | None], Outcome]) -> Outcome:
         async with self._turn(transactional_id):
+            self._check_seat(transactional_id)
             outcome = decide(self._table.get(transactional_id))
             await self._write(outcome.change)
         return outcome
@@ -246,19 +293,29 @@ class TransactionCoordinator:
         if change is None:
             return
         key, value = write_key(change.transactional_id), write_value(change)
-        await self._journal.append(self._journal.partition_of(change.transactional_id), [(key, value)])
-        self._table.replay(key, value)
+        await self._append(change.transactional_id, key, value)
         if change.state.preparing:
             self._finish_soon(change.transactional_id)
 
+    async def _append(self, transactional_id: str, key: bytes, value: bytes | None) -> None:
+        """A record that is durable is replayed; a journal that is led elsewhere is a coordinator that is elsewhere."""
+        try:
+            await self._journal.append(self._journal.partition_of(transactional_id), [(key, value)])
+        except (NotLeaderOrFollower, FencedLeaderEpoch) as error:
+            raise NotCoordinator(str(error)) from error
+        except (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut) as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+        self._check_seat(transactional_id)
+        self._table.replay(key, value)
+
     async def _forget(self, transactional_id: str, now_ms: int) -> None:
         async with self._turn(transactional_id):
+            self._check_seat(transactional_id)
             known = self._table.get(transactional_id)
             if known is None or not rules.forgettable(known, now_ms, self._limits.id_expiry_ms):
                 return
             key = write_key(transactional_id)
-            await self._journal.append(self._journal.partition_of(transactional_id), [(key, None)])
-            self._table.replay(key, None)
+            await self._append(transactional_id, key, None)
 
     def _finish_soon(self, transactional_id: str) -> None:
         if transactional_id not in self._finishing:

@@ -11,7 +11,7 @@ from tidemill.model.topics import GROUP_OFFSETS
 
 
 def journal_of(broker: Broker) -> Journal:
-    return broker._journal(GROUP_OFFSETS, 4, 1 << 20)
+    return broker._journal(GROUP_OFFSETS, 4, lambda: broker._create_internal(GROUP_OFFSETS, 4, 1, 1 << 20))
 
 
 async def replayed(journal: Journal, partition: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -81,7 +81,7 @@ def test_the_width_of_a_journal_is_that_of_its_topic(tmp_path: Path) -> None:
         async with running(tmp_path) as broker:
             await journal_of(broker).append(0, [(b"k", b"v")])
         async with running(tmp_path) as broker:
-            wider = broker._journal(GROUP_OFFSETS, 16, 1 << 20)
+            wider = broker._journal(GROUP_OFFSETS, 16, broker._create_offsets)
             assert wider.partitions == 4
             assert {wider.partition_of(f"group-{number}") for number in range(100)} == {0, 1, 2, 3}
 

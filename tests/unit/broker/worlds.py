@@ -17,16 +17,14 @@ from tidemill.testing.clock import VirtualClock
 
 @asynccontextmanager
 async def running(
-    folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False, node_id: int = 0
+    folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False
 ) -> AsyncIterator[Broker]:
     clock = VirtualClock()
     coordination = await LocalCoordination.open(folder)
     store = (
         MemoryTopics(MemoryStore, clock) if memory else TopicFolders(folder, SegmentStore.at(folder / STREAMS), clock)
     )
-    broker = Broker(
-        World(coordination, store, clock, uuid4), broker_settings.parse(settings or {}), node_id=node_id, rack=None
-    )
+    broker = Broker(World(coordination, store, clock, uuid4), broker_settings.parse(settings or {}))
     try:
         await broker.start()
         yield broker

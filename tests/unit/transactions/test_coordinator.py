@@ -65,6 +65,7 @@ def test_a_commit_has_written_its_markers_when_it_returns() -> None:
 def test_a_producer_without_a_transactional_id_just_gets_a_number() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
+        await coordinator.start()
         assert await coordinator.init_producer(None) == Identity(0, 0)
         assert await coordinator.init_producer(None) == Identity(1, 0)
         assert world.journal.records == [[], []]
@@ -75,6 +76,7 @@ def test_a_producer_without_a_transactional_id_just_gets_a_number() -> None:
 def test_a_timeout_beyond_the_limit_is_refused() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator(TransactionLimits(timeout_ms_max=1000))
+        await coordinator.start()
         with pytest.raises(InvalidTransactionTimeout):
             await coordinator.init_producer(InitProducer("a", 1001))
 
@@ -84,6 +86,7 @@ def test_a_timeout_beyond_the_limit_is_refused() -> None:
 def test_producer_ids_are_never_given_twice() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
+        await coordinator.start()
         wanted = [coordinator.init_producer(InitProducer(f"id-{index}", 1000)) for index in range(50)]
         identities = await asyncio.gather(*wanted)
         assert len({identity.producer_id for identity in identities}) == 50
@@ -94,6 +97,7 @@ def test_producer_ids_are_never_given_twice() -> None:
 def test_racing_instances_get_different_epochs() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
+        await coordinator.start()
         identities = await asyncio.gather(*(coordinator.init_producer(INIT) for _ in range(20)))
         assert sorted(identity.epoch for identity in identities) == list(range(20))
         assert len({identity.producer_id for identity in identities}) == 1
@@ -274,6 +278,7 @@ def test_only_partitions_of_the_open_transaction_may_be_written() -> None:
 def test_a_write_may_join_the_transaction_by_itself() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
+        await coordinator.start()
         identity = await coordinator.init_producer(INIT)
         await coordinator.verify("a", *identity, T0, implicit=True)
         assert coordinator.describe("a").partitions == {T0}
@@ -293,6 +298,7 @@ def test_a_write_may_join_the_transaction_by_itself() -> None:
 def test_writes_that_join_by_themselves_keep_their_order() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
+        await coordinator.start()
         identity = await coordinator.init_producer(INIT)
         written: list[int] = []
 

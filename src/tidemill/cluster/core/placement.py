@@ -1,11 +1,15 @@
 """Placement: which brokers carry the partitions of a topic.
 
-Round robin over the brokers in order of their number, the replicas of a partition on the brokers that follow its
-first: leaders and replicas spread evenly and the same question always gets the same answer.
+Round robin over the brokers: the first replicas take turns, and the others follow at a distance that grows with every
+round, so that the partitions of a broker that is lost do not all go to the same next one. Brokers of different racks
+take turns too, and no rack holds two replicas of a partition while another holds none. `start` says who begins: topics
+of one partition would otherwise all begin at the same broker. The same question always gets the same answer.
 A new partition has leader epoch 0 and all of its replicas in sync, for all of them are empty.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 
 from tidemill.cluster.core.image import PartitionInfo
 from tidemill.model.errors import InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor
@@ -13,8 +17,18 @@ from tidemill.model.errors import InvalidPartitions, InvalidReplicaAssignment, I
 PARTITIONS_MAX = 10_000
 """Most partitions of one topic: each costs a folder and open files."""
 
+Racks = Mapping[int, str | None]
 
-def place(brokers: Sequence[int], first: int, total: int, replication_factor: int) -> tuple[PartitionInfo, ...]:
+
+def place(
+    brokers: Sequence[int],
+    first: int,
+    total: int,
+    replication_factor: int,
+    *,
+    racks: Racks | None = None,
+    start: int = 0,
+) -> tuple[PartitionInfo, ...]:
     """Partitions `first` to `total - 1` on these brokers."""
     if not first < total <= PARTITIONS_MAX:
         raise InvalidPartitions(f"{total} is not a number of partitions between {first + 1} and {PARTITIONS_MAX}")
@@ -22,10 +36,10 @@ def place(brokers: Sequence[int], first: int, total: int, replication_factor: in
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor} is not between 1 and the number of brokers, {len(brokers)}"
         )
-    ordered = sorted(brokers)
+    where = racks or {}
+    ordered = _taking_turns(sorted(brokers), where)
     return tuple(
-        _fresh(index, tuple(ordered[(index + step) % len(ordered)] for step in range(replication_factor)))
-        for index in range(first, total)
+        _fresh(index, _spread(ordered, where, start + index, replication_factor)) for index in range(first, total)
     )
 
 
@@ -36,11 +50,46 @@ def place_as_told(brokers: Sequence[int], assignment: Mapping[int, Sequence[int]
     if len(assignment) > PARTITIONS_MAX:
         raise InvalidPartitions(f"{len(assignment)} partitions are more than {PARTITIONS_MAX}")
     for index, replicas in assignment.items():
-        if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= set(brokers):
-            raise InvalidReplicaAssignment(
-                f"partition {index} cannot be on brokers {list(replicas)}; there are {sorted(brokers)}"
-            )
+        check_replicas(brokers, index, replicas)
     return tuple(_fresh(index, tuple(assignment[index])) for index in sorted(assignment))
+
+
+def check_replicas(brokers: Sequence[int], index: int, replicas: Sequence[int]) -> None:
+    """Refuse replicas that no partition can have."""
+    if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= set(brokers):
+        raise InvalidReplicaAssignment(
+            f"partition {index} cannot be on brokers {list(replicas)}; there are {sorted(brokers)}"
+        )
+
+
+def _taking_turns(brokers: Sequence[int], racks: Racks) -> list[int]:
+    """One broker of each rack, then the second of each."""
+    by_rack: defaultdict[str, list[int]] = defaultdict(list)
+    for broker in brokers:
+        by_rack[racks.get(broker) or ""].append(broker)
+    turns = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return [broker for broker in chain.from_iterable(turns) if broker is not None]
+
+
+def _spread(ordered: Sequence[int], racks: Racks, number: int, copies: int) -> tuple[int, ...]:
+    """The replicas of the partition with this number: its own turn first, then new racks before used ones."""
+    line = list(_line(ordered, number))
+    chosen = [line.pop(0)]
+    while len(chosen) < copies:
+        used = {racks.get(broker) for broker in chosen}
+        following = next((broker for broker in line if racks.get(broker) not in used), line[0])
+        line.remove(following)
+        chosen.append(following)
+    return tuple(chosen)
+
+
+def _line(ordered: Sequence[int], number: int) -> Iterator[int]:
+    """All brokers in the order in which they are asked to carry this partition."""
+    count = len(ordered)
+    first, rounds = number % count, number // count
+    yield ordered[first]
+    for step in range(count - 1):
+        yield ordered[(first + 1 + (rounds + step) % (count - 1)) % count]
 
 
 def _fresh(index: int, replicas: tuple[int, ...]) -> PartitionInfo:

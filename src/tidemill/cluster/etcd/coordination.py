@@ -32,6 +32,8 @@ log = structlog.get_logger("tidemill.cluster")
 class EtcdCoordination:
     """Keys that brokers agree on, under one prefix of etcd."""
 
+    shared = True
+
     def __init__(self, url: str, *, answer_s: float = ANSWER_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = parse(url)
         self._prefix = self._url.prefix

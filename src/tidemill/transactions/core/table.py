@@ -5,7 +5,7 @@ replays all of them, so both end in the same state. Ids whose state wants attent
 may time out, and those whose markers are not finished) are also kept apart, so that a tick costs nothing for the rest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 
 from tidemill.transactions.core.records import read_key, read_value
@@ -46,6 +46,13 @@ class TransactionTable:
             self._open.add(transactional_id)
         elif known.state.preparing:
             self._preparing.add(transactional_id)
+
+    def drop(self, gone: Callable[[str], bool]) -> None:
+        """Forget ids that another coordinator keeps now; nothing is written."""
+        for transactional_id in [name for name in self._known if gone(name)]:
+            del self._known[transactional_id]
+            self._open.discard(transactional_id)
+            self._preparing.discard(transactional_id)
 
     def late(self, now_ms: int) -> list[str]:
         """Ids whose open transaction has run out of time."""

@@ -1,0 +1,147 @@
+"""Deletions: how a topic goes.
+
+A tombstone in coordination comes first: from then on nobody shows the topic and its name is blocked. Then every broker
+removes what it has of it (its part of the records, offsets that groups committed, records that wait for their time)
+and takes itself out of the tombstone; the owner takes the topic and the states of its partitions out of coordination,
+and the tombstone last. Whoever dies in between is not needed: brokers look at the tombstones when they start, and the
+controller takes over what has lost its owner.
+
+The work runs beside the following of the image: to forget offsets is to write records, which may have to wait until
+the image has moved on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from tidemill.broker.partitions import Partitions
+from tidemill.cluster.core.image import TOPICS, Topic, state_key
+from tidemill.cluster.core.tombstones import Tombstone, bury, decode_tombstone, encode_tombstone, tombstone_key
+from tidemill.cluster.interface import Coordination
+from tidemill.cluster.metadata import Metadata
+from tidemill.model.errors import KafkaStorageError, RequestTimedOut, TidemillError, TopicAlreadyExists
+
+FINISHED_S = 60.0
+RETRY_S = 1.0
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class Deletions:
+    """This broker's part in the deletion of topics."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        metadata: Metadata,
+        partitions: Partitions,
+        *,
+        node_id: int,
+        forget: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._coordination = coordination
+        self._metadata = metadata
+        self._partitions = partitions
+        self._node_id = node_id
+        self._forget = forget
+        self._working: dict[str, asyncio.Task[None]] = {}
+
+    async def bury(self, topic: Topic) -> None:
+        """Begin a deletion and wait for its end."""
+        tombstone = bury(topic, self._node_id, self._metadata.image.brokers)
+        key = tombstone_key(topic.name)
+        written = await self._coordination.compare_and_put(key, encode_tombstone(tombstone), 0)
+        if written is None:
+            raise TopicAlreadyExists(f"topic {topic.name} is being deleted already")
+        await self._metadata.caught_up(written)
+        working = self._working.get(topic.name)
+        if working is not None:
+            await asyncio.wait({working})
+            if not working.cancelled() and working.exception() is not None:
+                raise KafkaStorageError(f"{topic.name} cannot be removed before a restart: {working.exception()}")
+        if not await self._metadata.until(lambda: not self._blocked(tombstone), FINISHED_S):
+            raise RequestTimedOut(f"topic {topic.name} is deleted, but not every broker has removed it yet")
+
+    async def remove_here(self) -> None:
+        """At start: remove what was left of topics that were deleted before or meanwhile."""
+        for tombstone in self._metadata.view.tombstones.values():
+            if self._node_id in tombstone.left:
+                await self._partitions.store.remove(tombstone.name, str(tombstone.topic_id))
+
+    def look(self) -> None:
+        """Begin what the tombstones ask of this broker."""
+        for name, tombstone in self._metadata.view.tombstones.items():
+            if name not in self._working and self._concerned(tombstone):
+                task = self._working[name] = asyncio.create_task(self._work(tombstone))
+                task.add_done_callback(lambda done, name=name: self._done(name, done))
+
+    async def close(self) -> None:
+        """Stop; what is not finished goes on at the next start, or elsewhere."""
+        working = list(self._working.values())
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+    def _done(self, name: str, task: asyncio.Task[None]) -> None:
+        self._working.pop(name, None)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("a deleted topic cannot be removed yet", topic=name, error=str(error))
+        else:
+            self.look()
+
+    def _concerned(self, tombstone: Tombstone) -> bool:
+        if self._node_id in tombstone.left:
+            return True
+        return tombstone.owner == self._node_id and tombstone.finished(self._metadata.image.brokers)
+
+    def _blocked(self, tombstone: Tombstone) -> bool:
+        now = self._metadata.view.tombstones.get(tombstone.name)
+        return now is not None and now.topic_id == tombstone.topic_id
+
+    async def _work(self, tombstone: Tombstone) -> None:
+        if self._node_id in tombstone.left:
+            await self._partitions.store.remove(tombstone.name, str(tombstone.topic_id))
+            await self._try_to_forget(tombstone.name)
+        await self._take_out(tombstone)
+
+    async def _try_to_forget(self, name: str) -> None:
+        """Offsets of a group whose journal cannot be written now are forgotten late, by their age."""
+        try:
+            await self._forget(name)
+        except TidemillError as error:
+            log.warning("what was known of a topic is not forgotten yet", topic=name, error=str(error))
+
+    async def _take_out(self, tombstone: Tombstone) -> None:
+        """Take this broker out of the tombstone; and all of it out of coordination, when it was the last."""
+        key = tombstone_key(tombstone.name)
+        while True:
+            entry = await self._coordination.get(key)
+            if entry is None:
+                return
+            now = decode_tombstone(entry.value)
+            if now.topic_id != tombstone.topic_id:
+                return
+            left = now.without(self._node_id)
+            last = left.owner == self._node_id and left.finished(self._metadata.image.brokers)
+            if last:
+                await self._clear(left)
+            document = None if last else encode_tombstone(left)
+            if not last and left == now:
+                return
+            written = await self._coordination.compare_and_put(key, document, entry.revision)
+            if written is not None:
+                await self._metadata.caught_up(written)
+                return
+
+    async def _clear(self, tombstone: Tombstone) -> None:
+        """Everything of the topic but its tombstone."""
+        view = self._metadata.view
+        keys = [state_key(tombstone.topic_id, index) for index in range(tombstone.partitions)]
+        for key in (TOPICS + tombstone.name, *(key for key in keys if view.revision_of(key))):
+            while (entry := await self._coordination.get(key)) is not None:
+                if await self._coordination.compare_and_put(key, None, entry.revision) is not None:
+                    break

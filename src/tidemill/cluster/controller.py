@@ -1,0 +1,117 @@
+"""The controller: one overseer at a time decides who leads what.
+
+It holds the key `controller` under its session, and every write it makes is guarded by the revision of that key: one
+that was paused and comes back too late writes nothing. What to do is decided by `core/changes` from the image; this
+shell is elected, asks, and writes. A controller that dies leaves an image, and the next one goes on from there.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from tidemill.cluster.core.changes import StateChange, live_brokers, plan, preferred
+from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
+from tidemill.cluster.core.view import CONTROLLER, Touched
+from tidemill.cluster.interface import Coordination, CoordinationAway, Guard, Session
+from tidemill.cluster.membership import Membership
+from tidemill.cluster.metadata import Metadata
+
+PAUSE_S = 0.5
+
+log = structlog.get_logger("tidemill.cluster")
+
+
+class Controller:
+    """Elected or not, this broker's part in deciding."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        metadata: Metadata,
+        membership: Membership,
+        *,
+        rebalance_s: Callable[[], float | None],
+    ) -> None:
+        self._coordination = coordination
+        self._metadata = metadata
+        self._membership = membership
+        self._node_id = membership.registration.node_id
+        self._rebalance_s = rebalance_s
+        self._topics: set[str] = set()
+        self._all = False
+        self._fresh = asyncio.Event()
+
+    def changed(self, touched: Touched) -> None:
+        """The view has changed: there may be something to decide."""
+        self._topics |= touched.topics
+        self._all = self._all or touched.brokers or touched.controller
+        self._fresh.set()
+
+    async def run(self) -> None:
+        """Stand for election and do the work, for ever."""
+        while True:
+            session = await self._membership.joined()
+            try:
+                guard = await self._stand(session)
+                if guard is not None:
+                    log.info("this broker is the controller", node=self._node_id)
+                    await self._decide(session, guard)
+            except CoordinationAway as error:
+                log.warning("the controller waits for coordination", error=str(error))
+            await asyncio.sleep(PAUSE_S)
+
+    async def _stand(self, session: Session) -> Guard | None:
+        """Become the controller once nobody is; None when the session ended before."""
+        while session.alive:
+            if self._metadata.view.revision_of(CONTROLLER) == 0:
+                value = str(self._node_id).encode()
+                revision = await self._coordination.compare_and_put(CONTROLLER, value, 0, session=session)
+                if revision is not None:
+                    return Guard(CONTROLLER, revision)
+            await self._metadata.until(lambda: self._metadata.view.revision_of(CONTROLLER) == 0, PAUSE_S)
+        return None
+
+    async def _decide(self, session: Session, guard: Guard) -> None:
+        self._all = True
+        self._fresh.set()
+        rebalancing = asyncio.get_running_loop().time()
+        await self._metadata.caught_up(guard.revision)
+        while session.alive and self._metadata.view.revision_of(CONTROLLER) == guard.revision:
+            await self._work(guard)
+            interval = self._rebalance_s()
+            if interval is not None and asyncio.get_running_loop().time() - rebalancing >= interval:
+                rebalancing = asyncio.get_running_loop().time()
+                await self._write(list(preferred(self._metadata.image)), guard, "preferred leaders lead again")
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until something changes; looking now and then all the same, for a write may have been lost."""
+        try:
+            async with asyncio.timeout(PAUSE_S):
+                await self._fresh.wait()
+        except TimeoutError:
+            self._all = True
+
+    async def _work(self, guard: Guard) -> None:
+        self._fresh.clear()
+        names = None if self._all else frozenset(self._topics)
+        self._topics, self._all = set(), False
+        await self._write(list(plan(self._metadata.image, names)), guard, "partitions changed")
+        for tombstone in list(self._metadata.view.tombstones.values()):
+            await self._adopt(tombstone, guard)
+
+    async def _write(self, changes: list[StateChange], guard: Guard, what: str) -> None:
+        if not changes:
+            return
+        written = await self._membership.states.write_all(changes, guard)
+        log.info(what, partitions=len(changes), written=written)
+
+    async def _adopt(self, tombstone: Tombstone, guard: Guard) -> None:
+        """A deletion whose owner is gone is finished by the controller."""
+        if tombstone.owner in live_brokers(self._metadata.image) or tombstone.owner == self._node_id:
+            return
+        key = tombstone_key(tombstone.name)
+        mine = encode_tombstone(tombstone.owned_by(self._node_id))
+        revision = self._metadata.view.revision_of(key)
+        await self._coordination.compare_and_put(key, mine, revision, guard=guard)

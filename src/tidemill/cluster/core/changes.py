@@ -1,0 +1,62 @@
+"""Changes that the controller makes: what follows from an image, as a list, decided without IO.
+
+The same image always gives the same list, and an image in which all of it was done gives an empty one; so a controller
+that dies half way leaves nothing behind that its successor would not do.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tidemill.cluster.core import election
+from tidemill.cluster.core.image import Image, PartitionInfo, Topic
+
+
+class StateChange(NamedTuple):
+    """A partition is to become another."""
+
+    topic: Topic
+    before: PartitionInfo
+    after: PartitionInfo
+
+
+def live_brokers(image: Image) -> frozenset[int]:
+    """Who may lead: brokers that carry messages and can be reached."""
+    return frozenset(node for node, each in image.brokers.items() if each.carries and each.kafka is not None)
+
+
+def plan(image: Image, names: Iterable[str] | None = None) -> Iterator[StateChange]:
+    """What has to change in these topics, or in all: leaders for the leaderless, and moves that can be finished."""
+    live = live_brokers(image)
+    for topic in _chosen(image, names):
+        unclean = topic.settings.unclean_leader_election_enable
+        for info in topic.partitions:
+            after = election.settle(info, live) or election.elect(info, live, unclean=unclean)
+            if after is not None:
+                yield StateChange(topic, info, after)
+
+
+def preferred(image: Image) -> Iterator[StateChange]:
+    """What has to change so that every partition is led by its first replica, where that one is in sync."""
+    live = live_brokers(image)
+    for topic in image.by_name.values():
+        for info in topic.partitions:
+            after = election.prefer(info, live)
+            if after is not None:
+                yield StateChange(topic, info, after)
+
+
+def retirements(image: Image, node_id: int, *, lost: bool = False) -> Iterator[StateChange]:
+    """What has to change before a broker stops, or before it comes back."""
+    live = live_brokers(image) - {node_id}
+    for topic in image.by_name.values():
+        for info in topic.partitions:
+            if node_id == info.leader or node_id in info.isr:
+                after = election.retire(info, node_id, live, lost=lost)
+                if after is not None:
+                    yield StateChange(topic, info, after)
+
+
+def _chosen(image: Image, names: Iterable[str] | None) -> list[Topic]:
+    if names is None:
+        return list(image.by_name.values())
+    return [image.by_name[name] for name in names if name in image.by_name]

@@ -1,0 +1,156 @@
+"""The view: what a broker has heard from coordination, as an image and the revisions it stands on.
+
+A listing makes it, changes carry it on, many at a time: only the topics that they touch are made anew. Of keys that
+belong to other concepts only the revision is kept.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.cluster.core.image import (
+    NOBODY,
+    STATES,
+    TOPICS,
+    Image,
+    PartitionInfo,
+    Topic,
+    TopicCreated,
+    decode_state,
+    decode_topic,
+    parse_state_key,
+)
+from tidemill.cluster.core.registration import BROKERS, Registration, decode_registration
+from tidemill.cluster.core.tombstones import DELETIONS, Tombstone, decode_tombstone
+from tidemill.model.topic_settings import parse
+
+CONTROLLER = "controller"
+"""Held, under its session, by the broker that decides."""
+
+
+class Told(NamedTuple):
+    """A key has this value, or None when it is gone, since this revision."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+class Touched(NamedTuple):
+    """What changes were about."""
+
+    topics: frozenset[str]
+    brokers: bool
+    controller: bool
+    deletions: bool
+
+
+class View:
+    """The image and what it was made from."""
+
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        self.image = Image(defaults=MappingProxyType(dict(defaults)))
+        self.controller = NOBODY
+        self.tombstones: dict[str, Tombstone] = {}
+        self.revisions: dict[str, int] = {}
+        self._created: dict[str, TopicCreated] = {}
+        self._names: dict[UUID, str] = {}
+        self._states: defaultdict[UUID, dict[int, PartitionInfo]] = defaultdict(dict)
+        self._brokers: dict[int, Registration] = {}
+
+    def revision_of(self, key: str) -> int:
+        """The revision that wrote this key; 0 when there is none."""
+        return self.revisions.get(key, 0)
+
+    def apply(self, changes: Iterable[Told]) -> Touched:
+        """Carry the view on; what it was about."""
+        topics: set[str] = set()
+        kinds: set[str] = set()
+        for change in changes:
+            self._note(change, topics, kinds)
+        if topics or BROKERS in kinds:
+            self._make_image(topics)
+        return Touched(frozenset(topics), BROKERS in kinds, CONTROLLER in kinds, DELETIONS in kinds)
+
+    def _note(self, change: Told, topics: set[str], kinds: set[str]) -> None:
+        key, value, revision = change
+        if value is None:
+            self.revisions.pop(key, None)
+        else:
+            self.revisions[key] = revision
+        if key.startswith(STATES):
+            topic_id, index = parse_state_key(key)
+            if value is not None:
+                self._states[topic_id][index] = decode_state(index, value)
+            elif topic_id in self._states:
+                self._states[topic_id].pop(index, None)
+            if topic_id in self._names:
+                topics.add(self._names[topic_id])
+        elif key.startswith(TOPICS):
+            topics.add(key.removeprefix(TOPICS))
+            self._note_topic(key.removeprefix(TOPICS), value)
+        elif key.startswith(BROKERS):
+            kinds.add(BROKERS)
+            self._note_broker(int(key.removeprefix(BROKERS)), value)
+        elif key.startswith(DELETIONS):
+            kinds.add(DELETIONS)
+            topics.add(key.removeprefix(DELETIONS))
+            self._note_tombstone(key.removeprefix(DELETIONS), value)
+        elif key == CONTROLLER:
+            kinds.add(CONTROLLER)
+            self.controller = NOBODY if value is None else int(value)
+
+    def _note_topic(self, name: str, value: bytes | None) -> None:
+        before = self._created.pop(name, None)
+        if before is not None:
+            self._names.pop(before.topic_id, None)
+        if value is not None:
+            created = self._created[name] = decode_topic(value)
+            self._names[created.topic_id] = name
+        elif before is not None:
+            self._states.pop(before.topic_id, None)
+
+    def _note_broker(self, node_id: int, value: bytes | None) -> None:
+        if value is None:
+            self._brokers.pop(node_id, None)
+        else:
+            self._brokers[node_id] = decode_registration(value)
+
+    def _note_tombstone(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            self.tombstones.pop(name, None)
+        else:
+            self.tombstones[name] = decode_tombstone(value)
+
+    def _make_image(self, touched: Iterable[str]) -> None:
+        by_name = dict(self.image.by_name)
+        by_id = dict(self.image.by_id)
+        for name in touched:
+            before = by_name.pop(name, None)
+            if before is not None:
+                by_id.pop(before.topic_id, None)
+            topic = self._topic(name, before)
+            if topic is not None:
+                by_name[name] = by_id[topic.topic_id] = topic
+        self.image = replace(
+            self.image,
+            version=self.image.version + 1,
+            by_name=MappingProxyType(by_name),
+            by_id=MappingProxyType(by_id),
+            brokers=MappingProxyType(dict(sorted(self._brokers.items()))),
+        )
+
+    def _topic(self, name: str, before: Topic | None) -> Topic | None:
+        created = self._created.get(name)
+        tombstone = self.tombstones.get(name)
+        if created is None or (tombstone is not None and tombstone.topic_id == created.topic_id):
+            return None
+        states = self._states.get(created.topic_id, {})
+        partitions = tuple(states.get(first.index, first) for first in created.partitions)
+        if before is not None and before.topic_id == created.topic_id and before.overrides == created.overrides:
+            return replace(before, partitions=partitions)
+        settings = parse({**self.image.defaults, **created.overrides})
+        return Topic(name, created.topic_id, partitions, dict(created.overrides), settings)

@@ -1,0 +1,187 @@
+"""Membership: this broker's place in the cluster, under a session.
+
+To join: begin a session; make sure that nobody else has this number; give up what an earlier incarnation of this
+broker led, so that epochs say that it was away; then register. When the session ends (etcd was not reached in time) the
+broker is no member: it steps down at once, by its own clock, and joins again as a new incarnation.
+
+A registration that is there already is of the process before us when it names our data directory, which only one
+process can hold: it is taken over. Any other is waited for as long as a session lasts without renewal, and then
+refused.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from uuid import UUID
+
+import structlog
+
+from tidemill.cluster.core.changes import retirements
+from tidemill.cluster.core.registration import (
+    Registration,
+    broker_key,
+    decode_registration,
+    encode_registration,
+)
+from tidemill.cluster.interface import Coordination, CoordinationAway, Session
+from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.states import States
+from tidemill.model.errors import InvalidConfig
+
+DIRECTORIES = "directories/"
+PAUSE_S = 0.5
+RETIRING_S = 15.0
+
+log = structlog.get_logger("tidemill.cluster")
+
+
+class Membership:
+    """This broker as a member."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        metadata: Metadata,
+        registration: Registration,
+        *,
+        ttl_ms: int,
+        new_id: Callable[[], UUID],
+        step_down: Callable[[], None],
+    ) -> None:
+        self.registration = registration
+        self.states = States(coordination, metadata, registration.node_id, lambda: self.alive)
+        self._coordination = coordination
+        self._metadata = metadata
+        self._ttl_ms = ttl_ms
+        self._new_id = new_id
+        self._step_down = step_down
+        self._session: Session | None = None
+        self._opened = AsyncExitStack()
+        self._joined = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    @property
+    def session(self) -> Session | None:
+        """The session under which this broker is a member now."""
+        return self._session if self.alive else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether this broker is a member."""
+        return self._session is not None and self._session.alive
+
+    async def joined(self) -> Session:
+        """The session, once there is one."""
+        while True:
+            await self._joined.wait()
+            if self._session is not None:
+                return self._session
+
+    async def join(self) -> None:
+        """Become a member, or say in one line why not."""
+        session = await self._opened.enter_async_context(self._coordination.session(self._ttl_ms))
+        found = await self._claim_number()
+        if self._coordination.shared:
+            await self._retire_before(session)
+        await self._register(session, found)
+        self._session = session
+        self._joined.set()
+
+    async def stay(self) -> None:
+        """Step down when the session ends, and join again; for ever."""
+        while True:
+            session = await self.joined()
+            await session.ended()
+            self._joined.clear()
+            self._session = None
+            self._step_down()
+            log.warning("this broker is no member of the cluster until coordination is reached again")
+            await self._join_again()
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads, then end the session."""
+        if self._coordination.shared and self.alive:
+            await self._retire()
+        self._joined.clear()
+        self._session = None
+        await self._opened.aclose()
+
+    async def announce(self, registration: Registration) -> None:
+        """Tell something new about this broker."""
+        async with self._turn:
+            self.registration = replace(registration, incarnation=self.registration.incarnation)
+            session = self.session
+            if session is None:
+                return
+            entry = await self._coordination.get(broker_key(registration.node_id))
+            await self._register(session, entry.revision if entry else 0)
+
+    async def _join_again(self) -> None:
+        while True:
+            await self._opened.aclose()
+            self._opened = AsyncExitStack()
+            self.registration = replace(self.registration, incarnation=self._new_id())
+            try:
+                await self.join()
+            except (CoordinationAway, InvalidConfig) as error:
+                log.warning("cannot join the cluster yet", error=str(error))
+                await asyncio.sleep(PAUSE_S)
+                continue
+            log.info("a member again", node=self.registration.node_id)
+            return
+
+    async def _claim_number(self) -> int:
+        """The revision of a registration that may be replaced; 0 when there is none."""
+        key = broker_key(self.registration.node_id)
+        loop = asyncio.get_running_loop()
+        # etcd keeps a session longer than it lasts when its own leader changes.
+        deadline = loop.time() + 2 * self._ttl_ms / 1000
+        told = False
+        while True:
+            entry = await self._coordination.get(key)
+            if entry is None:
+                return 0
+            other = decode_registration(entry.value)
+            if other.directory == self.registration.directory:
+                return entry.revision
+            if loop.time() > deadline:
+                where = f" at {other.kafka}" if other.kafka else ""
+                number = self.registration.node_id
+                raise InvalidConfig(f"node id {number} is taken by a broker{where}; choose another with --node-id")
+            if not told:
+                log.warning("waiting for another broker of this number to go", node=other.node_id)
+                told = True
+            await asyncio.sleep(min(PAUSE_S, self._ttl_ms / 4000))
+
+    async def _retire_before(self, session: Session) -> None:
+        """Give up what the process before us led; and all it had in sync, when its disk is not there any more."""
+        key = f"{DIRECTORIES}{self.registration.node_id}"
+        entry = await self._coordination.get(key)
+        mine = str(self.registration.directory).encode()
+        lost = entry is not None and entry.value != mine
+        if lost:
+            log.warning("this broker comes with another data directory: nothing it had counts as in sync")
+        await self._retire(lost=lost)
+        if entry is None or lost:
+            await self._coordination.compare_and_put(key, mine, entry.revision if entry else 0)
+        if not session.alive:
+            raise CoordinationAway("the session ended while joining")
+
+    async def _retire(self, *, lost: bool = False) -> None:
+        """Let others lead; until the view shows it, for others may change the same partitions."""
+        deadline = asyncio.get_running_loop().time() + RETIRING_S
+        node_id = self.registration.node_id
+        while changes := list(retirements(self._metadata.image, node_id, lost=lost)):
+            if asyncio.get_running_loop().time() > deadline:
+                log.warning("not everything could be handed over", partitions=len(changes))
+                return
+            await self.states.write_all(changes)
+            await self._metadata.until(lambda: not any(retirements(self._metadata.image, node_id, lost=lost)), PAUSE_S)
+
+    async def _register(self, session: Session, revision: int) -> None:
+        key, document = broker_key(self.registration.node_id), encode_registration(self.registration)
+        written = await self._coordination.compare_and_put(key, document, revision, session=session)
+        if written is None:
+            raise InvalidConfig(f"node id {self.registration.node_id} was just taken by another broker")
+        await self._metadata.caught_up(written)
