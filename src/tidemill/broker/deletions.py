@@ -12,6 +12,7 @@ the image has moved on.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -74,7 +75,7 @@ class Deletions:
         for name, tombstone in self._metadata.view.tombstones.items():
             if name not in self._working and self._concerned(tombstone):
                 task = self._working[name] = asyncio.create_task(self._work(tombstone))
-                task.add_done_callback(lambda done, name=name: self._done(name, done))
+                task.add_done_callback(partial(self._done, name))
 
     async def close(self) -> None:
         """Stop; what is not finished goes on at the next start, or elsewhere."""

@@ -60,6 +60,7 @@ class Membership:
         self._opened = AsyncExitStack()
         self._joined = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._left = False
 
     @property
     def session(self) -> Session | None:
@@ -93,6 +94,8 @@ class Membership:
         while True:
             session = await self.joined()
             await session.ended()
+            if self._left:
+                return
             self._joined.clear()
             self._session = None
             self._step_down()
@@ -103,6 +106,7 @@ class Membership:
         """Hand over what this broker leads, then end the session."""
         if self._coordination.shared and self.alive:
             await self._retire()
+        self._left = True
         self._joined.clear()
         self._session = None
         await self._opened.aclose()
