@@ -202,6 +202,18 @@ class InvalidTimestamp(KafkaError):
     code = 32
 
 
+class UnsupportedSaslMechanism(KafkaError):
+    """This broker does not let anybody in by that mechanism."""
+
+    code = 33
+
+
+class IllegalSaslState(KafkaError):
+    """The steps of the handshake came in the wrong order."""
+
+    code = 34
+
+
 class UnsupportedVersion(KafkaError):
     """The broker does not speak this version of the request."""
 
@@ -353,6 +365,12 @@ class ReassignmentInProgress(KafkaError):
     """The partition is being reassigned."""
 
     code = 60
+
+
+class SaslAuthenticationFailed(KafkaError):
+    """Whoever asks is not who it says it is."""
+
+    code = 58
 
 
 class InvalidPrincipalType(KafkaError):

@@ -68,13 +68,26 @@ class Listing(Protocol):
         """The APIs by key."""
 
 
+class Identity:
+    """Who is at the other end of a connection: a client, or a broker of this cluster that has proved it.
+
+    `offered` is the handshake that is under way, if one is.
+    """
+
+    __slots__ = ("node_id", "offered")
+
+    def __init__(self) -> None:
+        self.node_id: int | None = None
+        self.offered: bytes | None = None
+
+
 class Call:
     """One request on its way: who asks, in which version, and the broker that is asked.
 
     `memory_short`: clients that do not read their answers hold much memory, so this answer should be small.
     """
 
-    __slots__ = ("api_key", "broker", "client_host", "client_id", "memory_short", "router", "version")
+    __slots__ = ("api_key", "broker", "client_host", "client_id", "identity", "memory_short", "router", "version")
 
     def __init__(
         self,
@@ -85,6 +98,7 @@ class Call:
         client_host: str,
         router: Listing,
         *,
+        identity: Identity,
         memory_short: bool = False,
     ) -> None:
         self.broker = broker
@@ -93,7 +107,13 @@ class Call:
         self.client_id = client_id
         self.client_host = client_host
         self.router = router
+        self.identity = identity
         self.memory_short = memory_short
+
+    @property
+    def peer(self) -> int | None:
+        """The number of the broker that asks, once it has proved that it knows the cluster's secret."""
+        return self.identity.node_id
 
     def response(self, **fields: Any) -> Any:
         """The answer of this call's version; fields that the version does not have are left out."""

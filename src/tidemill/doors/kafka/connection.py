@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 import structlog
 
 from tidemill.broker.broker import Broker
-from tidemill.doors.kafka.api import Api, Buffers, Call
+from tidemill.doors.kafka.api import Api, Buffers, Call, Identity
 from tidemill.doors.kafka.api_versions import API_VERSIONS, unsupported_version
 from tidemill.doors.kafka.router import Router
 from tidemill.model.errors import ProtocolViolation, TidemillError
@@ -110,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._upload_deadline: float | None = None
         self.last_active = self._loop.time()
         self.peer = ""
+        self._identity = Identity()
 
     def under_way(self) -> list[asyncio.Task[None]]:
         """The requests that a closing door should wait for."""
@@ -237,7 +238,16 @@ class Connection(asyncio.BufferedProtocol):
         header = read_header(frame, flexible=flexible)
         request = api.read(frame, header.body, version) if api.read is not None else read_body(header, frame)
         door = self._door
-        call = Call(door.broker, key, version, header.client_id, self.peer, door.router, memory_short=door.memory_short)
+        call = Call(
+            door.broker,
+            key,
+            version,
+            header.client_id,
+            self.peer,
+            door.router,
+            identity=self._identity,
+            memory_short=door.memory_short,
+        )
         self._slots.append(slot)
         # The handler is called here and not in its task: what it starts at once stays in order of arrival.
         slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))

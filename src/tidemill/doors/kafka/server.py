@@ -15,6 +15,7 @@ from tidemill.doors.kafka import (
     metadata,
     nodes,
     offsets,
+    peers,
     produce,
     topics,
     transactions,
@@ -42,7 +43,7 @@ log = structlog.get_logger("tidemill.kafka")
 
 def standard_router() -> Router:
     """Every API of this door; metadata and fetch keep state of their own, so each door has its own."""
-    modules = (api_versions, configs, groups, nodes, offsets, produce, topics, transactions)
+    modules = (api_versions, configs, groups, nodes, offsets, peers, produce, topics, transactions)
     apis = [api for module in modules for api in module.APIS]
     return Router([*apis, *fetch.apis(), *metadata.apis()], [*groups.FEATURES, *transactions.FEATURES])
 
