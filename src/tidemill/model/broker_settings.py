@@ -92,6 +92,16 @@ _OWN = (
     ),
     Setting("offsets.topic.segment.bytes", Kind.INT, "104857600", "Segment size of the topic of offsets.", low=1),
     Setting("producer.id.expiration.ms", Kind.INT, "86400000", "How long a quiet producer is remembered.", low=1),
+    Setting("replica.fetch.max.bytes", Kind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1),
+    Setting("replica.fetch.response.max.bytes", Kind.INT, "10485760", "Bytes that a follower asks for at once.", low=1),
+    Setting("replica.fetch.wait.max.ms", Kind.INT, "500", "How long a leader lets a follower wait for records.", low=1),
+    Setting(
+        "replica.lag.time.max.ms",
+        Kind.LONG,
+        "30000",
+        "A follower that has not had the end of the log for this long is not in sync.",
+        low=1,
+    ),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
     Setting(
         "tidemill.tend.interval.ms",
@@ -177,6 +187,10 @@ class BrokerSettings:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     producer_id_expiration_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_lag_time_max_ms: int
     socket_request_max_bytes: int
     tidemill_tend_interval_ms: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int

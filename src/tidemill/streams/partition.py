@@ -123,6 +123,11 @@ class Partition:
         return self._term
 
     @property
+    def leader(self) -> int:
+        """The broker that leads; -1 for nobody, or on a broker alone."""
+        return self._term.leader if self._term is not None else -1
+
+    @property
     def leads(self) -> bool:
         """Whether producers and consumers are served here."""
         return self._leader.leads

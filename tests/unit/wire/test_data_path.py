@@ -53,7 +53,13 @@ def test_fetch_is_read(version: int) -> None:
         for (key, partitions), topic in zip(request.topics, message.topics, strict=True):
             assert key == topic_of(topic)
             assert [tuple(part) for part in partitions] == [
-                (part.partition, getattr(part, "current_leader_epoch", -1), part.fetch_offset, part.partition_max_bytes)
+                (
+                    part.partition,
+                    getattr(part, "current_leader_epoch", -1),
+                    part.fetch_offset,
+                    part.partition_max_bytes,
+                    getattr(part, "last_fetched_epoch", -1),
+                )
                 for part in topic.partitions
             ]
         forgotten = getattr(message, "forgotten_topics_data", ())

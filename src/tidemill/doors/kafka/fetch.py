@@ -16,12 +16,14 @@ from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
 from tidemill.doors.kafka.sessions import NO_SESSION, Session, Sessions, Wanted
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
+    OffsetOutOfRange,
     TidemillError,
     UnknownTopicId,
     UnsupportedCompressionType,
 )
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
+from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.partition import Partition, Slice
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, read_fetch, write_fetch
@@ -38,7 +40,7 @@ _SESSION_ID_MAX = 2**31 - 1
 class _Reading:
     """One partition of a fetch: what is wanted, and what it gave so far."""
 
-    __slots__ = ("outcome", "partition", "read_size_bytes", "topic", "topic_name", "wanted")
+    __slots__ = ("outcome", "partition", "read_end_offset", "read_size_bytes", "topic", "topic_name", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.topic: TopicKey = wanted.topic
@@ -47,6 +49,7 @@ class _Reading:
         self.partition: Partition | None = None
         self.outcome = FetchOutcome(wanted.partition.partition)
         self.read_size_bytes = 0
+        self.read_end_offset = -1
 
     def fail(self, error: BaseException) -> None:
         self.outcome = FetchOutcome(self.wanted.partition, error_code(error))
@@ -62,6 +65,10 @@ class _Reading:
             self.outcome.high_watermark,
             self.outcome.last_stable_offset,
         )
+
+    def grown(self) -> bool:
+        """Whether there are records behind those that were read, committed or not."""
+        return self.partition is not None and self.partition.log_end_offset != self.read_end_offset
 
 
 class _Turn:
@@ -123,7 +130,7 @@ class Fetch:
         timer = loop.call_later(self._request.max_wait_ms / 1000, turn.expire)
         try:
             ends.extend(self._watch(reading, turn) for reading in self.readings)
-            turn.woken.update(reading for reading in self.readings if reading.stale())
+            turn.woken.update(reading for reading in self.readings if self._stale(reading))
             while not self._complete() and not turn.expired:
                 if self._worthwhile(turn.woken):
                     await self._read_again(turn.woken)
@@ -145,6 +152,9 @@ class Fetch:
         if self._request.committed or not all(growth):
             return bool(woken)
         return self._size + sum(growth) >= self._min_bytes
+
+    def _stale(self, reading: _Reading) -> bool:
+        return reading.stale()
 
     def _watch(self, reading: _Reading, turn: _Turn) -> Callable[[], None]:
         if reading.partition is None:
@@ -195,6 +205,60 @@ class Fetch:
         return reading.partition
 
 
+class ReplicaFetch(Fetch):
+    """The same for a broker that copies: up to the end of the log, or where its own log is another one."""
+
+    def __init__(self, call: Call, request: FetchRequest, wanted: list[Wanted]) -> None:
+        super().__init__(call, request, wanted)
+        self._node_id = request.replica_id
+
+    def _stale(self, reading: _Reading) -> bool:
+        return reading.grown()
+
+    def _watch(self, reading: _Reading, turn: _Turn) -> Callable[[], None]:
+        if reading.partition is None:
+            raise RuntimeError("a fetch with an error does not wait")
+        return reading.partition.watch(partial(turn.wake, reading), replica=True)
+
+    async def _read(self, reading: _Reading) -> None:
+        wanted = reading.wanted
+        try:
+            partition = reading.partition or self._find(reading)
+            reading.read_size_bytes, reading.read_end_offset = partition.size_bytes, partition.log_end_offset
+            found = await partition.read_as_replica(
+                self._node_id,
+                Question(partition.leader, wanted.leader_epoch, wanted.offset, wanted.last_epoch),
+                min(wanted.max_bytes, self._max_bytes - self._size),
+                at_least_one=not self._size,
+            )
+        except TidemillError as error:
+            reading.fail(error)
+            self._failed = True
+            return
+        if not isinstance(found, Slice):
+            self._failed = True
+            reading.outcome = _elsewhere(wanted.partition, found, partition)
+            return
+        self._size += found.size
+        reading.outcome = FetchOutcome(
+            wanted.partition,
+            0,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            None,
+            found.records,
+            found.size,
+        )
+
+
+def _elsewhere(index: int, found: Diverged | OutOfRange, partition: Partition) -> FetchOutcome:
+    """The answer to a replica whose log is not a part of this one."""
+    code = OffsetOutOfRange.code if isinstance(found, OutOfRange) else 0
+    outcome = FetchOutcome(index, code, partition.high_watermark, -1, partition.log_start_offset)
+    return outcome if isinstance(found, OutOfRange) else outcome._replace(diverging=(found.epoch, found.end_offset))
+
+
 def _refuse_zstd(found: Slice) -> None:
     for chunk in found.records:
         for _, header in iter_headers(chunk):
@@ -218,15 +282,17 @@ class FetchHandler:
     async def handle(self, call: Call, request: FetchRequest) -> Buffers:
         """Answer one fetch."""
         try:
-            if request.replica_id >= 0:
+            copies = request.replica_id >= 0
+            if copies and call.peer != request.replica_id:
                 raise ClusterAuthorizationFailed("only brokers of this cluster may fetch as a replica")
             session, wanted = self._sessions.begin(request, call.version, asyncio.get_running_loop().time())
         except TidemillError as error:
             call.broker.telemetry.api("Fetch").failed(error.code)
             return write_fetch(call.version, [], error_code=error.code)
-        fetch = Fetch(call, request, wanted)
+        fetch = ReplicaFetch(call, request, wanted) if copies else Fetch(call, request, wanted)
         await fetch.run()
-        self._count(call, fetch)
+        if not copies:
+            self._count(call, fetch)
         return _answer(call, request, session, fetch)
 
     @staticmethod

@@ -27,15 +27,17 @@ _LIMITS = Struct(">iiib")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _SESSION = Struct(">ii")
+_DIVERGING = Struct(">BBBiqB")  # one tagged field, its number, its size; epoch, end offset, no tagged fields
 
 
 class FetchPartition(NamedTuple):
-    """What a consumer wants of one partition."""
+    """What a consumer wants of one partition; a replica also says of which epoch its last record is."""
 
     partition: int
     leader_epoch: int
     offset: int
     max_bytes: int
+    last_epoch: int = -1
 
 
 class FetchRequest(NamedTuple):
@@ -53,7 +55,10 @@ class FetchRequest(NamedTuple):
 
 
 class FetchOutcome(NamedTuple):
-    """What one partition gives; `aborted` is None where the reader did not ask for committed records only."""
+    """What one partition gives; `aborted` is None where the reader did not ask for committed records only.
+
+    `diverging` tells a replica whose log is another one the last epoch that both have, and where it ends here.
+    """
 
     partition: int
     error_code: int = 0
@@ -63,6 +68,7 @@ class FetchOutcome(NamedTuple):
     aborted: Sequence[tuple[int, int]] | None = None
     records: Sequence[bytes | bytearray | memoryview] = ()
     records_size: int = 0
+    diverging: tuple[int, int] | None = None
 
 
 @cache
@@ -131,7 +137,8 @@ def _read_topics(
             if flexible:
                 position = skip_tags(data, position)
             epoch, offset = (values[1], values[2]) if epochs else (-1, values[1])
-            partitions.append(FetchPartition(values[0], epoch, offset, values[-1]))
+            last_epoch = values[3] if flexible else -1
+            partitions.append(FetchPartition(values[0], epoch, offset, values[-1], last_epoch))
         if flexible:
             position = skip_tags(data, position)
         topics.append((topic, partitions))
@@ -192,7 +199,7 @@ def write_fetch(
                 buffers += (out, *outcome.records)
                 out = bytearray()
             if flexible:
-                out.append(0)
+                out += b"\0" if outcome.diverging is None else _DIVERGING.pack(1, 0, 13, *outcome.diverging, 0)
         if flexible:
             out.append(0)
     if flexible:

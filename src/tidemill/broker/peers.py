@@ -1,0 +1,54 @@
+"""The other brokers, as this one talks to them: found by their number, known by the cluster's secret."""
+
+from collections.abc import Callable, Sequence
+
+from tidemill.client.raw.errors import Unreachable
+from tidemill.client.raw.peers import PeerConnection
+from tidemill.client.raw.replication import Limits, PartGiven, PartWanted, given, replica_fetch
+from tidemill.model.errors import of_code
+
+AddressOf = Callable[[int], tuple[str, int] | None]
+
+
+class PeerLink:
+    """A fetcher's way to one leader."""
+
+    def __init__(self, connection: PeerConnection, node_id: int, limits: Limits) -> None:
+        self._connection = connection
+        self._node_id = node_id
+        self._limits = limits
+
+    async def fetch(self, wanted: Sequence[PartWanted]) -> Sequence[PartGiven]:
+        """What the leader gives."""
+        request = replica_fetch(self._node_id, wanted, self._limits)
+        found = given(await self._connection.call(request, extra_s=self._limits.max_wait_ms / 1000))
+        if isinstance(found, int):
+            raise of_code(found)
+        return found
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._connection.close()
+
+
+class Peers:
+    """How to reach the other brokers."""
+
+    def __init__(self, node_id: int, address_of: AddressOf, secret: Callable[[], bytes], limits: Limits) -> None:
+        self._node_id = node_id
+        self._address_of = address_of
+        self._secret = secret
+        self._limits = limits
+
+    async def connect(self, node_id: int) -> PeerConnection:
+        """A connection on which both are known; Unreachable when nobody knows where the broker is."""
+        address = self._address_of(node_id)
+        if address is None:
+            raise Unreachable(f"broker {node_id} is not in the cluster now")
+        return await PeerConnection.open(
+            *address, secret=self._secret(), node_id=self._node_id, client_id=f"broker-{self._node_id}"
+        )
+
+    async def link(self, node_id: int) -> PeerLink:
+        """The way to a leader, for a fetcher."""
+        return PeerLink(await self.connect(node_id), self._node_id, self._limits)
