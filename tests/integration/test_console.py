@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.unit.broker.worlds import batch_of, running
 
+from tidemill.broker.sql.errors import SqlUnavailable
 from tidemill.doors.console import page
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.testing import Broker
@@ -18,12 +19,16 @@ WAIT_S = 30
 FACTS = {"version": "1", "node": "0", "place": "<script>alert(1)</script>"}
 
 
+async def no_answer(sql: str, form: str) -> bytes:
+    raise SqlUnavailable(f"no engine for {sql} as {form}")
+
+
 def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]) -> None:
     async def scenario() -> None:
         async with running(folder, memory=True) as broker:
             await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "5"})
             await broker.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
-            door = ConsoleDoor(broker, lambda: FACTS)
+            door = ConsoleDoor(broker, lambda: FACTS, no_answer)
             await door.start("127.0.0.1", 0)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
                 await check(client, door)  # type: ignore[misc]  # every check is a coroutine
@@ -113,7 +118,7 @@ def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> N
 def test_closing_right_after_start(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            door = ConsoleDoor(broker, lambda: FACTS)
+            door = ConsoleDoor(broker, lambda: FACTS, no_answer)
             await door.start("127.0.0.1", 0)
             await asyncio.wait_for(door.close(), WAIT_S)
 
@@ -189,3 +194,20 @@ def test_sizes_are_written_for_people() -> None:
         "3.3 MiB",
         "5.0 TiB",
     ]
+
+
+def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
+    async def check(client: httpx.AsyncClient, _: Door) -> None:
+        told = await client.post("/api/sql", json={"sql": "SELECT 1", "format": "csv"})
+        assert (told.status_code, told.json()) == (503, {"error": "no engine for SELECT 1 as csv"})
+        assert (await client.get("/api/sql")).status_code == 405
+        # A page of another site can send this without asking: it gets nothing.
+        plain = await client.post("/api/sql", content=b'{"sql": "SELECT 1"}', headers={"content-type": "text/plain"})
+        assert plain.status_code == 415
+        head = {"content-type": "application/json"}
+        for body in (b"", b"{", b"[]", b'{"sql": 1}', b'{"sql": "SELECT 1", "format": "xml"}', b"[" * 100_000):
+            wrong = await client.post("/api/sql", content=body, headers=head)
+            assert wrong.status_code == 400, body[:20]
+        assert (await client.post("/api/sql", content=b" " * 300_000, headers=head)).status_code == 400
+
+    with_door(tmp_path, check)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 TIMELINES = "timelines.db"
 EMBEDDED = "chdb"
+TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
+"""There since the first topic in tables; questions in SQL open the engine, too, and leave none."""
 
 
 async def open_coordination(settings: Settings) -> Coordination:
@@ -75,7 +77,7 @@ class Tables:
 
     def exist(self) -> bool:
         """Whether there may be something in tables."""
-        return self._in_tables or self._engine is not None or (self._settings.data_dir / EMBEDDED).exists()
+        return self._in_tables or self._engine is not None or (self._settings.data_dir / TABLES_OF_STREAMS).exists()
 
     def engine_if_open(self) -> "Engine | None":
         """The engine if somebody has needed it."""
@@ -86,7 +88,7 @@ class Tables:
         async with self._opening:
             if self._engine is None:
                 # The libraries take a second to load: in a thread, so that clients are served meanwhile.
-                tables = await asyncio.to_thread(_load_tables)
+                tables = await asyncio.to_thread(load_tables)
                 url = self._settings.streams if self._in_tables else f"{EMBEDDED}:"
                 self._engine = tables.Engine(tables.parse(url, self._settings.data_dir))
         return self._engine
@@ -98,10 +100,14 @@ class Tables:
 
     async def logs(self) -> "ClickHouseStore":
         """Logs in the tables."""
-        tables = await asyncio.to_thread(_load_tables)
+        tables = await asyncio.to_thread(load_tables)
         run = tables.Run(str(self._settings.node_id), uuid4().hex)
         store: ClickHouseStore = tables.ClickHouseStore(await self.engine(), self._clock_ms, run)
         return store
+
+    def is_embedded(self) -> bool:
+        """Whether records in tables are in the engine of this process."""
+        return not self._settings.streams.startswith("clickhouse:")
 
     async def close(self) -> None:
         """Let go of the engine."""
@@ -109,7 +115,8 @@ class Tables:
             await self._engine.close()
 
 
-def _load_tables() -> ModuleType:
+def load_tables() -> ModuleType:
+    """The home of ClickHouse's libraries; InvalidConfig says what to install."""
     try:
         return import_module("tidemill.streams.clickhouse")
     except ModuleNotFoundError as error:

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from secrets import SystemRandom
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 import structlog
@@ -24,18 +24,23 @@ from tidemill.app.directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import Broker, Place, World
+from tidemill.broker.sql.errors import SqlUnavailable
 from tidemill.broker.timelines import dead_letter_writer
 from tidemill.cluster.interface import Coordination
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
-from tidemill.model.errors import TidemillError
+from tidemill.model.errors import InvalidConfig, TidemillError
 from tidemill.settings import Address, Settings
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 
+if TYPE_CHECKING:
+    from tidemill.broker.sql.desk import SqlDesk
+
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
 
 GRPC_DOOR = "tidemill.doors.grpc.server"
+SQL_DESK = "tidemill.app.questions"
 
 log = structlog.get_logger("tidemill.app")
 
@@ -69,6 +74,7 @@ class Node:
         self.tables = Tables(settings, system_clock_ms)
         self._opened = AsyncExitStack()
         self._broker: Broker | None = None
+        self._desk: asyncio.Task[SqlDesk] | None = None
         self._grpc_module: asyncio.Future[ModuleType]
 
     @property
@@ -94,6 +100,26 @@ class Node:
     def ready_line(self) -> str:
         """What `tidemill serve` prints when it is ready."""
         return f"tidemill ready kafka={self.kafka or 'none'} grpc={self.grpc or 'none'} http={self.http or 'none'}"
+
+    async def ask(self, sql: str, form: str) -> bytes:
+        """The answer to a question in SQL; what answers it is loaded with the first one."""
+        if self._desk is None:
+            self._desk = asyncio.create_task(self._open_desk())
+        try:
+            desk = await asyncio.shield(self._desk)
+        except InvalidConfig as error:
+            self._desk = None
+            raise SqlUnavailable(str(error)) from None
+        return await desk.ask(sql, form)
+
+    async def _open_desk(self) -> "SqlDesk":
+        module = await asyncio.to_thread(import_module, SQL_DESK)
+        desk: SqlDesk = await module.open_desk(self.settings, self.tables, self.broker)
+        return desk
+
+    async def _close_desk(self) -> None:
+        if self._desk is not None:
+            await (await self._desk).close()
 
     def facts(self) -> Mapping[str, str]:
         """What runs where, for the front page."""
@@ -127,6 +153,7 @@ class Node:
         self._broker = broker = Broker(self._world(coordination, directory), settings.broker, self._place())
         self._opened.push_async_callback(broker.close)
         await broker.start()
+        self._opened.push_async_callback(self._close_desk)
         await self._open_timelines(broker)
         await self._open_doors(broker)
         self._opened.push_async_callback(broker.release)
@@ -170,7 +197,7 @@ class Node:
             grpc = (await self._grpc_module).GrpcDoor()
             self.grpc = await self._open("grpc", grpc, settings.grpc, partial(grpc.start, broker.timelines))
         if settings.http is not None:
-            console = ConsoleDoor(broker, self.facts)
+            console = ConsoleDoor(broker, self.facts, self.ask)
             self.http = await self._open("http", console, settings.http, console.start)
 
     async def _open(self, name: str, door: Door, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:

@@ -192,6 +192,10 @@ class Broker:
             await self.scheduler.close()
             self.scheduler = None
 
+    def clock_ms(self) -> int:
+        """The time, by the clock that this broker was given."""
+        return self._world.clock_ms()
+
     @property
     def image_version(self) -> int:
         """Grows with every change of topics or brokers."""

@@ -38,6 +38,9 @@ class PartitionStore(Protocol):
     def outages(self) -> int:
         """How often a place of partitions went out of reach or came back."""
 
+    def is_in_tables(self, topic: str) -> bool:
+        """Whether SQL finds the topic's records where they are stored."""
+
     async def room(self) -> Room:
         """The place, and how much fits into it."""
 

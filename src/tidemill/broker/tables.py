@@ -58,11 +58,16 @@ class FilesAndTables:
         self._opening = asyncio.Lock()
         self._tables: TableLogs | None = None
         self._open_in_tables: OpenPartition | None = None
+        self._in_tables: set[str] = set()
 
     @property
     def outages(self) -> int:
         """How often a place of partitions went out of reach or came back."""
         return self._tables.outages if self._tables is not None else 0
+
+    def is_in_tables(self, topic: str) -> bool:
+        """Whether the topic's records are rows."""
+        return topic in self._in_tables
 
     async def room(self) -> Room:
         """The files' folder and its disk."""
@@ -75,6 +80,7 @@ class FilesAndTables:
         tables = await self._load()
         if self._open_in_tables is None:
             self._open_in_tables = opener(tables, self._clock)
+        self._in_tables.add(topic)
         return await self._open_in_tables(topic, index, settings, leader_epoch)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
@@ -87,6 +93,7 @@ class FilesAndTables:
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """What the topic kept in either place."""
+        self._in_tables.discard(topic)
         await self._files.remove(topic, topic_id)
         if self._tables_exist():
             await (await self._load()).remove_topic(topic)

@@ -41,6 +41,7 @@ COMMANDS = {
     "timeline": Command("tidemill.cli.timeline:app", "Messages delivered at their due time, under a lease."),
     "schedule": Command("tidemill.cli.schedule:schedule", "Put a message on a timeline for later."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
+    "sql": Command("tidemill.cli.sql:sql", "Ask about records, groups, lag and timers in SQL."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
 }
 

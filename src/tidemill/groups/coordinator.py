@@ -8,7 +8,7 @@ later.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from tidemill.groups.core import described, heartbeats, joining, mixed
+from tidemill.groups.core import described, heartbeats, joining, mixed, overview
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.described import DescribedConsumerGroup, DescribedGroup
 from tidemill.groups.core.group import ClassicGroup
@@ -23,6 +23,7 @@ from tidemill.groups.core.messages import (
     SyncRequest,
 )
 from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.overview import Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.engine import GroupEngine
 from tidemill.model.errors import (
@@ -270,6 +271,14 @@ class GroupCoordinator(GroupEngine):
             if (not wanted_states or group.state.lower() in wanted_states)
             and (not wanted_kinds or group.kind in wanted_kinds)
         ]
+
+    def overview(self, name_of: overview.NameOf) -> Overview:
+        """Every member and every committed offset; `name_of` knows topics by their ids."""
+        shards = list(self._shards.values())
+        return Overview(
+            [member for shard in shards for member in overview.members_of(shard, name_of)],
+            [offset for shard in shards for offset in overview.offsets_of(shard)],
+        )
 
     async def delete(self, group_id: str) -> None:
         """DeleteGroups."""

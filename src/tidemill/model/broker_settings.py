@@ -103,6 +103,10 @@ _OWN = (
         low=1,
     ),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
+    Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
+    Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
+    Setting("tidemill.sql.max.rows", Kind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
+    Setting("tidemill.sql.timeout.ms", Kind.INT, "30000", "How long one question in SQL may take.", low=1),
     Setting(
         "tidemill.tend.interval.ms",
         Kind.INT,
@@ -192,6 +196,10 @@ class BrokerSettings:
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
     socket_request_max_bytes: int
+    tidemill_sql_max_bytes: int
+    tidemill_sql_max_memory_bytes: int
+    tidemill_sql_max_rows: int
+    tidemill_sql_timeout_ms: int
     tidemill_tend_interval_ms: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int

@@ -29,7 +29,7 @@ from tidemill.records.build import end_marker
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
 from tidemill.records.validate import check_produced
 from tidemill.streams.copying import Copied, Copier
-from tidemill.streams.core.aborted import AbortedTransaction
+from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
 from tidemill.streams.core.admission import admit
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
 from tidemill.streams.core.insync import InSync, Term
@@ -232,6 +232,10 @@ class Partition:
     def watch(self, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
         """Call `wake` whenever readers (replicas) may see more and when that ends; the answer stops it."""
         return (self._replicas if replica else self._waiters).add(wake)
+
+    def aborted_ranges(self) -> list[AbortedRange]:
+        """The aborted transactions that are still in the log, for those who read its rows without it."""
+        return self._leader.aborted.ranges()
 
     async def offset_at(self, timestamp: int) -> FoundOffset:
         """The first record whose time is `timestamp` or later."""

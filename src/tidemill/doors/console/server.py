@@ -10,7 +10,7 @@ not.
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -24,16 +24,20 @@ GRACE_STEPS = 200
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
 
+Ask = Callable[[str, str], Awaitable[bytes]]
+"""Answers a question in SQL, in a format."""
+
 log = structlog.get_logger("tidemill.console")
 
 
 class ConsoleDoor:
     """One listening address for browsers, scrapers and probes."""
 
-    def __init__(self, broker: Broker, facts: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
         self._facts = facts
+        self._ask = ask
         self._server: asyncio.Server | None = None
         self._state: Any = None
         self._loading: asyncio.Task[None] | None = None
@@ -85,7 +89,9 @@ class ConsoleDoor:
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.doors.console.web")
         self._state, protocol = web.protocol_factory(
-            web.make_app(self._broker, self._facts), connections_max=CONNECTIONS_MAX, keep_alive_s=KEEP_ALIVE_S
+            web.make_app(self._broker, self._facts, self._ask),
+            connections_max=CONNECTIONS_MAX,
+            keep_alive_s=KEEP_ALIVE_S,
         )
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(protocol, sock=listening, backlog=BACKLOG)

@@ -17,6 +17,8 @@ from uvicorn.server import ServerState
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
 from tidemill.doors.console.page import front_page
+from tidemill.doors.console.questions import sql_endpoint
+from tidemill.doors.console.server import Ask
 from tidemill.doors.console.view import health_of, status_of, timelines_of, topics_of
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,7 +30,7 @@ SAFETY_HEADERS = {
 }
 
 
-def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlette:
+def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask) -> Starlette:
     """The application over one broker."""
     registry = registry_of(broker.telemetry, broker.partitions)
 
@@ -71,6 +73,7 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]]) -> Starlett
         Route("/api/status", status),
         Route("/api/topics", topics),
         Route("/api/timelines", timelines),
+        Route("/api/sql", sql_endpoint(ask), methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)])
 

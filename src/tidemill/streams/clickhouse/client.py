@@ -42,8 +42,9 @@ T = TypeVar("T")
 class Lane:
     """A thread that talks to one server."""
 
-    def __init__(self, layout: Layout, server: Server, purpose: str) -> None:
+    def __init__(self, layout: Layout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None) -> None:
         self._layout = layout
+        self._settings = SETTINGS if settings is None else settings
         self._server = server
         self._client: Any = None
         self._closed = False
@@ -64,11 +65,13 @@ class Lane:
     def _call(self, call: Callable[[Any], T]) -> T:
         try:
             if self._client is None:
-                self._client = connect(self._layout, self._server)
+                self._client = connect(self._layout, self._server, self._settings)
             return call(self._client)
         except EngineError:
             raise
         except Exception as error:
+            if self._layout.embedded:
+                self._disconnect()  # what a failed question has written so far would begin the next answer
             raise translate(error, self._server) from error
 
     def _disconnect(self) -> None:
@@ -77,12 +80,12 @@ class Lane:
             client.close()
 
 
-def connect(layout: Layout, server: Server) -> Any:
+def connect(layout: Layout, server: Server, settings: Mapping[str, Any]) -> Any:
     """A client of this server, whose database may not be there yet."""
     from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an extra, and slow to load
 
     if layout.embedded:
-        client = create_client(dsn=f"chdb://{server.path}", settings=dict(SETTINGS))
+        client = create_client(dsn=f"chdb://{server.path}", settings=dict(settings))
     else:
         client = create_client(
             host=server.host,
@@ -93,7 +96,7 @@ def connect(layout: Layout, server: Server) -> Any:
             connect_timeout=CONNECT_TIMEOUT_S,
             send_receive_timeout=ANSWER_TIMEOUT_S,
             autogenerate_session_id=False,
-            settings=dict(SETTINGS),
+            settings=dict(settings),
         )
     return client
 

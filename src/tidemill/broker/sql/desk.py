@@ -1,0 +1,169 @@
+"""The desk where questions are answered: parsed, looked through, joined with the broker's rows, run with limits.
+
+1. The engine's own parser makes a tree of the text (`SqlEngine.parse`).
+2. `guard` refuses what does more than read, and finds the tables that the question names.
+3. Each of them is replaced by a question of our own that tells its rows: records in tables of this process are read
+   where they are, all others come through Arrow while the engine reads (`rows`, `state`).
+4. The tree is written as text again and run, with limits on time, memory, rows and bytes.
+
+One question runs at a time; some may wait.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from itertools import count
+from typing import NamedTuple
+
+from tidemill.broker.sql import guard, pruning
+from tidemill.broker.sql.catalog import MESSAGES, TABLES, Table, telling
+from tidemill.broker.sql.errors import SqlBusy, SqlRefused
+from tidemill.broker.sql.guard import Reference, Vocabulary
+from tidemill.broker.sql.interface import SqlEngine
+from tidemill.broker.sql.pruning import Wanted
+from tidemill.broker.sql.rows import ArrowRows, Loop, PartitionRows
+from tidemill.broker.sql.state import State
+from tidemill.broker.sql.tree import Node
+from tidemill.streams.partition import Partition
+
+FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
+SQL_CHARS_MAX = 64 * 1024
+WAITING_MAX = 16
+
+
+class _Needed(NamedTuple):
+    """What a question needs of a table."""
+
+    columns: tuple[str, ...]
+    wanted: Wanted
+
+
+def _needed(tree: Node, reference: Reference) -> _Needed:
+    columns = pruning.columns_in(tree, TABLES[reference.table].column_names) or ("offset",)
+    return _Needed(columns, pruning.wanted(tree, reference))
+
+
+class SqlDesk:
+    """Answers questions about one broker."""
+
+    def __init__(self, engine: SqlEngine, state: State, loop: Loop) -> None:
+        self._engine = engine
+        self._state = state
+        self._loop = loop
+        self._vocabulary: Vocabulary | None = None
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._names = (f"tidemill_rows_{number}" for number in count())
+
+    async def ask(self, sql: str, form: str = "json") -> bytes:
+        """The answer in one of FORMATS; SqlRefused says why there is none."""
+        if form not in FORMATS:
+            raise SqlRefused(f"there is no format {form!r}; there is {', '.join(FORMATS)}")
+        if len(sql) > SQL_CHARS_MAX:
+            raise SqlRefused(f"a question has at most {SQL_CHARS_MAX:,} characters")
+        if self._waiting >= WAITING_MAX:
+            raise SqlBusy
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._answer(sql.strip().removesuffix(";"), FORMATS[form])
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """End the question that runs, and let go of the engine."""
+        self._loop.close()
+        await self._engine.close()
+
+    async def _answer(self, sql: str, form: str) -> bytes:
+        if not sql:
+            raise SqlRefused("there is no question; try: SELECT * FROM partitions")
+        if self._vocabulary is None:
+            self._vocabulary = await self._engine.vocabulary()
+        tree = await self._engine.parse(sql)
+        references = guard.check(tree, self._vocabulary, TABLES)
+        rows: dict[str, ArrowRows] = {}
+        await self._put_in_all(tree, references, rows)
+        return await self._engine.run(await self._engine.write(tree), rows, form)
+
+    async def _put_in_all(self, tree: Node, references: list[Reference], rows: dict[str, ArrowRows]) -> None:
+        """Put the rows of tables in the place of their names; what is needed of them is told by the whole tree."""
+        needed = [_needed(tree, reference) for reference in references]
+        for reference, each in zip(references, needed, strict=True):
+            reference.replace(await self._source(TABLES[reference.table], each, rows))
+
+    async def _source(self, table: Table, needed: _Needed, rows: dict[str, ArrowRows]) -> Node:
+        if table.made_by:
+            inner = await self._engine.parse(table.made_by)
+            await self._put_in_all(inner, guard.references(inner, TABLES), rows)
+            return inner
+        if table.name == MESSAGES:
+            return await self._engine.parse(await self._messages(needed, rows))
+        name = next(self._names)
+        rows[name] = await self._state.rows(table.name)
+        return await self._engine.parse(telling(table, table.column_names, f"python({name})"))
+
+    async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows]) -> str:
+        """The question that tells records: rows of this process's tables, and what other partitions hold."""
+        table, columns, wanted = TABLES[MESSAGES], needed.columns, needed.wanted
+        partitions = [
+            each
+            for each in self._state.partitions()
+            if (wanted.topics is None or each.topic in wanted.topics)
+            and (wanted.partitions is None or each.index in wanted.partitions)
+        ]
+        here = [each for each in partitions if self._engine.has_messages and self._in_tables(each)]
+        others = [each for each in partitions if each not in here]
+        questions = [_stored(here, columns)] if here else []
+        if others or not here:
+            name = next(self._names)
+            since_ms = await self._since_ms(wanted.since) if others else 0
+            rows[name] = PartitionRows(self._loop, others, columns, since_ms).rows
+            questions.append(telling(table, columns, f"python({name})"))
+        return " UNION ALL ".join(questions)
+
+    def _in_tables(self, partition: Partition) -> bool:
+        return self._state.storage_of(partition) == "clickhouse"
+
+    async def _since_ms(self, bound: Node | None) -> int:
+        """The first time of interest; 0 when that cannot be told."""
+        if bound is None:
+            return 0
+        asked = await self._engine.parse("SELECT toUnixTimestamp64Milli(toDateTime64(1, 3, 'UTC')), toTypeName(1)")
+        select = asked["list_of_selects"]["children"][0]["select"]["children"]
+        select[0]["arguments"]["children"][0]["arguments"]["children"][0] = bound
+        select[1]["arguments"]["children"][0] = bound
+        try:
+            found = await self._engine.run(await self._engine.write(asked), {}, "TabSeparatedRaw")
+            at_ms, kind = found.decode().strip().split("\t")
+            return int(at_ms) if kind.startswith(("Date", "String")) else 0
+        except (SqlRefused, ValueError):
+            return 0
+
+
+def _stored(partitions: list[Partition], columns: tuple[str, ...]) -> str:
+    """The question that tells the rows of partitions from the table where they are stored."""
+    told = ", ".join("toString(topic) AS topic" if each == "topic" else each for each in columns)
+    topics = ", ".join(sorted({_quoted(each.topic) for each in partitions}))
+    shown = f"mark = 'record' AND topic IN ({topics})"
+    hidden = [f"NOT ({condition})" for each in partitions for condition in _hidden(each)]
+    return f"SELECT {told} FROM tidemill.messages WHERE {' AND '.join([shown, *hidden])}"  # noqa: S608 - quoted
+
+
+def _hidden(partition: Partition) -> list[str]:
+    """Conditions for rows that are stored and that no reader of committed records sees."""
+    place = f"topic = {_quoted(partition.topic)} AND partition = {partition.index}"
+    found = []
+    if partition.log_start_offset > 0:
+        found.append(f"{place} AND offset < {partition.log_start_offset}")
+    if partition.last_stable_offset < partition.log_end_offset:
+        found.append(f"{place} AND offset >= {partition.last_stable_offset}")
+    aborted = [f"({each.producer_id}, {each.first_offset}, {each.last_offset})" for each in partition.aborted_ranges()]
+    if aborted:
+        listed = ", ".join(aborted)
+        gone = f"arrayExists(a -> a.1 = producer_id AND a.2 <= offset AND offset <= a.3, [{listed}])"
+        found.append(f"{place} AND transactional AND {gone}")
+    return found
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,213 @@
+"""The broker's own state as tables: partitions, groups, lag, timers, as they are at the moment of asking."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.broker.broker import Broker
+from tidemill.broker.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
+from tidemill.groups.core.overview import SeenMember, SeenOffset
+from tidemill.model.errors import TidemillError
+from tidemill.records.header import iter_headers
+from tidemill.records.read import read_records
+from tidemill.streams.partition import Partition
+from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, Message, Place, status_of
+
+TIME = pa.timestamp("ms", tz="UTC")
+PEEKED_AT_A_TIME = 32
+_ASSIGNMENT = pa.map_(pa.string(), pa.map_(pa.int32(), pa.string()))
+_OFFSETS = {
+    "group_id": pa.string(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "leader_epoch": pa.int32(),
+    "metadata": pa.string(),
+    "commit_time": TIME,
+}
+_MEMBERS = {
+    "group_id": pa.string(),
+    "member_id": pa.string(),
+    "generation_id": pa.int32(),
+    "protocol_type": pa.string(),
+    "protocol_name": pa.string(),
+    "client_id": pa.string(),
+    "client_host": pa.string(),
+    "assignment": _ASSIGNMENT,
+    "leader": pa.bool_(),
+    "heartbeat_time": TIME,
+    "state": pa.string(),
+}
+_LAG = {
+    "group_id": pa.string(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "committed_offset": pa.int64(),
+    "latest_offset": pa.int64(),
+    "lag": pa.int64(),
+    "lag_seconds": pa.float64(),
+    "commit_time": TIME,
+}
+_PARTITIONS = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "start_offset": pa.int64(),
+    "end_offset": pa.int64(),
+    "bytes": pa.int64(),
+    "storage": pa.string(),
+}
+_TIMERS = pa.schema(
+    {
+        "timeline": pa.string(),
+        "id": pa.string(),
+        "due_time": TIME,
+        "scheduled_time": TIME,
+        "status": pa.string(),
+        "holder": pa.string(),
+        "attempts": pa.int32(),
+        "producer_group": pa.string(),
+        "key": pa.binary(),
+        "bytes": pa.int64(),
+    }
+)
+_NOBODY_SINCE_MS = 0
+
+
+class State:
+    """What one broker tells of itself."""
+
+    def __init__(self, broker: Broker, loop: Loop, clock_ms: Callable[[], int]) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._clock_ms = clock_ms
+
+    async def rows(self, table: str) -> ArrowRows:
+        """The rows of one of the tables."""
+        if table == "partitions":
+            return _table(_PARTITIONS, map(self._partition, self.partitions()))
+        if table == "timers":
+            return StreamedRows(_TIMERS, self._timers)
+        overview = self._broker.groups.overview(self._topic_name)
+        if table == "group_members":
+            return _table(_MEMBERS, map(_member, overview.members))
+        if table == "consumer_offsets":
+            return _table(_OFFSETS, overview.offsets)
+        if table == "consumer_lag":
+            return _table(_LAG, await self._lag(overview.offsets))
+        raise ValueError(table)
+
+    def partitions(self) -> list[Partition]:
+        """Every partition of a user's topic that is open here, in order."""
+        topics = sorted((topic for topic in self._broker.topics() if not topic.internal), key=lambda topic: topic.name)
+        found = [self._broker.partitions.find(topic.name, each.index) for topic in topics for each in topic.partitions]
+        return [each for each in found if each is not None]
+
+    def storage_of(self, partition: Partition) -> str:
+        """Where the records of a partition are."""
+        return "clickhouse" if self._broker.partitions.store.is_in_tables(partition.topic) else "segments"
+
+    def _partition(self, each: Partition) -> Sequence[Any]:
+        return (
+            each.topic,
+            each.index,
+            each.log_start_offset,
+            each.high_watermark,
+            each.size_bytes,
+            self.storage_of(each),
+        )
+
+    def _topic_name(self, topic_id: Any) -> str | None:
+        topic = self._broker.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    async def _lag(self, offsets: Sequence[SeenOffset]) -> list[Sequence[Any]]:
+        now_ms = self._clock_ms()
+        turns = asyncio.Semaphore(PEEKED_AT_A_TIME)
+
+        async def line(each: SeenOffset) -> Sequence[Any] | None:
+            partition = self._broker.partitions.find(each.topic, each.partition)
+            if partition is None:
+                return None
+            latest = partition.high_watermark
+            lag = max(0, latest - each.offset)
+            async with turns:
+                age_s = await _age_s(partition, each.offset, now_ms) if lag else 0.0
+            return (*each[:4], max(latest, each.offset), lag, age_s, each.commit_ms)
+
+        lines = await asyncio.gather(*map(line, offsets))
+        return [each for each in lines if each is not None]
+
+    def _timers(self) -> Iterator[pa.RecordBatch]:
+        dispatcher = self._broker.timelines
+        for timeline in [] if dispatcher is None else dispatcher.timelines():
+            after: Place | None = None
+            while found := self._loop.call(lambda name=timeline.name, place=after: self._some_timers(name, place)):  # type: ignore[misc]
+                now_ms = self._clock_ms()
+                yield pa.record_batch(_columns(_TIMERS, [_timer(timeline.name, each, now_ms) for each in found]))
+                after = Place(found[-1].due_ms, found[-1].seq)
+
+    async def _some_timers(self, name: str, after: Place | None) -> list[Message]:
+        dispatcher = self._broker.timelines
+        if dispatcher is None:
+            return []
+        try:
+            return await dispatcher.messages(name, EVERYTHING, FIND_LIMIT_MAX, after=after, bodies=False)
+        except TidemillError:
+            return []  # the timeline is about to be deleted
+
+
+async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
+    """How old the first record is that was not read; 0 when it cannot be read any more."""
+    try:
+        found = await partition.read(max(offset, partition.log_start_offset), 1)
+    except TidemillError:
+        return 0.0
+    for piece in found.records:
+        for position, header in iter_headers(piece):
+            batch = memoryview(piece)[position : position + header.size]
+            if header.control or header.next_offset <= offset:
+                continue
+            times = (record.timestamp for record in read_records(batch) if record.offset >= offset)
+            return max(0, now_ms - next(times, now_ms)) / 1000
+    return 0.0
+
+
+def _member(each: SeenMember) -> Sequence[Any]:
+    assignment = [
+        (topic, [(index, each.member_id) for index in indexes]) for topic, indexes in sorted(each.assignment.items())
+    ]
+    return (*each[:7], assignment, each.leads, max(each.heard_ms, _NOBODY_SINCE_MS), each.state)
+
+
+def _timer(timeline: str, each: Message, now_ms: int) -> Sequence[Any]:
+    status = status_of(each.due_ms, each.holder, now_ms).value
+    return (
+        timeline,
+        each.id,
+        each.due_ms,
+        each.scheduled_ms,
+        status,
+        each.holder if status == "leased" else None,
+        each.attempts,
+        each.group,
+        each.key,
+        each.size,
+    )
+
+
+def _table(columns: dict[str, pa.DataType], lines: Iterable[Sequence[Any]]) -> TableRows:
+    schema = pa.schema(columns)
+    return TableRows(pa.table(_columns(schema, list(lines)), schema=schema))
+
+
+def _columns(schema: pa.Schema, lines: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
+    values = list(zip(*lines, strict=True)) or [()] * len(schema)
+    return {field.name: _array(each, field.type) for field, each in zip(schema, values, strict=True)}
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if kind == TIME:
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)

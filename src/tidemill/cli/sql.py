@@ -1,0 +1,140 @@
+"""`tidemill sql`: questions to a running broker, about everything that flows through it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.output import remark, say, show, show_json
+from tidemill.cli.problem import CommandFailed, WrongUse
+
+DEFAULT_HTTP = "127.0.0.1:8080"
+TIMEOUT_S = 120.0
+CELL_CHARS_MAX = 200
+
+Http = Annotated[
+    str, typer.Option("--http", envvar="TIDEMILL_HTTP", help="HTTP address of the broker to ask: host:port.")
+]
+
+
+def sql(
+    question: Annotated[
+        str | None, typer.Argument(metavar="[SELECT ...]", help="The question; without one, it is read from a pipe.")
+    ] = None,
+    http: Http = DEFAULT_HTTP,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of rows as JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a first line of names.")] = False,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a Parquet file.")] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
+) -> None:
+    """Ask a running broker in SQL: records, groups, lag, timers.
+
+    The tables are messages, partitions, consumer_offsets, group_members, consumer_lag, group_activity, topic_rates
+    and timers; --tables tells their columns. The dialect is ClickHouse's. Only SELECT is answered: nothing can be
+    changed, no file and no other machine can be read, and time, memory and rows are limited (tidemill.sql.*).
+
+    Example: tidemill sql "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL"
+    """
+    if sum([as_json, as_csv, parquet is not None]) > 1:
+        raise WrongUse("choose one of --json, --csv and --parquet FILE")
+    if tables:
+        _show_tables(as_json=as_json)
+        return
+    text = _question(question)
+    if as_csv:
+        sys.stdout.buffer.write(_ask(http, text, "csv"))
+    elif parquet is not None:
+        answer = _ask(http, text, "parquet")
+        parquet.write_bytes(answer)
+        remark(f"wrote {parquet}: {len(answer):,} bytes")
+    else:
+        _show(json.loads(_ask(http, text, "json")), as_json=as_json)
+
+
+def _question(given: str | None) -> str:
+    text = given if given is not None else ("" if sys.stdin.isatty() else sys.stdin.read())
+    if not text.strip():
+        raise WrongUse('there is no question; try: tidemill sql "SELECT * FROM partitions", or tidemill sql --tables')
+    return text
+
+
+def _ask(address: str, question: str, form: str) -> bytes:
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    from tidemill.model.errors import InvalidConfig
+    from tidemill.settings import parse_address
+
+    try:
+        where = parse_address(address)
+    except InvalidConfig as error:
+        raise WrongUse(f"--http {error}") from None
+    body = json.dumps({"sql": question, "format": form}).encode()
+    request = Request(f"http://{where}/api/sql", data=body, headers={"content-type": "application/json"})
+    try:
+        with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http is what is written there
+            found: bytes = answer.read()
+            return found
+    except HTTPError as error:
+        raise CommandFailed(_reason(error.read(), error.code, address)) from None
+    except (URLError, HTTPException, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise CommandFailed(
+            f"no broker answers at {address} ({reason}); start one with tidemill serve, or name its address with --http"
+        ) from None
+
+
+def _reason(body: bytes, status: int, address: str) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{address} answers with HTTP {status}; is it the HTTP address of a Tidemill broker?"
+
+
+def _show(answer: Any, *, as_json: bool) -> None:
+    names = _unique([column["name"] for column in answer["meta"]])
+    rows = [dict(zip(names, row, strict=True)) for row in answer["data"]]
+    if as_json:
+        show_json(rows)
+        return
+    show([{name: _cell(value) for name, value in row.items()} for row in rows], names, as_json=False, empty="no rows")
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Two columns of one name would hide each other: the later ones get a number."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return found
+
+
+def _cell(value: Any) -> Any:
+    """A value in one line; what a terminal would obey is shown and not sent to it."""
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, str):
+        return value
+    shown = value if len(value) <= CELL_CHARS_MAX else value[: CELL_CHARS_MAX - 1] + "…"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in shown)
+
+
+def _show_tables(*, as_json: bool) -> None:
+    from tidemill.broker.sql.catalog import TABLES
+
+    if as_json:
+        show_json(
+            [
+                {"table": table.name, "doc": table.doc, "columns": [each._asdict() for each in table.columns]}
+                for table in TABLES.values()
+            ]
+        )
+        return
+    for table in TABLES.values():
+        say(f"{table.name}: {table.doc}")
+        for column in table.columns:
+            say(f"  {column.name:20} {column.kind:40} {column.doc}")

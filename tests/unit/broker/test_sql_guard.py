@@ -1,0 +1,146 @@
+"""What may be asked, decided on trees: every node has to be on a list, and names mean what they say."""
+
+from typing import Any
+
+import pytest
+
+from tidemill.broker.sql.errors import SqlRefused
+from tidemill.broker.sql.guard import KnownFunction, Reference, Vocabulary, check
+from tidemill.broker.sql.pruning import columns_in, wanted
+
+TABLES = ("messages", "partitions")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "value")
+VOCABULARY = Vocabulary(
+    [
+        KnownFunction("sum", "", aggregates=True, alias_to="", is_own=True),
+        KnownFunction("plus", "Arithmetic", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("equals", "Comparison", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("in", "Comparison", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("and", "Logical", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("add", "", aggregates=False, alias_to="plus", is_own=True),
+        KnownFunction("file", "Other", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("FILE", "Arithmetic", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("readIt", "", aggregates=False, alias_to="file", is_own=True),
+        KnownFunction("mine", "Arithmetic", aggregates=False, alias_to="", is_own=False),
+        KnownFunction("aiGenerate", "AI", aggregates=False, alias_to="", is_own=True),
+    ],
+    ["If", "Array", "OrNull"],
+)
+Node = dict[str, Any]
+
+
+def identifier(*parts: str) -> Node:
+    return {"type": "Identifier", "name": ".".join(parts), **({"name_parts": list(parts)} if len(parts) > 1 else {})}
+
+
+def literal(value: Any) -> Node:
+    kind = {str: "String", int: "UInt64", list: "Array"}[type(value)]
+    inner = [literal(each)["value"] for each in value] if isinstance(value, list) else value
+    return {"type": "Literal", "value": {"field_type": kind, "value": inner}}
+
+
+def function(name: str, *arguments: Node) -> Node:
+    return {"type": "Function", "name": name, "arguments": {"type": "ExpressionList", "children": list(arguments)}}
+
+
+def table(*parts: str, **more: Any) -> Node:
+    named = {"type": "TableIdentifier", "name": ".".join(parts)} | ({"name_parts": parts} if len(parts) > 1 else {})
+    return {"type": "TableExpression", "database_and_table_name": named, **more}
+
+
+def select(*shown: Node, source: Node | None = None, **more: Any) -> Node:
+    element = {"type": "TablesInSelectQueryElement", "table_expression": source or table("messages")}
+    query = {
+        "type": "SelectQuery",
+        "select": {"type": "ExpressionList", "children": list(shown)},
+        "tables": {"type": "TablesInSelectQuery", "children": [element]},
+        **more,
+    }
+    return {"type": "SelectWithUnionQuery", "list_of_selects": {"type": "ExpressionList", "children": [query]}}
+
+
+def asked(tree: Node) -> list[Reference]:
+    return check(tree, VOCABULARY, TABLES)
+
+
+@pytest.mark.parametrize("name", ["sum", "SUM", "sumIf", "sumIfOrNull", "sumArrayIf", "plus", "add"])
+def test_functions_that_compute(name: str) -> None:
+    assert VOCABULARY.allows(name)
+
+
+@pytest.mark.parametrize("name", ["file", "FILE", "readIt", "mine", "aiGenerate", "unheardOf", "If", "fileIf", ""])
+def test_functions_that_do_more(name: str) -> None:
+    assert not VOCABULARY.allows(name)
+    with pytest.raises(SqlRefused, match="may not be used"):
+        asked(select(function(name)))
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"type": "DropQuery"},
+        {"type": "ExplainQuery", "query": select(literal(1))},
+        {**select(literal(1)), "out_file": literal("x")},
+        {**select(literal(1)), "format_ast": identifier("CSV")},
+        select(literal(1), settings={"type": "SetQuery"}),
+        select({"type": "QueryParameter", "name": "p"}),
+        select({"type": "ColumnsApplyTransformer", "func_name": "file"}),
+        select(literal(1), source=table("system", "tables")),
+        select(literal(1), source=table("nothing")),
+        select(literal(1), source=table("messages", final=True)),
+        select(literal(1), source={"type": "TableExpression", "table_function": function("url", literal("x"))}),
+        select(function("in", identifier("a"), identifier("system", "tables"))),
+    ],
+)
+def test_what_has_no_place(tree: Node) -> None:
+    with pytest.raises(SqlRefused):
+        asked(tree)
+
+
+def test_a_name_in_with_does_not_hide_a_table() -> None:
+    hiding = {"type": "WithElement", "name": "messages", "subquery": select(literal(1))}
+    with pytest.raises(SqlRefused, match="hides the table"):
+        asked(select(literal(1), **{"with": hiding}))
+    own = {"type": "WithElement", "name": "mine", "subquery": select(literal(1))}
+    assert [each.table for each in asked(select(literal(1), source=table("mine"), **{"with": own}))] == ["messages"]
+
+
+def test_a_near_miss_is_told() -> None:
+    with pytest.raises(SqlRefused, match="did you mean partitions"):
+        asked(select(literal(1), source=table("partition")))
+
+
+def test_a_reference_is_replaced_by_rows() -> None:
+    tree = select(literal(1))
+    (reference,) = asked(tree)
+    reference.replace({"type": "SelectWithUnionQuery"})
+    expression = tree["list_of_selects"]["children"][0]["tables"]["children"][0]["table_expression"]
+    assert expression["subquery"]["alias"] == "messages"
+    assert "database_and_table_name" not in expression
+
+
+def test_only_the_columns_that_are_named() -> None:
+    assert columns_in(select(identifier("m", "offset")), COLUMNS) == ("offset",)
+    assert columns_in(select(function("sum")), COLUMNS) == ()
+    assert columns_in(select({"type": "Asterisk"}), COLUMNS) == COLUMNS
+
+
+def test_only_the_partitions_that_conditions_leave() -> None:
+    topic = function("equals", literal("a"), identifier("topic"))
+    index = function("in", identifier("messages", "partition"), literal([1, 2]))
+    tree = select(identifier("offset"), where=function("and", topic, function("and", index)))
+    found = wanted(tree, asked(tree)[0])
+    assert (found.topics, found.partitions, found.since) == (frozenset({"a"}), frozenset({1, 2}), None)
+
+
+def test_an_alias_that_takes_the_place_of_a_column_is_no_reason_to_read_less() -> None:
+    shown = {**identifier("key"), "alias": "topic"}
+    tree = select(shown, where=function("equals", identifier("topic"), literal("a")))
+    assert wanted(tree, asked(tree)[0]).topics is None
+
+
+def test_a_condition_on_one_side_of_a_choice_is_no_reason_to_read_less() -> None:
+    either = {"type": "Function", "name": "or", "arguments": {"children": [identifier("topic"), literal("a")]}}
+    tree = select(identifier("offset"), where=either)
+    reference = Reference("messages", table("messages"), tree["list_of_selects"]["children"][0])
+    assert wanted(tree, reference).topics is None
