@@ -116,7 +116,7 @@ def test_topics_in_files_and_in_tables_side_by_side(data_dir: Path) -> None:
         create(broker, "audit", tidemill_storage="clickhouse")
         send(broker, "audit", b"\xff\x00", b"2")
         assert read(broker, "audit", 2) == [b"\xff\x00", b"2"]
-        assert not (data_dir / "streams" / "audit").exists()
+        assert not (data_dir / "streams" / "audit" / "0").exists()
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         entry = ConfigEntry("tidemill.storage", "segments", incremental_operation=AlterConfigOpType.SET)
         change = ConfigResource(ResourceType.TOPIC, "audit", incremental_configs=[entry])
