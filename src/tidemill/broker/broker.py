@@ -23,12 +23,17 @@ from tidemill.broker import identity
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.journals import Journal
 from tidemill.broker.partitions import Partitions, PartitionStore
+from tidemill.broker.peers import Peers
+from tidemill.broker.replica_fetcher import ReplicaFetchers
+from tidemill.broker.replicas import Replicas
 from tidemill.broker.scheduling import Scheduler
 from tidemill.broker.seats import Seats
 from tidemill.broker.telemetry import Telemetry
 from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
+from tidemill.client.raw.replication import Limits
 from tidemill.cluster.controller import Controller
+from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import NOBODY, Image, Topic
 from tidemill.cluster.core.registration import CARRIER, OVERSEER, Endpoint, Registration
 from tidemill.cluster.core.view import Touched
@@ -116,6 +121,8 @@ class Broker:
             node_id=self.node_id,
         )
         self.membership = self._make_membership()
+        if world.coordination.shared:
+            self.partitions.replicas = self._make_replicas()
         self._controller = Controller(
             world.coordination, self._metadata, self.membership, rebalance_s=self._rebalance_interval
         )
@@ -143,6 +150,8 @@ class Broker:
             asyncio.create_task(self._repeat(self.settings.tidemill_tend_interval_ms, self.tend)),
             asyncio.create_task(self._repeat(transactions_tick_ms, self.transactions.tick)),
         ]
+        if self.partitions.replicas is not None:
+            self._timers.append(asyncio.create_task(self._repeat(self.partitions.replicas.tick_ms, self._tick)))
         if coordination.shared and OVERSEER in place.roles:
             self._timers.append(asyncio.create_task(self._controller.run()))
 
@@ -176,6 +185,8 @@ class Broker:
         await self.membership.leave()
         await self.transactions.close()
         await self.groups.close()
+        if self.partitions.replicas is not None:
+            await self.partitions.replicas.close()
         await self.partitions.close()
 
     async def join_timelines(self, dispatcher: Dispatcher) -> None:
@@ -381,6 +392,23 @@ class Broker:
             new_id=self._world.new_id,
             step_down=self.partitions.step_down,
         )
+
+    def _make_replicas(self) -> Replicas:
+        settings = self.settings
+        limits = Limits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
+        peers = Peers(self.node_id, self.address_of, lambda: self.cluster_secret, limits)
+        fetchers = ReplicaFetchers(peers.link, settings.replica_fetch_max_bytes)
+        return Replicas(
+            self.node_id,
+            self.membership.states,
+            fetchers,
+            lag_max_ms=settings.replica_lag_time_max_ms,
+            present=lambda node_id: node_id in live_brokers(self._metadata.image),
+        )
+
+    async def _tick(self, _now_ms: int) -> None:
+        if self.partitions.replicas is not None:
+            self.partitions.replicas.tick(self.partitions)
 
     async def _on_change(self, touched: Touched) -> None:
         """The cluster has changed; one failure is logged and does not end the following."""

@@ -78,7 +78,8 @@ class Journal:
         home = self._find(partition)
         if home is None:
             return
-        offset, end = home.log_start_offset, home.log_end_offset
+        end = await home.end_settled()
+        offset = home.log_start_offset
         while offset < end:
             found = await home.read(offset, REPLAY_BYTES)
             if not found.records:

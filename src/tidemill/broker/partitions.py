@@ -1,5 +1,8 @@
 """The partitions that this broker carries: opened at start, found by name, closed at the end.
 
+In a cluster `follow` also gives every partition its role (replicas.py): it leads, or copies from its leader. A broker
+that is alone has no roles to give: its partitions lead from the start.
+
 The store says how a partition is opened and what is left of a topic when it goes; which store that is, the
 composition root decides. One partition that cannot be opened does not keep the others from their readers: it is
 remembered with its error, and every use of it gets that error.
@@ -8,9 +11,11 @@ remembered with its error, and every use of it gets that error.
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 import structlog
 
+from tidemill.broker.replicas import Replicas
 from tidemill.cluster.core.image import Image, PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topic_settings import TopicSettings
@@ -65,6 +70,8 @@ class Partitions:
 
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
+        self.replicas: Replicas | None = None
+        self._ids: dict[tuple[str, int], UUID] = {}
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
         self._mended = 0
@@ -116,25 +123,44 @@ class Partitions:
         return {**self._broken, **failed}
 
     async def follow(self, image: Image, node_id: int, names: Collection[str] | None) -> None:
-        """Open what this broker carries of these topics (None: of all), and close what it carries no more."""
+        """Open what this broker carries of these topics (None: of all), in its role; close what it carries no more."""
         wanted = {
             (topic.name, info.index): (topic, info)
             for topic in _chosen(image, names)
             for info in topic.partitions
             if node_id in info.replicas
         }
+        known = {**self._open, **self._broken}
         going = [
-            key for key in {**self._open, **self._broken} if (names is None or key[0] in names) and key not in wanted
+            key for key in known if (names is None or key[0] in names) and self._ids.get(key) != _id_in(wanted, key)
         ]
-        closing = [each for key in going if (each := self._open.pop(key, None)) is not None]
-        for key in going:
-            self._broken.pop(key, None)
-        _report(await _bounded((each.close() for each in closing), keep_errors=True))
-        coming = [key for key in wanted if key not in self._open and key not in self._broken]
-        await _bounded(self._open_or_remember(*wanted[key]) for key in coming)
+        await self._let_go(going, image)
+        await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._ids)
+        if self.replicas is not None:
+            await _bounded(self._assume(*wanted[key], self._open[key]) for key in wanted if key in self._open)
 
     def step_down(self) -> None:
         """This broker is no member of the cluster: it leads nothing that others carry too."""
+        for partition in self._open.values():
+            partition.step_down()
+
+    async def _let_go(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
+        """Close partitions; the records of one that moved to other brokers go, those of a topic go with the topic."""
+        work = []
+        for key in keys:
+            topic_id = self._ids.pop(key)
+            self._broken.pop(key, None)
+            if self.replicas is not None:
+                self.replicas.forget(topic_id, key[1])
+            partition = self._open.pop(key, None)
+            if partition is not None:
+                moved = topic_id in image.by_id and key[1] < len(image.by_id[topic_id].partitions)
+                work.append(partition.delete() if moved else partition.close())
+        _report(await _bounded(work, keep_errors=True))
+
+    async def _assume(self, topic: Topic, info: PartitionInfo, partition: Partition) -> None:
+        if self.replicas is not None:
+            await self.replicas.assume(topic, info, partition)
 
     async def close(self) -> None:
         """Close everything; a partition that cannot be closed does not keep the others open."""
@@ -144,15 +170,20 @@ class Partitions:
         failed = any(each.failed is not None for each in closing)
         await self.store.close(clean=not _report(results) and not self._broken and not failed)
 
-    async def _open_one(self, name: str, settings: TopicSettings, info: PartitionInfo) -> None:
-        self._open[name, info.index] = await self.store.open(name, info.index, settings, info.leader_epoch)
-
     async def _open_or_remember(self, topic: Topic, info: PartitionInfo) -> None:
+        key = topic.name, info.index
+        self._ids[key] = topic.topic_id
         try:
-            await self._open_one(topic.name, topic.settings, info)
+            partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch)
+            await self._assume(topic, info, partition)
+            self._open[key] = partition
         except (TidemillError, OSError) as error:
             log.error("a partition cannot be opened", partition=f"{topic.name}-{info.index}", error=str(error))
-            self._broken[topic.name, info.index] = error
+            self._broken[key] = error
+
+
+def _id_in(wanted: Mapping[tuple[str, int], tuple[Topic, PartitionInfo]], key: tuple[str, int]) -> UUID | None:
+    return wanted[key][0].topic_id if key in wanted else None
 
 
 def _chosen(image: Image, names: Collection[str] | None) -> list[Topic]:

@@ -29,10 +29,11 @@ Propose = Callable[[Term, tuple[int, ...]], Awaitable[Term]]
 
 
 class Agreement(NamedTuple):
-    """How a leader has the in-sync set changed (the new term, or an error), and who lags."""
+    """How a leader has the in-sync set changed (the new term, or an error), who lags, and who is in the cluster."""
 
     propose: Propose
     lag_max_ms: float = LAG_MAX_MS
+    present: Callable[[int], bool] = lambda _: True
 
 
 class Leading:
@@ -119,7 +120,7 @@ class Leading:
         now_ms = _now_ms()
         if self._proposing is not None or self._over or now_ms < self._not_before_ms:
             return
-        isr = self._insync.wanted(now_ms, self._agreement.lag_max_ms)
+        isr = self._insync.wanted(now_ms, self._agreement.lag_max_ms, self._agreement.present)
         if isr is None:
             return
         self._insync.propose(isr)

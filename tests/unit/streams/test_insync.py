@@ -82,6 +82,14 @@ def test_who_lags_leaves_and_who_has_what_there_was_stays() -> None:
     assert insync.wanted(4900.0, LAG_MS) == (0, 1)
 
 
+def test_who_has_left_does_not_come_in_and_holds_up_nobody() -> None:
+    insync = leading(TERM._replace(isr=(0, 1)))
+    insync.fetched(1, 30, 30, 0.0)
+    insync.fetched(2, 30, 30, 0.0)
+    assert insync.wanted(1.0, LAG_MS, present=lambda node: node != 2) is None
+    assert insync.wanted(1.0, LAG_MS) == (0, 1, 2)
+
+
 def test_old_news_and_strangers_change_nothing() -> None:
     insync = leading()
     assert not insync.learn(TERM._replace(isr=(0,)), 0.0)

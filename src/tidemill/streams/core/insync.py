@@ -10,6 +10,7 @@ leader's own watermark may still be behind. It leaves the set when it has not ha
 `replica.lag.time.max.ms`. While fewer replicas are in sync than `min.insync.replicas` nothing becomes committed.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 NOBODY = -1
@@ -104,9 +105,18 @@ class InSync:
             self.high_watermark = max(self.high_watermark, reached)
         return self.high_watermark
 
-    def wanted(self, now_ms: float, lag_max_ms: float) -> tuple[int, ...] | None:
-        """The in-sync set to propose now, in the order of the replicas; None when the agreed one is right."""
-        members = tuple(node for node in self.term.replicas if self._belongs(node, now_ms, lag_max_ms))
+    def wanted(
+        self, now_ms: float, lag_max_ms: float, present: Callable[[int], bool] = lambda _: True
+    ) -> tuple[int, ...] | None:
+        """The in-sync set to propose now, in the order of the replicas; None when the agreed one is right.
+
+        Only who is present comes in: one that has left asked a moment ago, and would hold up everything until it lags.
+        """
+        members = tuple(
+            node
+            for node in self.term.replicas
+            if self._belongs(node, now_ms, lag_max_ms) and (node in self.term.isr or present(node))
+        )
         if set(members) == set(self.term.isr) and not self._pending:
             return None
         return members
