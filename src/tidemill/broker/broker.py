@@ -22,6 +22,7 @@ import structlog
 from tidemill.broker import identity
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.journals import Journal
+from tidemill.broker.moves import Moves
 from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.peers import Peers
 from tidemill.broker.replica_fetcher import ReplicaFetchers
@@ -126,6 +127,7 @@ class Broker:
         self._controller = Controller(
             world.coordination, self._metadata, self.membership, rebalance_s=self._rebalance_interval
         )
+        self.moves = Moves(self._metadata, self.membership.states, self._topics.carriers)
         self._timers: list[asyncio.Task[None]] = []
         self.timelines: Dispatcher | None = None
         self.scheduler: Scheduler | None = None

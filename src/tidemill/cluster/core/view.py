@@ -71,7 +71,7 @@ class View:
         kinds: set[str] = set()
         for change in changes:
             self._note(change, topics, kinds)
-        if topics or BROKERS in kinds:
+        if topics or kinds:
             self._make_image(topics)
         return Touched(frozenset(topics), BROKERS in kinds, CONTROLLER in kinds, DELETIONS in kinds)
 

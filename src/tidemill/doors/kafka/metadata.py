@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from tidemill.cluster.core.image import PartitionInfo, Topic
+from tidemill.cluster.core.image import NOBODY, PartitionInfo, Topic
 from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from tidemill.model.errors import (
@@ -25,7 +25,6 @@ from tidemill.wire.kafka.writer import message_writer
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024
 DESCRIBED_PARTITIONS_MAX = 2000
-NOBODY = -1
 _NULL_IS_ALL_FROM = 1
 _CREATION_ASKED_FROM = 4
 
@@ -134,12 +133,13 @@ def _topic(call: Call, topic: Topic, operations: int) -> Any:
 
 
 def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str, Any]:
-    """What clients are told about a partition; its log knows the epoch best."""
-    try:
-        epoch = call.broker.partition(topic.name, info.index).leader_epoch
-    except TidemillError:
-        epoch = info.leader_epoch
-    led = not call.broker.partitions.is_away(topic.name, info.index)
+    """What clients are told about a partition; the log of its leader knows the epoch best."""
+    broker = call.broker
+    epoch, led = info.leader_epoch, info.leader != NOBODY
+    if info.leader == broker.node_id:
+        led = not broker.partitions.is_away(topic.name, info.index)
+        with suppress(TidemillError):
+            epoch = broker.partition(topic.name, info.index).leader_epoch
     return {
         "error_code": 0 if led else LeaderNotAvailable.code,
         "partition_index": info.index,
@@ -147,7 +147,7 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
         "leader_epoch": epoch,
         "replica_nodes": info.replicas,
         "isr_nodes": info.isr,
-        "offline_replicas": (),
+        "offline_replicas": tuple(node for node in info.replicas if broker.address_of(node) is None),
     }
 
 

@@ -1,24 +1,14 @@
-"""What clients ask about brokers: the cluster, the coordinator of a key, log directories, elections, reassignments.
-
-One broker carries everything, so it coordinates every group and transaction, every partition has the only leader it
-can have, and no partition ever moves.
-"""
+"""What clients ask about brokers: the cluster, the coordinator of a key, log directories, elections, reassignments."""
 
 from typing import Any
 
-from tidemill.broker.broker import BrokerAddress
 from tidemill.doors.kafka.api import Api, Call, error_code, error_message
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_CLUSTER
-from tidemill.model.errors import (
-    ElectionNotNeeded,
-    InvalidReplicaAssignment,
-    InvalidRequest,
-    NoReassignmentInProgress,
-    TidemillError,
-    UnknownTopicOrPartition,
-)
+from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 
 _GROUP, _TRANSACTION = 0, 1
+_PREFERRED = 0
 _BROKERS = 1
 _BATCHED_FROM = 4
 
@@ -42,23 +32,32 @@ async def describe_cluster(call: Call, request: Any) -> Any:
 
 
 async def find_coordinator(call: Call, request: Any) -> Any:
-    """The broker that coordinates a group or a transactional id."""
-    node = next(each for each in call.broker.brokers() if each.node_id == call.broker.node_id)
+    """The brokers that coordinate groups or transactional ids: who leads their partition of the internal topic."""
     kind = getattr(request, "key_type", _GROUP)
-    error = None if kind in {_GROUP, _TRANSACTION} else InvalidRequest(f"there are no coordinators of type {kind}")
     if call.version < _BATCHED_FROM:
-        return call.response(**_coordinator(node, error))
-    coordinators = tuple(
-        call.part("Coordinator", key=key, **_coordinator(node, error)) for key in request.coordinator_keys
-    )
-    return call.response(coordinators=coordinators)
+        return call.response(**(await _coordinator(call, kind, request.key)))
+    coordinators = [
+        call.part("Coordinator", key=key, **(await _coordinator(call, kind, key))) for key in request.coordinator_keys
+    ]
+    return call.response(coordinators=tuple(coordinators))
 
 
-def _coordinator(node: BrokerAddress, error: TidemillError | None) -> dict[str, Any]:
-    if error is not None:
-        refusal = {"error_code": error_code(error), "error_message": error_message(error)}
+async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
+    broker = call.broker
+    try:
+        if kind not in {_GROUP, _TRANSACTION}:
+            raise InvalidRequest(f"there are no coordinators of type {kind}")
+        await broker.ensure_internal(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
+        node = broker.coordinator_of(key) if kind == _GROUP else broker.transaction_coordinator_of(key)
+        address = broker.address_of(node)
+        if address is None:
+            raise CoordinatorNotAvailable(f"nobody coordinates {key[:60]!r} at the moment")
+    except TidemillError as error:
+        known = error if isinstance(error, InvalidRequest) else CoordinatorNotAvailable(str(error))
+        refusal = {"error_code": error_code(known), "error_message": error_message(known)}
         return {"node_id": -1, "host": "", "port": -1, **refusal}
-    return {"node_id": node.node_id, "host": node.host, "port": node.port, "error_code": 0, "error_message": None}
+    host, port = address
+    return {"node_id": node, "host": host, "port": port, "error_code": 0, "error_message": None}
 
 
 async def describe_log_dirs(call: Call, request: Any) -> Any:
@@ -93,66 +92,83 @@ def _directory_part(call: Call, topic: str, index: int) -> Any | None:
 
 
 async def elect_leaders(call: Call, request: Any) -> Any:
-    """Every partition that exists has its preferred leader; null asks for those that need an election: none."""
-    results = tuple(
+    """Elections on demand; null asks for every partition that its first replica could lead and does not."""
+    unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
+    if request.topic_partitions is None:
+        asked: list[tuple[str, list[int]]] = [(name, [index]) for name, index in call.broker.moves.not_preferred()]
+    else:
+        asked = [(topic.topic, list(topic.partitions)) for topic in request.topic_partitions]
+    results = [
         call.part(
             "ReplicaElectionResult",
-            topic=topic.topic,
-            partition_result=tuple(_election(call, topic.topic, index) for index in topic.partitions),
+            topic=name,
+            partition_result=tuple([await _election(call, name, index, unclean=unclean) for index in indexes]),
         )
-        for topic in request.topic_partitions or ()
-    )
-    return call.response(replica_election_results=results)
+        for name, indexes in asked
+    ]
+    return call.response(replica_election_results=tuple(results))
 
 
-def _election(call: Call, topic: str, index: int) -> Any:
-    error: TidemillError = ElectionNotNeeded() if _exists(call, topic, index) else UnknownTopicOrPartition()
+async def _election(call: Call, topic: str, index: int, *, unclean: bool) -> Any:
+    error: TidemillError | None = None
+    moves = call.broker.moves
+    try:
+        await (moves.elect_unclean(topic, index) if unclean else moves.elect_preferred(topic, index))
+    except TidemillError as caught:
+        error = caught
     return call.part(
         "PartitionResult", partition_id=index, error_code=error_code(error), error_message=error_message(error)
     )
 
 
-def _exists(call: Call, topic: str, index: int) -> bool:
-    known = call.broker.topic(topic)
-    return known is not None and 0 <= index < len(known.partitions)
-
-
 async def alter_partition_reassignments(call: Call, request: Any) -> Any:
-    """A partition may be assigned to where it is; there is no other place."""
-    responses = tuple(
-        call.part(
-            "ReassignableTopicResponse",
-            name=topic.name,
-            partitions=tuple(_reassigned(call, topic.name, part) for part in topic.partitions),
-        )
-        for topic in request.topics
-    )
-    return call.response(
-        allow_replication_factor_change=getattr(request, "allow_replication_factor_change", True), responses=responses
-    )
+    """Partitions begin to move to other brokers; without replicas, they go back to where they were."""
+    growth = getattr(request, "allow_replication_factor_change", True)
+    responses = []
+    for topic in request.topics:
+        partitions = [await _reassigned(call, topic.name, part, growth=growth) for part in topic.partitions]
+        responses.append(call.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
+    return call.response(allow_replication_factor_change=growth, responses=tuple(responses))
 
 
-def _reassigned(call: Call, topic: str, asked: Any) -> Any:
+async def _reassigned(call: Call, topic: str, asked: Any, *, growth: bool) -> Any:
     error: TidemillError | None = None
-    known = call.broker.topic(topic)
-    if known is None or not _exists(call, topic, asked.partition_index):
-        error = UnknownTopicOrPartition()
-    elif asked.replicas is None:
-        error = NoReassignmentInProgress()
-    elif tuple(asked.replicas) != known.partitions[asked.partition_index].replicas:
-        error = InvalidReplicaAssignment("the cluster has no other broker")
+    index, moves = asked.partition_index, call.broker.moves
+    try:
+        if asked.replicas is None:
+            await moves.cancel(topic, index)
+        else:
+            await moves.reassign(topic, index, asked.replicas, same_number=not growth)
+    except TidemillError as caught:
+        error = caught
     return call.part(
         "ReassignablePartitionResponse",
-        partition_index=asked.partition_index,
+        partition_index=index,
         error_code=error_code(error),
         error_message=error_message(error),
     )
 
 
 async def list_partition_reassignments(call: Call, request: Any) -> Any:
-    """No partition is on its way."""
-    _ = request
-    return call.response(topics=())
+    """Partitions that are on their way, of these topics or of all."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
+    found: dict[str, list[Any]] = {}
+    for topic, info in call.broker.moves.under_way():
+        if wanted is None or (topic.name, info.index) in wanted:
+            part = call.part(
+                "OngoingPartitionReassignment",
+                partition_index=info.index,
+                replicas=info.replicas,
+                adding_replicas=info.adding,
+                removing_replicas=info.removing,
+            )
+            found.setdefault(topic.name, []).append(part)
+    topics = (
+        call.part("OngoingTopicReassignment", name=name, partitions=tuple(parts)) for name, parts in found.items()
+    )
+    return call.response(topics=tuple(topics))
 
 
 APIS = [
