@@ -56,7 +56,8 @@ def prefer(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
 
 def reassign(info: PartitionInfo, target: tuple[int, ...]) -> PartitionInfo | None:
     """Begin to move a partition to other brokers: the new ones copy it first, the old ones go afterwards."""
-    settled = tuple(node for node in info.replicas if node not in info.adding)
+    # A replica of an earlier move that is in sync already may be the only one: it goes when the others have come.
+    settled = tuple(node for node in info.replicas if node not in info.adding or node in info.isr)
     if target == settled and not info.removing and not info.adding:
         return None
     leaving = tuple(node for node in settled if node not in target)
@@ -69,11 +70,11 @@ def reassign(info: PartitionInfo, target: tuple[int, ...]) -> PartitionInfo | No
 
 
 def cancel(info: PartitionInfo) -> PartitionInfo | None:
-    """Go back to where the partition was before it began to move."""
-    if not info.adding and not info.removing:
-        return None
+    """Go back to where the partition was before it began to move, if anybody there still has it."""
     replicas = tuple(node for node in info.replicas if node not in info.adding)
-    isr = tuple(node for node in info.isr if node in replicas) or info.isr
+    isr = tuple(node for node in info.isr if node in replicas)
+    if not isr or not (info.adding or info.removing):
+        return None
     back = replace(info, replicas=replicas, isr=isr, version=info.version + 1, adding=(), removing=())
     return _if_led(back, info)
 

@@ -1,0 +1,98 @@
+"""The view carries on what coordination tells, and gives the same image as a listing of all of it."""
+
+from uuid import UUID
+
+from tidemill.cluster.core.changes import plan, retirements
+from tidemill.cluster.core.image import (
+    NOBODY,
+    TOPICS,
+    Image,
+    PartitionInfo,
+    TopicCreated,
+    encode_state,
+    encode_topic,
+    state_key,
+)
+from tidemill.cluster.core.placement import place
+from tidemill.cluster.core.registration import Endpoint, Registration, broker_key, encode_registration
+from tidemill.cluster.core.tombstones import bury, decode_tombstone, encode_tombstone, tombstone_key
+from tidemill.cluster.core.view import CONTROLLER, Told, View
+
+CREATED = TopicCreated("orders", UUID(int=1), place([1, 2, 3], 0, 2, 3), {"retention.ms": "5"})
+TOPIC = Image().apply(CREATED).by_name["orders"]
+
+
+def broker(node_id: int, *, door: bool = True) -> Told:
+    kafka = Endpoint("host", 9000 + node_id) if door else None
+    document = encode_registration(Registration(node_id, UUID(int=node_id), UUID(int=node_id), kafka=kafka))
+    return Told(broker_key(node_id), document, 1)
+
+
+def view_of(*changes: Told) -> View:
+    view = View({})
+    view.apply([Told(TOPICS + "orders", encode_topic(TOPIC), 1), *changes])
+    return view
+
+
+def test_a_state_of_its_own_counts() -> None:
+    view = view_of()
+    assert view.image.by_name["orders"] == TOPIC
+    moved = PartitionInfo(1, 3, (3, 1), (3,), 2, 5)
+    touched = view.apply([Told(state_key(UUID(int=1), 1), encode_state(moved), 7)])
+    assert touched.topics == {"orders"}
+    assert not touched.brokers
+    assert view.image.by_name["orders"].partitions == (TOPIC.partitions[0], moved)
+    assert view.image.by_id[UUID(int=1)] is view.image.by_name["orders"]
+    assert view.revision_of(state_key(UUID(int=1), 1)) == 7
+    assert view.revision_of(state_key(UUID(int=1), 0)) == 0
+
+
+def test_a_topic_is_gone_with_its_tombstone() -> None:
+    view = view_of(broker(1))
+    tombstone = bury(TOPIC, 1, [1, 9])
+    assert tombstone.left == (1, 2, 3, 9)
+    assert decode_tombstone(encode_tombstone(tombstone)) == tombstone
+    touched = view.apply([Told(tombstone_key("orders"), encode_tombstone(tombstone), 2)])
+    assert touched.deletions
+    assert not view.image.by_name
+    assert not view.image.by_id
+    assert not tombstone.finished({1, 2})
+    assert tombstone.without(1).finished({1})
+    another = Image().apply(CREATED._replace(topic_id=UUID(int=2))).by_name["orders"]
+    view.apply([Told(TOPICS + "orders", encode_topic(another), 4)])
+    assert view.image.by_name["orders"].topic_id == UUID(int=2), "the tombstone is of the topic before"
+
+
+def test_the_controller_is_known() -> None:
+    view = view_of()
+    version = view.image.version
+    assert view.controller == NOBODY
+    assert view.apply([Told(CONTROLLER, b"2", 3)]).controller
+    assert view.controller == 2
+    assert view.image.version > version
+    view.apply([Told(CONTROLLER, None, 4)])
+    assert view.controller == NOBODY
+
+
+def test_what_others_keep_is_passed_over() -> None:
+    view = view_of()
+    image = view.image
+    assert not view.apply([Told("somebody/else", b"x", 9)]).topics
+    assert view.image is image
+
+
+def test_a_plan_that_was_done_leaves_nothing_to_do() -> None:
+    view = view_of(broker(2), broker(3), broker(1, door=False))
+    changes = list(plan(view.image))
+    assert {change.before.index for change in changes} == {0, 1}
+    assert all(change.after.leader in {2, 3} for change in changes), "a broker without a door does not lead"
+    view.apply([Told(state_key(UUID(int=1), change.before.index), encode_state(change.after), 5) for change in changes])
+    assert list(plan(view.image)) == []
+    assert list(plan(view.image, ["orders", "none"])) == []
+
+
+def test_a_broker_that_goes_leads_nothing() -> None:
+    view = view_of(broker(1), broker(2), broker(3))
+    changes = list(retirements(view.image, 1))
+    assert [change.after.leader for change in changes if change.before.leader == 1] == [2]
+    assert all(1 not in change.after.isr for change in changes)
