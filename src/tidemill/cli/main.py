@@ -40,6 +40,7 @@ COMMANDS = {
     "group": Command("tidemill.cli.group:app", "List, describe, reset and delete consumer groups."),
     "timeline": Command("tidemill.cli.timeline:app", "Messages delivered at their due time, under a lease."),
     "schedule": Command("tidemill.cli.schedule:schedule", "Put a message on a timeline for later."),
+    "cluster": Command("tidemill.cli.cluster:app", "Run several brokers, see how they are, even out their load."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
     "sql": Command("tidemill.cli.sql:sql", "Ask about records, groups, lag and timers in SQL."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),

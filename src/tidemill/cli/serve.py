@@ -30,6 +30,7 @@ def serve(
     session_ttl_ms: Annotated[str | None, _flag("session-ttl-ms")] = None,
     roles: Annotated[str | None, _flag("roles")] = None,
     coordination: Annotated[str | None, _flag("coordination")] = None,
+    cluster_secret: Annotated[str | None, _flag("cluster-secret")] = None,
     streams: Annotated[str | None, _flag("streams")] = None,
     timelines: Annotated[str | None, _flag("timelines")] = None,
     log_level: Annotated[str | None, _flag("log-level")] = None,

@@ -159,6 +159,72 @@ def delete(
             say(f"deleted {name}")
 
 
+@app.command()
+def reassign(
+    name: Name,
+    replicas: Annotated[
+        str | None, typer.Option(metavar="BROKERS", help="Brokers that shall carry it, the first one leads: 1,2,3.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; all of them without it.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Go back to where the partitions were.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the move has begun.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Move the replicas of a topic to other brokers, or change how many there are.
+
+    The new ones copy everything before the old ones go. With several partitions the brokers take turns in leading.
+
+    Example: tidemill topic reassign orders --replicas 1,2,3
+    """
+    from tidemill.cli.cluster import wait_for_moves
+    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.model.errors import KafkaError
+
+    if (replicas is None) != cancel:
+        raise WrongUse("say where it shall be with --replicas 1,2,3, or --cancel a move")
+    brokers = _brokers(replicas) if replicas is not None else None
+    describe_topic(admin(bootstrap), name)
+    try:
+        with RawClient({"bootstrap.servers": bootstrap}) as client:
+            wanted = _moves(sorted(client.carriers([name])), partition, brokers)
+            for key, error in client.reassign(wanted).items():
+                if error is not None:
+                    raise CommandFailed(f"move {key}: {error}")
+            if not no_wait:
+                wait_for_moves(client, len(wanted))
+            rows = [
+                {"partition": key.partition, "leader": each.leader, "replicas": ",".join(map(str, each.replicas))}
+                for key, each in sorted(client.carriers([name]).items())
+                if key in wanted
+            ]
+    except (KafkaError, ClientError) as error:
+        raise CommandFailed(f"move {name}: {error}") from None
+    show(rows, ("partition", "leader", "replicas"), as_json=as_json)
+
+
+def _brokers(text: str) -> tuple[int, ...]:
+    try:
+        brokers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise WrongUse(f"--replicas {text!r} is not a list of broker numbers like 1,2,3") from None
+    if len(set(brokers)) != len(brokers):
+        raise WrongUse(f"--replicas {text} names a broker twice")
+    return brokers
+
+
+def _moves(
+    known: list[Any], partition: int | None, brokers: tuple[int, ...] | None
+) -> dict[Any, tuple[int, ...] | None]:
+    chosen = [key for key in known if partition is None or key.partition == partition]
+    if not chosen:
+        raise CommandFailed(f"{known[0].topic} has partitions 0 to {known[-1].partition}, not {partition}")
+    if brokers is None:
+        return dict.fromkeys(chosen)
+    turns = len(brokers)
+    return {key: tuple(brokers[(step + place) % turns] for step in range(turns)) for place, key in enumerate(chosen)}
+
+
 def _topics(client: "AdminClient") -> dict[str, Any]:
     with told("list topics"):
         return dict(client.list_topics(timeout=TIMEOUT_S).topics)

@@ -113,9 +113,9 @@ def test_any_life_of_a_partition(steps: list[tuple[str, object]]) -> None:
         if kind == "live":
             live = value  # type: ignore[assignment]
         elif kind == "retire":
-            after = retire(info, value, live - {value})  # type: ignore[arg-type,operator]
+            after = retire(info, value, live - {value})  # type: ignore[arg-type]
         elif kind == "isr" and info.leader != NOBODY:
-            isr = tuple(node for node in info.replicas if node == info.leader or node in value)
+            isr = tuple(node for node in info.replicas if node == info.leader or node in value)  # type: ignore[operator]
             after = replace(info, isr=isr, version=info.version + 1)
         elif kind == "move":
             after = reassign(info, tuple(value))  # type: ignore[arg-type]

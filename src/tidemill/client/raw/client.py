@@ -9,16 +9,17 @@ A batch without a producer id that is sent again after a lost connection may be 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.raw import coordination
+from tidemill.client.raw import coordination, moving
 from tidemill.client.raw.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.raw.conversation import Answer, Buffer, Request, plain
 from tidemill.client.raw.coordination import GroupOffset, ProducerIdentity
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.fetching import FETCH_BYTES, FETCH_WAIT_MS, Fetched, Wanted, fetch_request, fetched
+from tidemill.client.raw.moving import Carried, Moving
 from tidemill.client.raw.options import parse_options
 from tidemill.client.raw.producing import ALL_REPLICAS, Produced, produce_request, produced
 from tidemill.client.raw.ranges import read_range
@@ -126,6 +127,26 @@ class RawClient:
             return plain(DESCRIBE_LOG_DIRS, {"topics": topics})
 
         return self._router.at_leaders("ask for sizes", dict.fromkeys(partitions, 0), ask, _found_sizes)
+
+    # Replicas
+
+    def carriers(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, Carried]:
+        """Who carries the partitions of these topics, or of all."""
+        return moving.carriers(self._router, topics)
+
+    def reassign(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Move partitions to these brokers; None goes back to where one was. What became of each."""
+        return moving.reassign(self._router, wanted)
+
+    def reassignments(self) -> dict[TopicPartition, Moving]:
+        """Every partition on its way."""
+        return moving.reassignments(self._router)
+
+    def elect_preferred(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+        """Let the first replica of each lead; what became of each."""
+        return moving.elect_preferred(self._router, partitions)
 
     # Records
 

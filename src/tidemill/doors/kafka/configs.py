@@ -73,7 +73,23 @@ def broker_listing(broker: Broker) -> list[Entry]:
         synonyms = [Synonym(name, listed.value, FROM_BROKER)] if listed.overridden else []
         synonyms.append(Synonym(name, listed.setting.default, FROM_DEFAULT))
         entries.append(Entry(listed.setting, synonyms, read_only=True))
-    return entries
+    return [*entries, *_place_listing(broker)]
+
+
+def _place_listing(broker: Broker) -> list[Entry]:
+    """What the broker is in its cluster, under the names that Kafka has for it where it has one."""
+    mine = broker.membership.registration
+    facts = {
+        "broker.rack": ("Rack or zone of this broker.", mine.rack or ""),
+        "node.id": ("Number of this broker.", str(mine.node_id)),
+        "process.roles": ("What this broker does: overseer, carrier or both.", ",".join(mine.roles)),
+        "tidemill.state": ("healthy, degraded or inactive.", mine.state),
+        "tidemill.state.reason": ("Why it is not healthy.", mine.reason),
+    }
+    return [
+        Entry(Setting(name, Kind.STRING, "", doc), [Synonym(name, value, FROM_BROKER)], read_only=True)
+        for name, (doc, value) in facts.items()
+    ]
 
 
 async def describe_configs(call: Call, request: Any) -> Any:

@@ -1,0 +1,204 @@
+"""`tidemill cluster`: run one on this machine, see how it is, and even out its load."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, told
+from tidemill.cli.output import progress, remark, say, show, show_json
+from tidemill.cli.problem import CommandFailed
+
+app = typer.Typer(help="Run a cluster, see how it is, even out its load.", no_args_is_help=True)
+
+BROKERS_MAX = 9
+SHOWN_MAX = 20
+FACTS = {"broker.rack": "rack", "process.roles": "roles", "tidemill.state": "state", "tidemill.state.reason": "reason"}
+INACTIVE = "inactive"
+
+
+class Node(NamedTuple):
+    """One broker as it tells about itself."""
+
+    node_id: int
+    address: str | None
+    facts: dict[str, str]
+
+
+@app.command()
+def up(
+    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=BROKERS_MAX, help="How many brokers.")] = 3,
+    data_dir: Annotated[Path, typer.Option(help="Folder that holds everything the cluster keeps.")] = Path("cluster"),
+    kafka_port: Annotated[int, typer.Option(min=0, help="Kafka port of the first broker; 0 is any free one.")] = 9092,
+    session_ttl_ms: Annotated[int, typer.Option(min=100, help="After so long without a sign a broker is lost.")] = 6000,
+) -> None:
+    """Start etcd and some brokers on this machine, for a try; Ctrl-C stops all of it.
+
+    A broker that ends (kill one and see) comes back after a few seconds. The data stays in the folder for the next
+    time. In production every broker is a `tidemill serve` on a machine of its own, with an etcd of three members.
+
+    Example: tidemill cluster up --brokers 3
+    """
+    from tidemill.cli.cluster_up import run
+
+    run(brokers, data_dir, kafka_port, session_ttl_ms)
+
+
+@app.command()
+def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+    """Show the brokers, what they do and how they are, and partitions that lack a leader or a replica.
+
+    Example: tidemill cluster status
+    """
+    nodes, controller, carried = _look(bootstrap)
+    leads = Counter(each.leader for each in carried.values())
+    copies = Counter(node for each in carried.values() for node in each.replicas)
+    in_sync = Counter(node for each in carried.values() for node in each.isr)
+    rows = [
+        {
+            "broker": node.node_id,
+            "address": node.address,
+            "rack": node.facts.get("rack") or None,
+            "roles": node.facts.get("roles"),
+            "state": node.facts.get("state", INACTIVE),
+            "controller": node.node_id == controller,
+            "leads": leads[node.node_id],
+            "replicas": copies[node.node_id],
+            "in sync": in_sync[node.node_id],
+        }
+        for node in nodes
+    ]
+    short = [
+        _short(partition, each) for partition, each in sorted(carried.items()) if len(each.isr) < len(each.replicas)
+    ]
+    leaderless = sum(each.leader < 0 for each in carried.values())
+    if as_json:
+        counts = {"partitions": len(carried), "without_leader": leaderless, "under_replicated": len(short)}
+        brokers = [{key.replace(" ", "_"): value for key, value in row.items()} for row in rows]
+        show_json({"controller": controller, "brokers": brokers, **counts, "short": short})
+        return
+    show(rows, tuple(rows[0]), as_json=False)
+    for node in nodes:
+        if node.facts.get("reason"):
+            say(f"broker {node.node_id} is {node.facts['state']}: {node.facts['reason']}")
+    say(f"{len(carried)} partitions, {leaderless} without a leader, {len(short)} under-replicated")
+    if short:
+        show(short[:SHOWN_MAX], ("partition", "leader", "replicas", "isr"), as_json=False)
+    if len(short) > SHOWN_MAX:
+        say(f"and {len(short) - SHOWN_MAX} more")
+
+
+@app.command()
+def rebalance(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Spread replicas and leaders evenly over the brokers that are there, with as few moves as possible.
+
+    Replicas are copied before the old ones go; nothing is unavailable meanwhile.
+
+    Example: tidemill cluster rebalance --dry-run
+    """
+    from tidemill.client.raw import RawClient
+    from tidemill.cluster.core.balance import rebalance as decide
+
+    nodes, _, carried = _look(bootstrap)
+    carriers = {each.node_id: each.facts.get("rack") or None for each in nodes if _carries(each)}
+    moves = decide({key: each.replicas for key, each in carried.items()}, list(carriers), carriers)
+    after = {key: moves.get(key, each.replicas) for key, each in carried.items()}
+    elections = [key for key, each in sorted(carried.items()) if each.leader != after[key][0]]
+    rows = [
+        {
+            "partition": str(key),
+            "leader": carried[key].leader,
+            "new leader": after[key][0],
+            "replicas": _join(carried[key].replicas),
+            "new replicas": _join(after[key]),
+        }
+        for key in sorted({*moves, *elections})
+    ]
+    if not dry_run and rows:
+        with RawClient({"bootstrap.servers": bootstrap}) as client:
+            _carry_out(client, moves, elections)
+    if as_json:
+        show_json([{key.replace(" ", "_"): value for key, value in row.items()} for row in rows])
+    else:
+        show(
+            rows, ("partition", "leader", "new leader", "replicas", "new replicas"), as_json=False, empty="all is even"
+        )
+        if rows:
+            say(f"{len(rows)} partitions {'would change' if dry_run else 'changed'}")
+
+
+def _carry_out(client: Any, moves: dict[Any, Any], elections: list[Any]) -> None:
+    refused = [f"{key}: {error}" for key, error in client.reassign(moves).items() if error] if moves else []
+    if refused:
+        raise CommandFailed(f"not every partition can move: {refused[0]}")
+    wait_for_moves(client, len(moves))
+    for key, error in client.elect_preferred(elections).items() if elections else ():
+        if error is not None:
+            remark(f"{key} keeps its leader for now: {error}")
+
+
+def wait_for_moves(client: Any, total: int) -> None:
+    """Wait until no partition is on its way, with a bar for who looks."""
+    import time
+
+    with progress("moving", total or None) as advance:
+        left = total
+        while moving := client.reassignments():
+            advance(max(0, left - len(moving)))
+            left = min(left, len(moving))
+            time.sleep(0.2)
+        advance(left)
+
+
+def _look(bootstrap: str) -> tuple[list[Node], int, dict[Any, Any]]:
+    """Every broker that is there or that somebody misses, the controller, and who carries what."""
+    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.model.errors import KafkaError
+
+    client = admin(bootstrap)
+    with told("describe the cluster"):
+        described = client.describe_cluster().result(TIMEOUT_S)
+    try:
+        with RawClient({"bootstrap.servers": bootstrap}) as raw:
+            carried = raw.carriers()
+    except (KafkaError, ClientError) as error:
+        raise CommandFailed(f"describe the cluster: {error}") from None
+    there = {node.id: Node(node.id, f"{node.host}:{node.port}", _facts(client, node.id)) for node in described.nodes}
+    missed = {node for each in carried.values() for node in each.replicas} - set(there)
+    nodes = [*there.values(), *(Node(node, None, {}) for node in missed)]
+    controller = described.controller.id if described.controller else -1
+    return sorted(nodes), controller, carried
+
+
+def _facts(client: Any, node_id: int) -> dict[str, str]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.BROKER, str(node_id))
+    try:
+        entries = client.describe_configs([resource])[resource].result(TIMEOUT_S)
+    except (KafkaException, TimeoutError):
+        return {"state": INACTIVE}
+    return {FACTS[name]: entry.value or "" for name, entry in entries.items() if name in FACTS}
+
+
+def _carries(node: Node) -> bool:
+    return node.address is not None and "carrier" in node.facts.get("roles", "carrier")
+
+
+def _short(partition: Any, carried: Any) -> dict[str, Any]:
+    return {
+        "partition": str(partition),
+        "leader": carried.leader if carried.leader >= 0 else None,
+        "replicas": _join(carried.replicas),
+        "isr": _join(carried.isr),
+    }
+
+
+def _join(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes))

@@ -1,0 +1,219 @@
+"""A cluster on one machine: etcd and brokers as children of one command, which stops them all.
+
+The children are in a process group of their own: Ctrl-C reaches this command alone, which stops the brokers in order
+and etcd after them. Everything they keep and log is in one folder.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from tidemill.cli.output import remark, say
+from tidemill.cli.problem import CommandFailed
+from tidemill.settings import PREFIX
+
+READY_S = 60.0
+STOP_S = 30.0
+COMES_BACK_S = 5.0
+LOOK_S = 0.2
+READY = "tidemill ready "
+PORTS = "ports.json"
+DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
+
+
+class Process:
+    """A child and its log."""
+
+    def __init__(self, name: str, command: list[str], log: Path, *, piped: bool = False) -> None:
+        self.name = name
+        self._command = command
+        self._log = log
+        self._piped = piped
+        self.child: subprocess.Popen[str] | None = None
+        self.ended_at: float | None = None
+
+    def start(self) -> None:
+        """Start it; what it logs is added to its file."""
+        with self._log.open("ab") as log:
+            self.child = subprocess.Popen(  # noqa: S603 -- our own program, or the etcd of this machine
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self._piped else log,
+                stderr=log,
+                env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
+                start_new_session=True,
+                text=True,
+            )
+        self.ended_at = None
+
+    def ready_line(self) -> str:
+        """What it says when it is ready."""
+        output: IO[str] | None = self.child.stdout if self.child is not None else None
+        line = output.readline() if output is not None else ""
+        if not line.startswith(READY):
+            raise CommandFailed(f"{self.name} did not get ready; its log is {self._log}: {self._last_line()}")
+        return line.removeprefix(READY).strip()
+
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.child is not None and self.child.poll() is None
+
+    def stop(self) -> None:
+        """End it in order, and at once when that takes too long."""
+        if self.child is None or not self.running():
+            return
+        self.child.send_signal(signal.SIGTERM)
+        try:
+            self.child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return lines[-1][:300] if lines else "it is empty"
+
+
+def run(brokers: int, data_dir: Path, kafka_port: int, session_ttl_ms: int) -> None:
+    """Start everything, keep it running, and stop it when somebody asks."""
+    program = shutil.which("etcd")
+    if program is None:
+        raise CommandFailed("etcd is not on this machine; install it, on Debian with: apt-get install etcd-server")
+    data_dir.mkdir(parents=True, exist_ok=True)
+    ports = _ports(data_dir)
+    etcd = _etcd(program, data_dir, ports)
+    nodes = [_broker(number, data_dir, ports["client"], kafka_port, session_ttl_ms) for number in range(1, brokers + 1)]
+    stopping = _on_signal()
+    try:
+        etcd.start()
+        _wait_for_etcd(etcd, ports["client"])
+        for node in nodes:
+            node.start()
+        addresses = [_addresses(node.ready_line()) for node in nodes]
+        _tell(addresses, nodes, data_dir)
+        _watch(nodes, stopping)
+    finally:
+        remark("stopping")
+        for node in nodes:
+            node.stop()
+        etcd.stop()
+
+
+def _etcd(program: str, data_dir: Path, ports: dict[str, int]) -> Process:
+    client, peer = (f"http://127.0.0.1:{ports[kind]}" for kind in ("client", "peer"))
+    options = {
+        "name": "etcd",
+        "data-dir": str(data_dir / "etcd"),
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"etcd={peer}",
+        "auto-compaction-retention": "1h",
+    }
+    command = [program, *(f"--{name}={value}" for name, value in options.items())]
+    return Process("etcd", command, data_dir / "etcd.log")
+
+
+def _broker(number: int, data_dir: Path, etcd: int, kafka_port: int, session_ttl_ms: int) -> Process:
+    doors = {name: f"127.0.0.1:{_door(name, number, kafka_port)}" for name in DOORS}
+    flags = {
+        "node-id": str(number),
+        "data-dir": str((data_dir / f"broker-{number}").absolute()),
+        "coordination": f"etcd://127.0.0.1:{etcd}",
+        "session-ttl-ms": str(session_ttl_ms),
+        **doors,
+    }
+    command = [sys.executable, "-P", "-m", "tidemill", "serve"]
+    for name, value in flags.items():
+        command += [f"--{name}", value]
+    return Process(f"broker {number}", command, data_dir / f"broker-{number}.log", piped=True)
+
+
+def _door(name: str, number: int, kafka_port: int) -> int:
+    """The first broker has the usual ports, the next ones those that follow; 0 is any free one, for all doors."""
+    if kafka_port == 0:
+        return 0
+    return (kafka_port if name == "kafka" else DOORS[name]) + number - 1
+
+
+def _ports(data_dir: Path) -> dict[str, int]:
+    """etcd's ports: free ones at first, then the same, for its members know each other by them."""
+    path = data_dir / PORTS
+    if path.exists():
+        return dict(json.loads(path.read_text()))
+    ports = {"client": _free_port(), "peer": _free_port()}
+    path.write_text(json.dumps(ports) + "\n")
+    return ports
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for_etcd(etcd: Process, port: int) -> None:
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end and etcd.running():
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
+            if b'"true"' in answer.read():
+                return
+        time.sleep(LOOK_S / 4)
+    raise CommandFailed(f"etcd did not get ready on port {port}; see etcd.log in the folder of the cluster")
+
+
+def _addresses(ready: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in ready.split())
+
+
+def _tell(addresses: list[dict[str, str]], nodes: list[Process], data_dir: Path) -> None:
+    bootstrap = ",".join(each["kafka"] for each in addresses)
+    say(f"tidemill cluster ready kafka={bootstrap}")
+    sys.stdout.flush()
+    for node, each in zip(nodes, addresses, strict=True):
+        pid = node.child.pid if node.child is not None else 0
+        remark(f"  {node.name}   kafka {each['kafka']}  grpc {each['grpc']}  console http://{each['http']}/  pid {pid}")
+    where = "" if addresses[0]["kafka"] == "127.0.0.1:9092" else f" --bootstrap {addresses[0]['kafka']}"
+    remark(f"  data and logs are in {data_dir}")
+    remark(f"  try        tidemill topic create orders --partitions 6 --replication-factor {min(3, len(nodes))}{where}")
+    remark(f"             tidemill cluster status{where}")
+    remark("  stop       Ctrl-C")
+
+
+def _on_signal() -> Callable[[], bool]:
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return lambda: bool(asked)
+
+
+def _watch(nodes: list[Process], stopping: Callable[[], bool]) -> None:
+    """Until somebody asks to stop: a broker that ended comes back after a while."""
+    while not stopping():
+        now = time.monotonic()
+        for node in nodes:
+            if node.running():
+                continue
+            if node.ended_at is None:
+                node.ended_at = now
+                remark(f"{node.name} has ended; it comes back in {COMES_BACK_S:g} s")
+            elif now - node.ended_at >= COMES_BACK_S:
+                node.start()
+                remark(f"{node.name} is back: {node.ready_line()}")
+        time.sleep(LOOK_S)
