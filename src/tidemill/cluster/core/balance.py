@@ -36,15 +36,16 @@ def _loads(after: Mapping[TopicPartition, Replicas], brokers: Sequence[int]) -> 
 
 def _replace_the_gone(after: dict[TopicPartition, Replicas], brokers: Sequence[int], racks: Racks) -> None:
     loads = _loads(after, brokers)
-    for key, replicas in after.items():
-        for gone in [node for node in replicas if node not in brokers]:
-            free = [node for node in brokers if node not in replicas]
-            if not free:
-                continue
-            used = {racks.get(node) for node in replicas if node != gone}
-            best = min(free, key=lambda node: (racks.get(node) in used, loads[node], node))
-            after[key] = _swap(after[key], gone, best)
-            loads[best] += 1
+    for key, before in after.items():
+        now = before
+        for gone in [node for node in before if node not in brokers]:
+            free = [node for node in brokers if node not in now]
+            if free:
+                used = {racks.get(node) for node in now if node != gone}
+                best = min(free, key=lambda node: (racks.get(node) in used, loads[node], node))
+                now = _swap(now, gone, best)
+                loads[best] += 1
+        after[key] = now
 
 
 def _even_out(after: dict[TopicPartition, Replicas], brokers: Sequence[int], racks: Racks) -> None:
