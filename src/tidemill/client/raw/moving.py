@@ -63,7 +63,7 @@ def reassign(
     """Move partitions to these brokers; None goes back to where one was. What became of each."""
     by_topic: dict[str, list[dict[str, object]]] = {}
     for (name, index), replicas in wanted.items():
-        part = {"partition_index": index, "replicas": None if replicas is None else tuple(replicas)}
+        part: dict[str, object] = {"partition_index": index, "replicas": replicas and tuple(replicas)}
         by_topic.setdefault(name, []).append(part)
     topics = [{"name": name, "partitions": parts} for name, parts in by_topic.items()]
     fields = {"timeout": TIMEOUT, "topics": topics}
