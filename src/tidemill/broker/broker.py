@@ -36,7 +36,15 @@ from tidemill.client.raw.replication import Limits
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import NOBODY, Image, Topic
-from tidemill.cluster.core.registration import CARRIER, OVERSEER, Endpoint, Registration
+from tidemill.cluster.core.registration import (
+    CARRIER,
+    DEGRADED,
+    HEALTHY,
+    INACTIVE,
+    OVERSEER,
+    Endpoint,
+    Registration,
+)
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.membership import Membership
@@ -335,6 +343,20 @@ class Broker:
                 await partition.tend(now_ms)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
+
+        await self._tell_state()
+
+    async def _tell_state(self) -> None:
+        """Tell the others when this broker is not well; one whose disk failed leads nothing that others can lead."""
+        broken = self.partitions.broken()
+        failed = any(each.failed is not None and not each.away for each in self.partitions)
+        state = HEALTHY if not broken else INACTIVE if failed and self._world.coordination.shared else DEGRADED
+        key, error = next(iter(broken.items()), (None, None))
+        reason = "" if key is None else f"{key[0]}-{key[1]}: {error}"
+        known = self.membership.registration
+        if (known.state, known.reason) != (state, reason):
+            log.warning("the state of this broker has changed", state=state, reason=reason)
+            await self.membership.announce(known.but(state=state, reason=reason))
 
     async def _repeat(self, interval_ms: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do the work again and again; one failure is logged and does not end it."""

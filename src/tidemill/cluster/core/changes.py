@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tidemill.cluster.core import election
 from tidemill.cluster.core.image import Image, PartitionInfo, Topic
+from tidemill.cluster.core.registration import INACTIVE
 
 
 class StateChange(NamedTuple):
@@ -20,8 +21,12 @@ class StateChange(NamedTuple):
 
 
 def live_brokers(image: Image) -> frozenset[int]:
-    """Who may lead: brokers that carry messages and can be reached."""
-    return frozenset(node for node, each in image.brokers.items() if each.carries and each.kafka is not None)
+    """Who may lead: brokers that carry messages, can be reached, and have not lost their disk."""
+    return frozenset(
+        node
+        for node, each in image.brokers.items()
+        if each.carries and each.kafka is not None and each.state != INACTIVE
+    )
 
 
 def plan(image: Image, names: Iterable[str] | None = None) -> Iterator[StateChange]:
