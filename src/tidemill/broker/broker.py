@@ -343,7 +343,6 @@ class Broker:
                 await partition.tend(now_ms)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
-
         await self._tell_state()
 
     async def _tell_state(self) -> None:
