@@ -195,3 +195,32 @@ def test_a_broker_killed_between_insert_and_answer_leaves_no_hole_and_no_repetit
     assert producer.flush(WAIT_S) == 0
     assert audit(world.first, "killed") == {0: 43}
     assert [value for _, value in world.read("killed", 0, 43)[3:]] == [b"%d" % number for number in range(40)]
+
+
+def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
+    """Offsets are with their partitions; heartbeats of all members are one insert now and then."""
+    world.create("grouped")
+    for partition in range(4):
+        world.send("grouped", partition, 5)
+    config = {"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "it's", "client.id": "me"}
+    reader = Consumer({**config, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    reader.subscribe(["grouped"])
+    seen = 0
+    end = time.monotonic() + WAIT_S
+    while seen < 20 and time.monotonic() < end:
+        seen += len(reader.consume(20, 0.2))
+    reader.commit(asynchronous=False)
+    world.send("grouped", 3, 2, "more")
+    told = "partition, committed_offset, lag, lag_seconds >= 0"
+    lag = f"SELECT {told} FROM consumer_lag WHERE group_id = 'it\\'s' ORDER BY 1"
+    until(lambda: world.first.ask(lag) == "0\t5\t0\t1\n1\t5\t0\t1", "the first server tells the lag of its partitions")
+    until(lambda: world.second.ask(lag) == "2\t5\t0\t1\n3\t5\t2\t1", "the second server tells the lag of its own")
+    members = "SELECT client_id, state, length(assignment['grouped']) FROM group_members WHERE group_id = 'it\\'s'"
+    until(lambda: "me\tStable\t4" in world.first.ask(members).splitlines(), "the member is told with what it reads")
+    active = "SELECT members, partitions FROM group_activity WHERE group_id = 'it\\'s'"
+    assert world.first.ask(active) == "1\t2"
+    assert len(world.first.ask(members).splitlines()) < 6
+    owners = "SELECT uniqExact(client_id), any(generation_id) >= 1 FROM consumer_offsets WHERE group_id = 'it\\'s'"
+    assert world.second.ask(owners) == "1\t1"
+    reader.close()
+    until(lambda: world.first.ask(active) == "0\t2", "the member is gone")

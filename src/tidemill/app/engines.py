@@ -71,6 +71,7 @@ class Tables:
     def __init__(self, settings: Settings, clock_ms: Callable[[], int]) -> None:
         self._settings = settings
         self._clock_ms = clock_ms
+        self.run_id = uuid4().hex
         self._in_tables = settings.streams.startswith(("chdb:", "clickhouse:"))
         self._opening = asyncio.Lock()
         self._engine: Engine | None = None
@@ -78,10 +79,6 @@ class Tables:
     def exist(self) -> bool:
         """Whether there may be something in tables."""
         return self._in_tables or self._engine is not None or (self._settings.data_dir / TABLES_OF_STREAMS).exists()
-
-    def engine_if_open(self) -> "Engine | None":
-        """The engine if somebody has needed it."""
-        return self._engine
 
     async def engine(self) -> "Engine":
         """The engine; its tables are made before the first question."""
@@ -101,7 +98,7 @@ class Tables:
     async def logs(self) -> "ClickHouseStore":
         """Logs in the tables."""
         tables = await asyncio.to_thread(load_tables)
-        run = tables.Run(str(self._settings.node_id), uuid4().hex)
+        run = tables.Run(str(self._settings.node_id), self.run_id)
         store: ClickHouseStore = tables.ClickHouseStore(await self.engine(), self._clock_ms, run)
         return store
 

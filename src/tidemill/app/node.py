@@ -41,6 +41,7 @@ WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not lis
 
 GRPC_DOOR = "tidemill.doors.grpc.server"
 SQL_DESK = "tidemill.app.questions"
+GROUP_TABLES = "tidemill.broker.group_tables"
 
 log = structlog.get_logger("tidemill.app")
 
@@ -154,6 +155,7 @@ class Node:
         self._opened.push_async_callback(broker.close)
         await broker.start()
         self._opened.push_async_callback(self._close_desk)
+        await self._record_groups(broker)
         await self._open_timelines(broker)
         await self._open_doors(broker)
         self._opened.push_async_callback(broker.release)
@@ -174,6 +176,16 @@ class Node:
         if self.grpc is None or self.kafka is None or self.grpc.host not in WILDCARDS:
             return self.grpc
         return Address(self._advertised(self.kafka).host, self.grpc.port)
+
+    async def _record_groups(self, broker: Broker) -> None:
+        """On servers of ClickHouse, groups are tables for whoever asks there; in this process `ask` tells them."""
+        if self.tables.is_embedded():
+            return
+        module = await asyncio.to_thread(import_module, GROUP_TABLES)
+        tokens = f"tidemill-{self.settings.node_id}-{self.tables.run_id}-"
+        recorder = module.GroupRecorder(broker, await self.tables.engine(), tokens)
+        self._opened.push_async_callback(recorder.close)
+        recorder.start()
 
     async def _open_timelines(self, broker: Broker) -> None:
         store = await open_timelines(self.settings)

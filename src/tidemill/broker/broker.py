@@ -270,6 +270,11 @@ class Broker:
         """The topic of this id."""
         return self._topics.image.by_id.get(topic_id)
 
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic of this id, if there is one."""
+        topic = self.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
     def topics(self) -> list[Topic]:
         """Every topic."""
         return list(self._topics.image.by_name.values())

@@ -272,6 +272,10 @@ class GroupCoordinator(GroupEngine):
             and (not wanted_kinds or group.kind in wanted_kinds)
         ]
 
+    def carries(self, group_id: str) -> bool:
+        """Whether the group is this broker's."""
+        return self._journal.partition_of(group_id) in self._shards
+
     def overview(self, name_of: overview.NameOf) -> Overview:
         """Every member and every committed offset; `name_of` knows topics by their ids."""
         shards = list(self._shards.values())

@@ -89,7 +89,7 @@ class State:
             return _table(_PARTITIONS, map(self._partition, self.partitions()))
         if table == "timers":
             return StreamedRows(_TIMERS, self._timers)
-        overview = self._broker.groups.overview(self._topic_name)
+        overview = self._broker.groups.overview(self._broker.topic_name)
         if table == "group_members":
             return _table(_MEMBERS, map(_member, overview.members))
         if table == "consumer_offsets":
@@ -117,10 +117,6 @@ class State:
             each.size_bytes,
             self.storage_of(each),
         )
-
-    def _topic_name(self, topic_id: Any) -> str | None:
-        topic = self._broker.topic_by_id(topic_id)
-        return None if topic is None else topic.name
 
     async def _lag(self, offsets: Sequence[SeenOffset]) -> list[Sequence[Any]]:
         now_ms = self._clock_ms()

@@ -181,6 +181,57 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
             ) AS members USING (group_id)""",
         ),
     ),
+    (
+        # Every row was read for every group before: the end of a partition is one column, and the oldest record that
+        # was not read is found by the table's order. Where compaction took the next records away, its age is not told.
+        Definition(
+            "consumer_lag",
+            """CREATE OR REPLACE VIEW {table} AS
+            WITH committed AS (
+                SELECT group_id, topic, partition, argMax((offset, commit_time, deleted), commit_time) AS last
+                FROM {database}.consumer_offsets GROUP BY group_id, topic, partition HAVING NOT last.3
+            ),
+            ends AS (
+                SELECT topic, partition, max(batch_last) + 1 AS next_offset FROM {database}.messages
+                GROUP BY topic, partition
+            ),
+            nearby AS (
+                SELECT toString(topic) AS topic, partition, offset, timestamp FROM {database}.messages
+                WHERE (topic, partition, offset) IN (
+                    SELECT topic, partition, arrayJoin(range(last.1, last.1 + 32)) FROM committed
+                )
+            ),
+            unread AS (
+                SELECT c.group_id AS group_id, c.topic AS topic, c.partition AS partition,
+                    minIf(n.timestamp, n.offset >= c.last.1) AS oldest, countIf(n.offset >= c.last.1) AS found
+                FROM committed AS c INNER JOIN nearby AS n ON n.topic = c.topic AND n.partition = c.partition
+                GROUP BY group_id, topic, partition
+            )
+            SELECT c.group_id AS group_id, c.topic AS topic, c.partition AS partition, c.last.1 AS committed_offset,
+                greatest(ends.next_offset, committed_offset) AS latest_offset, latest_offset - committed_offset AS lag,
+                multiIf(lag = 0, 0, unread.found > 0, dateDiff('second', unread.oldest, now64(3)), NULL) AS lag_seconds,
+                c.last.2 AS commit_time
+            FROM committed AS c
+            LEFT JOIN ends ON ends.topic = c.topic AND ends.partition = c.partition
+            LEFT JOIN unread
+                ON unread.group_id = c.group_id AND unread.topic = c.topic AND unread.partition = c.partition""",
+        ),
+        Definition(
+            "group_activity",
+            """CREATE OR REPLACE VIEW {table} AS
+            SELECT group_id, countIf(is_active) AS members, uniqExactIf(topic, is_offset) AS topics,
+                countIf(is_offset) AS partitions, maxOrNullIf(seen, is_offset) AS last_commit,
+                maxOrNullIf(seen, NOT is_offset) AS last_heartbeat
+            FROM (
+                SELECT group_id, '' AS topic, false AS is_offset, toDateTime64(max(heartbeat_time), 3, 'UTC') AS seen,
+                    argMax(state, heartbeat_time) != 'Gone' AND seen > now64(3) - INTERVAL 2 MINUTE AS is_active
+                FROM {database}.group_members GROUP BY group_id, member_id
+                UNION ALL
+                SELECT group_id, topic, true, max(commit_time), false FROM {database}.consumer_offsets
+                GROUP BY group_id, topic, partition HAVING NOT argMax(deleted, commit_time)
+            ) GROUP BY group_id""",
+        ),
+    ),
 )
 VERSION = len(MIGRATIONS)
 _VERSIONS = Definition(

@@ -1,0 +1,57 @@
+"""What of groups is written to tables: changes, old signs of life, goodbyes, and nothing twice."""
+
+from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
+from tidemill.groups.core.recording import GONE, HEARTBEAT_MS, Recording
+
+MEMBER = SeenMember("g", "m", 1, "consumer", "range", "me", "here", {"t": [0, 1]}, True, 1_000, "Stable")
+OFFSET = SeenOffset("g", "t", 1, 7, 0, "", 900)
+
+
+def here(_group: str) -> bool:
+    return True
+
+
+def written(recording: Recording, overview: Overview, now_ms: int) -> tuple[list[str], list[tuple[int, bool]]]:
+    changes = recording.changes(overview, now_ms, here)
+    recording.accept(changes)
+    return [each.seen.state for each in changes.members], [(each.seen.offset, each.deleted) for each in changes.offsets]
+
+
+def test_what_is_new_is_written_once_and_by_its_owner() -> None:
+    recording = Recording()
+    changes = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
+    assert changes.members[0].joined_ms == 1_000
+    assert changes.offsets[0].owner == MEMBER
+    recording.accept(changes)
+    assert written(recording, Overview([MEMBER], [OFFSET]), 2_000) == ([], [])
+
+
+def test_what_could_not_be_written_is_tried_again() -> None:
+    recording = Recording()
+    first = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
+    assert recording.changes(Overview([MEMBER], [OFFSET]), 2_000, here).offsets == first.offsets
+
+
+def test_a_heartbeat_is_written_when_the_last_one_is_old() -> None:
+    recording = Recording()
+    written(recording, Overview([MEMBER], []), 1_000)
+    soon = MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS - 1)
+    assert written(recording, Overview([soon], []), 2_000) == ([], [])
+    changes = recording.changes(Overview([MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS)], []), 3_000, here)
+    assert [each.joined_ms for each in changes.members] == [1_000]
+
+
+def test_a_new_generation_an_offset_and_their_end() -> None:
+    recording = Recording()
+    written(recording, Overview([MEMBER], [OFFSET]), 1_000)
+    later = Overview([MEMBER._replace(generation=2)], [OFFSET._replace(offset=9)])
+    assert written(recording, later, 2_000) == (["Stable"], [(9, False)])
+    assert written(recording, Overview([], []), 3_000) == ([GONE], [(9, True)])
+    assert written(recording, Overview([], []), 4_000) == ([], [])
+
+
+def test_a_group_that_went_to_another_broker_is_not_said_to_be_gone() -> None:
+    recording = Recording()
+    written(recording, Overview([MEMBER], [OFFSET]), 1_000)
+    changes = recording.changes(Overview([], []), 2_000, lambda _group: False)
+    assert changes == ([], [])
