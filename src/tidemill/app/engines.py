@@ -127,4 +127,12 @@ def open_streams(settings: Settings, clock_ms: Callable[[], int], tables: Tables
     logs = SegmentStore.at(settings.data_dir / STREAMS)
     files = TopicFolders(settings.data_dir, logs, clock_ms)
     default = IN_SEGMENTS if settings.streams.startswith("segments:") else IN_TABLES
-    return FilesAndTables(settings.data_dir, files, tables.logs, tables.exist, clock_ms, default=default)
+    return FilesAndTables(
+        settings.data_dir,
+        files,
+        tables.logs,
+        tables.exist,
+        clock_ms,
+        default=default,
+        on_servers=not tables.is_embedded(),
+    )

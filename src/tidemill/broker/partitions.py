@@ -46,6 +46,9 @@ class PartitionStore(Protocol):
     def is_in_tables(self, topic: str) -> bool:
         """Whether SQL finds the topic's records where they are stored."""
 
+    def is_shared(self, storage: str) -> bool:
+        """Whether all brokers see the same records of a topic with this `tidemill.storage`: it needs no replicas."""
+
     async def room(self) -> Room:
         """The place, and how much fits into it."""
 

@@ -57,6 +57,10 @@ class TopicFolders:
         """Nothing is."""
         return False
 
+    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
+        """Each broker has its own."""
+        return False
+
     async def room(self) -> Room:
         """The folder of the partitions and its disk."""
         usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
@@ -147,6 +151,10 @@ class MemoryTopics:
 
     def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
         """Nothing is."""
+        return False
+
+    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
+        """Each broker has its own."""
         return False
 
     async def room(self) -> Room:

@@ -48,6 +48,7 @@ class FilesAndTables:
         clock: Callable[[], int],
         *,
         default: str,
+        on_servers: bool = False,
     ) -> None:
         self._streams = data_dir / STREAMS
         self._files = files
@@ -55,6 +56,7 @@ class FilesAndTables:
         self._tables_exist = tables_exist
         self._clock = clock
         self._default = default
+        self._on_servers = on_servers
         self._opening = asyncio.Lock()
         self._tables: TableLogs | None = None
         self._open_in_tables: OpenPartition | None = None
@@ -68,6 +70,10 @@ class FilesAndTables:
     def is_in_tables(self, topic: str) -> bool:
         """Whether the topic's records are rows."""
         return topic in self._in_tables
+
+    def is_shared(self, storage: str) -> bool:
+        """Whether the records are on servers, which all brokers ask."""
+        return self._on_servers and (self._default if storage == BROKERS_CHOICE else storage) == IN_TABLES
 
     async def room(self) -> Room:
         """The files' folder and its disk."""

@@ -47,6 +47,7 @@ from tidemill.model.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from tidemill.model.topic_settings import BROKERS_CHOICE
 from tidemill.model.topics import INTERNAL, check_topic_name
 
 UNSET = -1
@@ -140,7 +141,12 @@ class Topics:
         check_topic_name(name)
         if name in INTERNAL and not internal:
             raise InvalidTopic(f"{name} is kept by the broker itself")
-        infos = self._place(name, partitions, replication_factor, assignment)
+        shared = self._partitions.store.is_shared(overrides.get("tidemill.storage", BROKERS_CHOICE))
+        infos = self._place(name, partitions, 1 if shared and internal else replication_factor, assignment)
+        if shared and any(len(info.replicas) > 1 for info in infos):
+            raise InvalidReplicationFactor(
+                f"{name} is on servers that keep copies themselves; its replication factor is 1"
+            )
         change = TopicCreated(name, topic_id, infos, dict(overrides))
         if validate_only:
             self._refuse_blocked(name)
