@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -17,6 +16,7 @@ import typer
 from tidemill.cli.connection import Json
 from tidemill.cli.output import show
 from tidemill.cli.problem import CommandFailed
+from tidemill.pipelines import java
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30
@@ -38,9 +38,6 @@ SERVERS = {
     "postgres": ("postgres", "one for large timelines: apt-get install postgresql"),
 }
 POSTGRES_PLACES = "/usr/lib/postgresql/*/bin/postgres"
-JAVA_MIN = 17
-JAVA_ADVICE = "Spark pipelines need Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
-JAVA_S = 30.0
 
 
 class Finding(NamedTuple):
@@ -120,16 +117,8 @@ def _files() -> Finding:
 
 
 def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else "java"
-    try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=JAVA_S, check=False).stderr  # noqa: S603 -- the user's own Java
-    except (OSError, subprocess.TimeoutExpired):
-        return Finding("java", "note", "not found", JAVA_ADVICE)
-    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
-    if version is None or int(version[1]) < JAVA_MIN:
-        return Finding("java", "note", version[0] if version else "of unknown version", JAVA_ADVICE)
-    return Finding("java", "fine", version[0])
+    found, problem = java.look()
+    return Finding("java", "note" if problem else "fine", found, java.advice() if problem else "")
 
 
 def _spark() -> Finding:

@@ -16,11 +16,12 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidemill.pipelines import java
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.spark.home import PYTHON
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet import LOG, quiet_session, stderr_into
-from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, check_java, register
+from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, register
 
 SCHEME = "sc://"
 CLIENT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos", "zstandard": "zstandard"}
@@ -85,7 +86,7 @@ def _missing(module: str) -> bool:
 
 def _embedded(master: str | None, name: str, folder: Path, *, verbose: bool) -> SparkSession:
     """A server of Spark Connect in a JVM that ends with this process."""
-    check_java()
+    java.check()
     os.environ.setdefault(PYTHON, sys.executable)
     folder.mkdir(parents=True, exist_ok=True)
     with nullcontext() if verbose else stderr_into(folder / LOG):

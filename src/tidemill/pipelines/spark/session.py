@@ -1,14 +1,12 @@
 """A local Spark session that starts quickly and says little."""
 
 import os
-import shutil
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines import java
 from tidemill.pipelines.spark.format import TidemillSource
 from tidemill.pipelines.spark.home import PYTHON, quick_home
 
@@ -21,11 +19,6 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 STOP_LIMIT = "60s"
 """How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-JAVA_ADVICE = "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to one"
-
-
-class JavaMissing(PipelineError):
-    """There is no Java to run Spark with."""
 
 
 def session(
@@ -35,7 +28,7 @@ def session(
 
     `master` is Spark's own (None: all cores of this machine); `options` are Spark settings that win over those here.
     """
-    check_java()
+    java.check()
     local = master is None or master.startswith("local")
     if local:  # Spark would take the first python3 of the PATH, which may know nothing of Tidemill
         os.environ.setdefault(PYTHON, sys.executable)
@@ -53,16 +46,6 @@ def session(
 def register(spark: SparkSession) -> None:
     """Make format("tidemill") known to a session."""
     spark.dataSource.register(TidemillSource)
-
-
-def check_java() -> None:
-    """Say in one line that Java is missing, before Spark says it in fifty."""
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        if not (Path(home) / "bin" / "java").exists():
-            raise JavaMissing(f"JAVA_HOME is {home}, where there is no bin/java; {JAVA_ADVICE}")
-    elif shutil.which("java") is None:
-        raise JavaMissing(f"there is no java on the PATH; {JAVA_ADVICE}")
 
 
 def _settings(cores: int, *, local: bool) -> dict[str, str]:
