@@ -10,8 +10,10 @@ import pyspark
 from benchmarks.peers import CACHE
 
 SCALA = "2.13"
-FALLBACK = "4.0.0"
-"""Not every mirror has every version; this connector also runs on later Spark 4."""
+FALLBACK = "4.2.0"
+"""Not every mirror has every version; this connector also runs on Spark 4.3."""
+TOKENS = "4.0.0"
+"""The part for Hadoop's tokens, which nobody uses here; it also brings Kafka's own client."""
 NEEDED = ("kafka", "commons-pool2")
 
 
@@ -43,4 +45,9 @@ def _pom(version: str) -> str:
     return f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>bench</groupId><artifactId>connector</artifactId><version>1</version><dependencies><dependency>
 <groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_{SCALA}</artifactId><version>{version}</version>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+</dependency><dependency>
+<groupId>org.apache.spark</groupId><artifactId>spark-token-provider-kafka-0-10_{SCALA}</artifactId><version>{TOKENS}</version>
+</dependency><dependency>
+<groupId>org.apache.commons</groupId><artifactId>commons-pool2</artifactId><version>2.12.0</version>
 </dependency></dependencies></project>"""
