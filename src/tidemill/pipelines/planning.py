@@ -10,7 +10,7 @@ from tidemill.client.raw import RawClient, TopicInfo
 from tidemill.model.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import DataLost, WrongOption
-from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, ranges_between, split
+from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, packed, ranges_between, split
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
 from tidemill.pipelines.core.pushdown import Pushed
@@ -28,13 +28,13 @@ class Planner:
         self._client = client
         self._options = options
 
-    def batch(self, pushed: Pushed = Pushed()) -> list[OffsetRange]:  # noqa: B008 - it is never changed
+    def batch(self, pushed: Pushed = Pushed()) -> list[tuple[OffsetRange, ...]]:  # noqa: B008 - it is never changed
         """The tasks of a batch query; of what its filters let through, where that can be told without reading."""
         partitions, _ = self._partitions()
         start = self._place(self._options.starting, partitions)
         end = self._place(self._options.ending, partitions)
         wanted = [pushed.cut(OffsetRange(part, start[part], end[part])) for part in partitions if pushed.wants(part)]
-        return self._split(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
+        return self._cut(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
 
     def beginning(self) -> Progress:
         """Where a streaming query without a checkpoint begins."""
@@ -64,9 +64,9 @@ class Planner:
         """How many offsets lie between."""
         return sum(each.size for each in self._between(start, newest))
 
-    def tasks(self, start: Progress, end: Progress) -> list[OffsetRange]:
+    def tasks(self, start: Progress, end: Progress) -> list[tuple[OffsetRange, ...]]:
         """The tasks of a micro-batch."""
-        return self._split(self._between(start, end))
+        return self._cut(self._between(start, end))
 
     def _between(self, start: Progress, end: Progress) -> list[OffsetRange]:
         return ranges_between(start, end, self._first(newcomers(start, end)))
@@ -82,8 +82,10 @@ class Planner:
             if first.get(each.partition, NOTHING_THAT_LATE) != NOTHING_THAT_LATE
         ]
 
-    def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        return split(ranges, self._options.min_partitions, self._options.max_records)
+    def _cut(self, ranges: list[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+        """Large ranges in pieces, small ones together."""
+        limits = self._options.min_partitions, self._options.max_records
+        return packed(split(ranges, *limits), *limits)
 
     def _partitions(self) -> tuple[list[TopicPartition], dict[str, str]]:
         wanted = self._options.subscription

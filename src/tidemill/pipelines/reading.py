@@ -1,10 +1,10 @@
-"""One task of a query: a range of offsets of one partition as Arrow record batches.
+"""One task of a query: ranges of offsets as Arrow record batches, one after the other.
 
 What retention or a deletion took away before the task came to it is told as DataLost, or left out when the query says
 failOnDataLoss=false.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -18,40 +18,43 @@ from tidemill.pipelines.planning import ADVICE
 from tidemill.records.arrow import Decoder
 
 
-def read_task(options: SourceOptions, task: OffsetRange, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def read_task(
+    options: SourceOptions, task: Iterable[OffsetRange], columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
     """The rows of a task, over a connection of its own."""
     with RawClient(options.client) as client:
-        yield from _read(client, options, task, columns)
+        for wanted in task:
+            yield from _read(client, options, wanted, columns)
 
 
 def _read(
-    client: RawClient, options: SourceOptions, task: OffsetRange, columns: tuple[str, ...]
+    client: RawClient, options: SourceOptions, wanted: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    part = task.partition
-    decoder = Decoder(part.topic, part.partition, columns=columns, rows=options.rows, twin=HERE.of(task.size))
-    at = task.start
-    while at < task.end:
+    part = wanted.partition
+    decoder = Decoder(part.topic, part.partition, columns=columns, rows=options.rows, twin=HERE.of(wanted.size))
+    at = wanted.start
+    while at < wanted.end:
         try:
-            for piece in client.read_range(part, at, task.end, committed=options.committed):
-                yield from decoder.decode(piece.records, at, task.end, piece.aborted)
+            for piece in client.read_range(part, at, wanted.end, committed=options.committed):
+                yield from decoder.decode(piece.records, at, wanted.end, piece.aborted)
                 at = piece.next_offset
         except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
-            at = _behind_the_gap(client, options, task, at, error)
+            at = _behind_the_gap(client, options, wanted, at, error)
         else:
             return
 
 
-def _behind_the_gap(client: RawClient, options: SourceOptions, task: OffsetRange, at: int, error: Exception) -> int:
-    """Where the log begins now; the end of the task when there is nothing more to read."""
-    part = task.partition
+def _behind_the_gap(client: RawClient, options: SourceOptions, wanted: OffsetRange, at: int, error: Exception) -> int:
+    """Where the log begins now; the end of the range when there is nothing more to read."""
+    part = wanted.partition
     try:
         first = client.list_offsets({part: EARLIEST})[part].offset
     except UnknownTopicOrPartition:
         first = -1
     if options.fail_on_data_loss:
         if first > at:
-            gone = f"offsets {at} to {min(first, task.end) - 1} of {part} are gone: the log begins at {first}"
+            gone = f"offsets {at} to {min(first, wanted.end) - 1} of {part} are gone: the log begins at {first}"
         else:
-            gone = f"offsets {at} to {task.end - 1} of {part} are gone: {error}"
+            gone = f"offsets {at} to {wanted.end - 1} of {part} are gone: {error}"
         raise DataLost(f"{gone}; {ADVICE}") from None
-    return first if first > at else task.end
+    return first if first > at else wanted.end

@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.offsets import (
+    TASK_OFFSETS,
+    TASKS_MIN,
     OffsetRange,
     Progress,
     limited,
     newcomers,
+    packed,
     ranges_between,
     split,
     worth_a_batch,
@@ -63,6 +66,29 @@ def test_the_largest_ranges_are_split_most() -> None:
     pieces = split([OffsetRange(A0, 0, 900), OffsetRange(A1, 0, 100)], min_partitions=10)
     assert [piece.partition for piece in pieces].count(A0) == 9
     assert len(split([OffsetRange(A0, 0, 2), OffsetRange(A1, 0, 2)], min_partitions=2)) == 2
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.integers(1, 2 * TASK_OFFSETS) | st.integers(1, 50), max_size=200),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 2000),
+)
+def test_small_ranges_share_tasks_and_nothing_else_changes(
+    sizes: list[int], min_partitions: int | None, max_records: int | None
+) -> None:
+    ranges = [OffsetRange(TopicPartition("t", index), 0, size) for index, size in enumerate(sizes)]
+    tasks = packed(ranges, min_partitions, max_records)
+    assert [each for task in tasks for each in task] == ranges
+    assert len(tasks) >= min(len(ranges), max(TASKS_MIN, min_partitions or 0))
+    room = min(TASK_OFFSETS, max_records or TASK_OFFSETS)
+    assert all(len(task) == 1 or sum(each.size for each in task) <= room for task in tasks)
+
+
+def test_a_thousand_small_partitions_are_a_few_tasks() -> None:
+    ranges = [OffsetRange(TopicPartition("t", index), 0, 100) for index in range(1000)]
+    assert TASKS_MIN <= len(packed(ranges)) <= TASKS_MIN + 1
+    assert len(packed([each._replace(end=TASK_OFFSETS) for each in ranges])) == 1000
 
 
 @settings(max_examples=100)

@@ -15,6 +15,10 @@ from tidemill.model.topics import TopicPartition
 
 IDS = "$ids"
 """No topic can have this name."""
+TASK_OFFSETS = 100_000
+"""Small ranges share a task of so many: a task costs Spark more than a few thousand records do."""
+TASKS_MIN = 16
+"""So many tasks are not given up for that: they keep the cores busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Progress:
 
 
 class OffsetRange(NamedTuple):
-    """What one task reads: from `start` to before `end`."""
+    """What is read of one partition: from `start` to before `end`."""
 
     partition: TopicPartition
     start: int
@@ -96,6 +100,25 @@ def split(
 def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     marks = [whole.start + whole.size * part // parts for part in range(parts + 1)]
     return (OffsetRange(whole.partition, low, high) for low, high in pairwise(marks))
+
+
+def packed(
+    ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges as tasks: each has its own, except for many small ones, neighbours of which share one."""
+    pieces = list(ranges)
+    fewest = max(TASKS_MIN, min_partitions or 0)
+    room = min(TASK_OFFSETS, max_records or TASK_OFFSETS, math.ceil(sum(each.size for each in pieces) / fewest))
+    tasks: list[list[OffsetRange]] = []
+    taken = 0
+    for place, piece in enumerate(pieces):
+        left = len(pieces) - place
+        if not tasks or taken + piece.size > room or len(tasks) + left <= fewest:
+            tasks.append([])
+            taken = 0
+        tasks[-1].append(piece)
+        taken += piece.size
+    return [tuple(task) for task in tasks]
 
 
 def worth_a_batch(backlog: int, min_offsets: int | None, waited_ms: int | None, max_delay_ms: int) -> bool:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """A range of offsets on its way to a task."""
+    """Ranges of offsets on their way to a task."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(self, wanted: tuple[OffsetRange, ...]) -> None:
         super().__init__(None)
         self.wanted = wanted
 
@@ -44,7 +44,7 @@ class BatchReader(TaskReader, DataSourceReader):
     _pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task per partition of the topics, or more when the options ask for it."""
+        """One task per partition of the topics, more when the options ask for it, fewer when many are small."""
         with RawClient(self._options.client) as client:
             return [Task(each) for each in Planner(client, self._options).batch(self._pushed)]
 
