@@ -8,6 +8,7 @@ import pytest
 
 import tidemill.spark
 from tidemill.pipelines.spark.home import quick_home
+from tidemill.pipelines.spark.queries import PYTHON_ADVICE as ADVICE
 from tidemill.pipelines.spark.queries import line_of
 
 INSTALLED = Path(pyspark.__file__).parent
@@ -82,6 +83,14 @@ def test_without_a_cache_spark_starts_as_always(cache: Path) -> None:
         ("Reason: Traceback (most recent call last):\n  File 1\n    f()\nTypeError: no\n SQLSTATE: 1", "TypeError: no"),
         ("org.apache.spark.SparkException: Job aborted.\n\tat a.b", "Job aborted."),
         ("nothing known", "nothing known"),
+        (
+            "Traceback:\n  x\nModuleNotFoundError: No module named 'tidemill'\n at",
+            f"No module named 'tidemill': {ADVICE}",
+        ),
+        (
+            'java.io.IOException: Cannot run program "/v/bin/python": error=2, No such file or directory\n\tat a.b',
+            f'Cannot run program "/v/bin/python": error=2, No such file or directory: {ADVICE}',
+        ),
     ],
 )
 def test_the_line_that_says_what_is_wrong(text: str, line: str) -> None:

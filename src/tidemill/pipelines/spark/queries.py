@@ -17,6 +17,8 @@ _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
 _EXPECTATION = re.compile(r"expectation [^\n]+ does not hold[^\n]*")
 _PYTHONS = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+[^\n]*\n)+(\w[^\n]*)")
 _SPARKS = re.compile(r"^(?:\w+(?:\.\w+)*(?:Exception|Error): )?(.+)$", re.MULTILINE)
+_ABSENT = re.compile(r"No module named '(?:pyspark_)?tidemill'|Cannot run program \"[^\"]*python[^\"]*\"[^\n]*")
+PYTHON_ADVICE = "install Tidemill in the Python of Spark's workers, or set PYSPARK_PYTHON to the one that has it"
 LINE_CHARS_MAX = 400
 NO_MESSAGE = "(no cause message)"
 
@@ -98,6 +100,8 @@ def _reason(query: StreamingQuery, told: str) -> str:
 
 def line_of(text: str) -> str:
     """The line of a long Spark error that says what is wrong."""
+    if absent := _ABSENT.search(text):
+        return f"{absent[0].rstrip()}: {PYTHON_ADVICE}"[:LINE_CHARS_MAX]
     found = _EXPECTATION.search(text)
     line = found[0] if found else None
     if line is None:

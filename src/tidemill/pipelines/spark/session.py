@@ -11,6 +11,12 @@ from tidemill.pipelines.spark.format import TidemillSource
 from tidemill.pipelines.spark.home import PYTHON, quick_home
 
 LOCAL = "127.0.0.1"
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
+SHUFFLES = "spark.sql.shuffle.partitions"
+CLUSTER_SHUFFLES = "32"
+"""Spark's own default is 200, and a streaming query with groups runs all of them in every micro-batch."""
+SAME_PYTHON = ("local", "spark://")
+"""Masters whose workers have Python where the driver has it."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STACK = "-Xss8m"
 """Spark matches regular expressions against the code that it makes, which overflows the usual stack of a thread."""
@@ -30,8 +36,7 @@ def session(
     """
     java.check()
     local = master is None or master.startswith("local")
-    if local:  # Spark would take the first python3 of the PATH, which may know nothing of Tidemill
-        os.environ.setdefault(PYTHON, sys.executable)
+    _choose_python(master or "local")
     cores = os.cpu_count() or 1
     builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
     for key, value in _with_stack({**_settings(cores, local=local), **(options or {})}).items():
@@ -39,8 +44,21 @@ def session(
     with quick_home() if local else nullcontext():
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if spark.sparkContext.getConf().get(SHUFFLES) is None:  # neither here nor in the cluster's spark-defaults.conf
+        spark.conf.set(SHUFFLES, CLUSTER_SHUFFLES)
     register(spark)
     return spark
+
+
+def _choose_python(master: str) -> None:
+    """Plan with this Python, and work with it where its place can be the same; what the user says stays.
+
+    Spark would take the first python3 of the PATH, which may know nothing of Tidemill. Standalone clusters are machines
+    set up alike. YARN and Kubernetes bring containers with a Python of their own.
+    """
+    os.environ.setdefault(DRIVER_PYTHON, os.environ.get(PYTHON, sys.executable))
+    if master.startswith(SAME_PYTHON):
+        os.environ.setdefault(PYTHON, sys.executable)
 
 
 def register(spark: SparkSession) -> None:
@@ -61,7 +79,7 @@ def _settings(cores: int, *, local: bool) -> dict[str, str]:
             "spark.driver.host": LOCAL,
             "spark.driver.bindAddress": LOCAL,
             JAVA_OPTIONS: "-XX:+UseSerialGC",
-            "spark.sql.shuffle.partitions": str(cores),
+            SHUFFLES: str(cores),
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
         }
