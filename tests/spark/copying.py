@@ -1,4 +1,4 @@
-"""A streaming query from topic to topic, and a driver of it that can be killed: python -m tests.spark.copying ..."""
+"""Streaming queries from topic to topic, and a driver of several to be killed: python -m tests.spark.copying ..."""
 
 import sys
 from pathlib import Path
@@ -13,6 +13,7 @@ LEAN = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.memory": "512m",
 }
+READY = "ready"
 
 
 class Copy(NamedTuple):
@@ -43,11 +44,15 @@ class Copy(NamedTuple):
 
 
 def main() -> None:
-    servers, source, target, checkpoint, tasks, rows = sys.argv[1:]
+    servers, source, folder, rows, *targets = sys.argv[1:]
     spark = tidemill.spark.session("local[2]", name="copying", options=LEAN)
-    copy = Copy(servers, source, target, Path(checkpoint), int(tasks), int(rows))
-    copy.checkpoint.with_name("ready").touch()
-    copy.start(spark).awaitTermination()
+    queries = []
+    for each in targets:
+        target, tasks = each.split(":")
+        queries.append(Copy(servers, source, target, Path(folder, target), int(tasks), int(rows)).start(spark))
+    Path(folder, READY).touch()
+    for query in queries:
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def until_gone(leader: int) -> None:
 
 @pytest.mark.timeout(300)
 def test_orders_become_revenue_once_and_nothing_stays_behind(start: Start, tmp_path: Path) -> None:
-    demo = start("--duration", "5")
+    demo = start("--duration", "12")  # no longer than Spark takes to start; reminders fall due meanwhile
     leader = child_of(demo)
     out, errors = demo.communicate(timeout=PATIENCE_S + 100)
     assert (demo.returncode, errors.splitlines()[-1]) == (0, "stopping"), errors
