@@ -1,40 +1,13 @@
 """The pages about pipelines do what they say. Their commands run in this process, on the session that is there."""
 
-import re
-import shlex
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pages import ROOT, SPARK_PAGES, blocks
-from tests.integration.reader import Reader
+from tests.spark.pages import SparkReader, lend
 
-from tidemill.cli.main import main
-from tidemill.pipelines.spark import remote
 from tidemill.testing import Broker
-
-OURS = re.compile(r"tidemill [^|<>;&]*")
-
-
-class SparkReader(Reader):
-    """Runs our commands in this process: a session takes longer to start than all that is done with it."""
-
-    def __init__(self, broker: Broker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        super().__init__(broker, folder)
-        self._capsys = capsys
-
-    def _run(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
-        line = words[-1]
-        if not OURS.fullmatch(line):
-            return super()._run(words)
-        self._capsys.readouterr()
-        code = main(shlex.split(line)[1:])
-        out, err = self._capsys.readouterr()
-        return subprocess.CompletedProcess(words, code, out, err)
 
 
 @pytest.mark.timeout(480)
@@ -42,11 +15,7 @@ class SparkReader(Reader):
 def test_a_page_does_what_it_says(
     page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @contextmanager
-    def session_that_is_there(*_: Any, **__: Any) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(remote, "session_for", session_that_is_there)
+    lend(spark, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with Broker() as broker:
         monkeypatch.setenv("TIDEMILL_KAFKA", broker.bootstrap_servers)

@@ -1,43 +1,75 @@
-"""The guide to Spark does what it says: its programs run one after the other, on the session that is there."""
+"""The guide to Spark and the README do what they say: their programs run in turn, on the session that is there."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.pages import ROOT, blocks, same
-from tests.integration.reader import Reader
+from tests.integration.pages import ROOT, Block, blocks, same
+from tests.spark.pages import SparkReader, lend
 
 from tidemill.testing import Broker
 
 GUIDE = ROOT / "docs" / "guides" / "spark.md"
+README = ROOT / "README.md"
+ORDERS = "tidemill topic create orders"
+"""The block of the README whose orders its part about Spark reads."""
 
 pytestmark = pytest.mark.timeout(180)
 
 
-def test_the_guide(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def wanted(page: Path) -> list[Block]:
+    """The blocks of a page that are about Spark; the other commands of the README are followed elsewhere."""
+    if page == GUIDE:
+        return blocks(page)
+    kinds = {"py", "text", "shellsession"}
+    return [each for each in blocks(page) if each.kind in kinds or (each.kind == "console" and ORDERS in each.text)]
+
+
+class Follower:
+    """Runs the programs of a page one after the other and compares what they print."""
+
+    def __init__(self, reader: SparkReader, servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._reader = reader
+        self._servers = servers
+        self._capsys = capsys
+        self._names: dict[str, Any] = {}
+        self._printed: list[str] = []
+        self.shown = 0
+
+    def follow(self, block: Block, folder: Path) -> None:
+        if block.kind in {"console", "shellsession"}:
+            self._reader.follow(block._replace(kind="console"))
+        elif block.kind == "py":
+            assert self._printed == [], f"the page does not show {self._printed}"
+            text = block.text.replace("127.0.0.1:9092", self._servers)
+            # Spark's JVM keeps the folder in which it was started.
+            text = text.replace('"checkpoints/', f'"{folder}/checkpoints/')
+            self._capsys.readouterr()
+            exec(compile(text, "page", "exec"), self._names)
+            self._printed = [line for line in self._capsys.readouterr().out.splitlines() if line]
+        elif block.kind == "text":
+            expected = block.text.splitlines()
+            assert len(expected) == len(self._printed), self._printed
+            pairs = zip(expected, self._printed, strict=True)
+            assert all(same(line, found) for line, found in pairs), self._printed
+            self._printed, self.shown = [], self.shown + 1
+
+
+@pytest.mark.parametrize(("page", "shown"), [(GUIDE, 4), (README, 1)], ids=["guide", "readme"])
+def test_a_page_does_what_it_says(
+    page: Path,
+    shown: int,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    lend(spark, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    printed: list[str] = []
-    shown = 0
     with Broker() as broker:
-        reader = Reader(broker, tmp_path)
-        for block in blocks(GUIDE):
-            if block.kind == "console":
-                reader.follow(block)
-            elif block.kind == "py":
-                assert printed == [], f"the guide does not show {printed}"
-                capsys.readouterr()
-                text = block.text.replace("127.0.0.1:9092", broker.bootstrap_servers)
-                # Spark's JVM keeps the folder in which it was started.
-                text = text.replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
-                exec(compile(text, str(GUIDE), "exec"), names)
-                printed = [line for line in capsys.readouterr().out.splitlines() if line]
-            elif block.kind == "text":
-                expected = block.text.splitlines()
-                assert len(expected) == len(printed), printed
-                assert all(same(line, found) for line, found in zip(expected, printed, strict=True)), printed
-                printed, shown = [], shown + 1
-        assert shown >= 4
+        monkeypatch.setenv("TIDEMILL_KAFKA", broker.bootstrap_servers)
+        follower = Follower(SparkReader(broker, tmp_path, capsys), broker.bootstrap_servers, capsys)
+        for block in wanted(page):
+            follower.follow(block, tmp_path)
+    assert follower.shown >= shown
