@@ -32,7 +32,9 @@ from tidemill.broker.seats import Seats
 from tidemill.broker.telemetry import Telemetry
 from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
+from tidemill.broker.transacting import Transacting
 from tidemill.client.raw.replication import Limits
+from tidemill.client.raw.transacting import Writer
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import NOBODY, Image, Topic
@@ -54,7 +56,7 @@ from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import NotLeaderOrFollower, TidemillError, TopicAlreadyExists
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, TopicPartition
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -130,6 +132,7 @@ class Broker:
             node_id=self.node_id,
         )
         self.membership = self._make_membership()
+        self._peers = self._make_peers()
         if world.coordination.shared:
             self.partitions.replicas = self._make_replicas()
         self._controller = Controller(
@@ -140,6 +143,13 @@ class Broker:
         self.timelines: Dispatcher | None = None
         self.scheduler: Scheduler | None = None
         self.groups = self._make_groups()
+        self.transacting = Transacting(
+            self.node_id,
+            connect=self._peers.connect,
+            coordinator_of=self.transaction_coordinator_of,
+            leader_of=self._leader,
+            write_here=self._write_marker_here,
+        )
         self.transactions = self._make_transactions()
         self._seats = Seats(self.groups, self.transactions, self._led)
 
@@ -398,7 +408,7 @@ class Broker:
         settings = self.settings
         return TransactionCoordinator(
             self._journal(TRANSACTION_STATE, settings.transaction_state_log_num_partitions, self._create_transactions),
-            write_marker=self._write_marker,
+            write_marker=self.transacting.write_marker,
             new_producer_id=self.new_producer_id,
             clock=self._world.clock_ms,
             limits=TransactionLimits(
@@ -421,11 +431,14 @@ class Broker:
             step_down=self.partitions.step_down,
         )
 
-    def _make_replicas(self) -> Replicas:
+    def _make_peers(self) -> Peers:
         settings = self.settings
         limits = Limits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
-        peers = Peers(self.node_id, self.address_of, lambda: self.cluster_secret, limits)
-        fetchers = ReplicaFetchers(peers.link, settings.replica_fetch_max_bytes)
+        return Peers(self.node_id, self.address_of, lambda: self.cluster_secret, limits)
+
+    def _make_replicas(self) -> Replicas:
+        settings = self.settings
+        fetchers = ReplicaFetchers(self._peers.link, settings.replica_fetch_max_bytes)
         return Replicas(
             self.node_id,
             self.membership.states,
@@ -528,7 +541,23 @@ class Broker:
     def _shapes(self) -> Iterable[TopicShape]:
         return [TopicShape(topic.name, topic.topic_id, len(topic.partitions)) for topic in self.topics()]
 
-    async def _write_marker(self, marker: Marker) -> None:
+    async def verify_transaction(
+        self, partition: Partition, transactional_id: str | None, producer_id: int, epoch: int, *, implicit: bool
+    ) -> None:
+        """Refuse a transactional write that is not part of the open transaction of its producer.
+
+        A transaction that is open in the partition was verified by its first write, where the coordinator is
+        elsewhere; a producer that was fenced since is known by its epoch.
+        """
+        writer = Writer(transactional_id or "", producer_id, epoch)
+        elsewhere = self.transaction_coordinator_of(writer.transactional_id) != self.node_id
+        if elsewhere and transactional_id and partition.open_transaction(producer_id) is not None:
+            return
+        where = TopicPartition(partition.topic, partition.index)
+        check = await self.transacting.verify(self.transactions, writer, where, implicit=implicit)
+        check()
+
+    async def _write_marker_here(self, marker: Marker) -> None:
         """End a transaction on one partition; offsets of groups are ended by the groups, who staged them."""
         topic, index = marker.partition
         if topic == GROUP_OFFSETS:
@@ -540,5 +569,15 @@ class Broker:
             )
             return
         await self.partition(topic, index).append_marker(
-            marker.producer_id, marker.producer_epoch, commit=marker.commit
+            marker.producer_id,
+            marker.producer_epoch,
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
         )
+
+    def _leader(self, partition: TopicPartition) -> int:
+        """Who leads a partition; this broker when nobody knows it, for it can say so best."""
+        known = self.topic(partition.topic)
+        if known is None or partition.partition >= len(known.partitions):
+            return self.node_id
+        return known.partitions[partition.partition].leader

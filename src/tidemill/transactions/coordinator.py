@@ -343,13 +343,16 @@ class TransactionCoordinator:
         producer_id, epoch = known.identity
         try:
             async with self._markers:
-                await self._write_marker(Marker(partition, producer_id, epoch, known.commits))
+                await self._write_marker(Marker(partition, producer_id, epoch, known.commits, self._epoch_of(known)))
         except (UnknownTopicOrPartition, InvalidProducerEpoch):
             return True  # deleted, or a later epoch was there already: nothing is left to end
         except TidemillError as error:
             log.warning("marker not written yet", partition=str(partition), error=str(error))
             return False
         return True
+
+    def _epoch_of(self, known: Transaction) -> int:
+        return (self._led or {}).get(self._journal.partition_of(known.transactional_id), 0)
 
     def _turn(self, transactional_id: str) -> asyncio.Lock:
         turn = self._turns.get(transactional_id)

@@ -35,6 +35,8 @@ class Marker(NamedTuple):
     producer_id: int
     producer_epoch: int
     commit: bool
+    coordinator_epoch: int = 0
+    """The epoch under which the coordinator leads its part of the journal."""
 
 
 WriteMarker: TypeAlias = Callable[[Marker], Awaitable[None]]

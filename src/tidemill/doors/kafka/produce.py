@@ -24,7 +24,7 @@ from tidemill.model.errors import (
     TransactionAbortable,
     UnknownTopicId,
 )
-from tidemill.model.topics import TopicPartition, refuse_internal
+from tidemill.model.topics import refuse_internal
 from tidemill.records.header import HEADER_SIZE
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
@@ -118,12 +118,9 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     partition = broker.partition(name, part.partition)
     if _ATTRIBUTES.unpack_from(records, 21)[0] & _TRANSACTIONAL:
         producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)
-        await broker.transactions.verify(
-            request.transactional_id,
-            producer_id,
-            producer_epoch,
-            TopicPartition(name, part.partition),
-            implicit=call.version >= _IMPLICIT_FROM,
+        implicit = call.version >= _IMPLICIT_FROM
+        await broker.verify_transaction(
+            partition, request.transactional_id, producer_id, producer_epoch, implicit=implicit
         )
     version, timeout_s = call.version, max(request.timeout_ms, 0) / 1000
     if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:

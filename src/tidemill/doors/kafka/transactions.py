@@ -7,14 +7,15 @@ a version from which the newer error may be told. The same goes for TRANSACTION_
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
+from tidemill.client.raw.transacting import Writer
 from tidemill.doors.kafka import transaction_admin
 from tidemill.doors.kafka.api import Api, Call, Feature, error_code
 from tidemill.doors.kafka.transaction_admin import by_topic
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.errors import (
+    ClusterAuthorizationFailed,
     InvalidGroupId,
     InvalidProducerEpoch,
     InvalidRequest,
@@ -29,10 +30,12 @@ from tidemill.model.errors import (
 from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
 from tidemill.transactions.core.rules import InitProducer
 from tidemill.transactions.core.state import Identity
+from tidemill.transactions.interface import Marker
 
 _FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
 _BUMP_FROM = 5
 _IMPLICIT_FROM = 5
+_ASKED_BY_BROKERS_FROM = 4
 _ABORTABLE_FROM = 4
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -51,6 +54,8 @@ async def init_producer_id(call: Call, request: Any) -> Any:
 
 async def add_partitions_to_txn(call: Call, request: Any) -> Any:
     """All of the partitions join the transaction, or none of them."""
+    if call.version >= _ASKED_BY_BROKERS_FROM:
+        return await _asked_by_broker(call, request)
     wanted = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
     unknown = {partition for partition in wanted if not _exists(call, partition)}
     errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, OperationNotAttempted())
@@ -64,6 +69,66 @@ async def add_partitions_to_txn(call: Call, request: Any) -> Any:
         except TidemillError as error:
             errors = dict.fromkeys(wanted, error)
     return call.response(results_by_topic_v3_and_below=_partition_results(call, wanted, errors))
+
+
+async def _asked_by_broker(call: Call, request: Any) -> Any:
+    """A leader asks whether its partition is in a transaction, or lets it join."""
+    if call.peer is None:
+        raise ClusterAuthorizationFailed("only brokers of this cluster ask in this version")
+    results = []
+    for asked in request.transactions:
+        wanted = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+        errors: dict[TopicPartition, TidemillError] = {}
+        for where in wanted:
+            try:
+                await call.broker.transactions.verify(
+                    asked.transactional_id,
+                    asked.producer_id,
+                    asked.producer_epoch,
+                    where,
+                    implicit=not asked.verify_only,
+                )
+            except TidemillError as error:
+                errors[where] = error
+        results.append(
+            call.part(
+                "AddPartitionsToTxnResult",
+                transactional_id=asked.transactional_id,
+                topic_results=_partition_results(call, wanted, errors),
+            )
+        )
+    return call.response(error_code=0, results_by_transaction=tuple(results))
+
+
+async def write_txn_markers(call: Call, request: Any) -> Any:
+    """A coordinator ends transactions on partitions that this broker leads."""
+    results = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            parts = [await _marked(call, marker, topic.name, index) for index in topic.partition_indexes]
+            topics.append(call.part("WritableTxnMarkerTopicResult", name=topic.name, partitions=tuple(parts)))
+        results.append(call.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=tuple(topics)))
+    return call.response(markers=tuple(results))
+
+
+async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
+    error: TidemillError | None = None
+    try:
+        if call.peer is None:
+            raise ClusterAuthorizationFailed("only the coordinator ends transactions")
+        await call.broker.transacting.mark_here(
+            Marker(
+                TopicPartition(topic, index),
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+                marker.coordinator_epoch,
+            )
+        )
+    except TidemillError as caught:
+        error = caught
+    return call.part("WritableTxnMarkerPartitionResult", partition_index=index, error_code=error_code(error))
 
 
 async def end_txn(call: Call, request: Any) -> Any:
@@ -113,16 +178,18 @@ async def txn_offset_commit(call: Call, request: Any) -> Any:
 
 
 async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> None:
-    transactions, asker = call.broker.transactions, Identity(request.producer_id, request.producer_epoch)
+    broker, asker = call.broker, Identity(request.producer_id, request.producer_epoch)
     where = _offsets_partition(call, request.group_id)
+    writer = Writer(request.transactional_id, *asker)
+    implicit = call.version >= _IMPLICIT_FROM
     try:
-        await transactions.verify(request.transactional_id, *asker, where, implicit=call.version >= _IMPLICIT_FROM)
+        check = await broker.transacting.verify(broker.transactions, writer, where, implicit=implicit)
         await call.broker.groups.commit_transactional(
             request.group_id,
             producer_id=asker.producer_id,
             producer_epoch=asker.epoch,
             offsets=entries,
-            check=partial(transactions.check, request.transactional_id, asker, where),
+            check=check,
             member_id=getattr(request, "member_id", ""),
             generation=getattr(request, "generation_id", -1),
             group_instance_id=getattr(request, "group_instance_id", None),
@@ -209,9 +276,10 @@ def _commit_results(
 
 APIS = [
     Api(key=22, versions=(0, 5), handle=init_producer_id),
-    Api(key=24, versions=(0, 3), handle=add_partitions_to_txn),
+    Api(key=24, versions=(0, 5), handle=add_partitions_to_txn),
     Api(key=25, versions=(0, 4), handle=add_offsets_to_txn),
     Api(key=26, versions=(0, 5), handle=end_txn),
+    Api(key=27, versions=(1, 1), handle=write_txn_markers),
     Api(key=28, versions=(0, 5), handle=txn_offset_commit),
     *transaction_admin.APIS,
 ]

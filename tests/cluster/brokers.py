@@ -1,0 +1,94 @@
+"""A cluster of real processes: etcd and some brokers, each of which can be killed and started again."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.etcd import Etcd, running_etcd
+from tests.postgres import free_port
+
+from tidemill.testing.child import Child
+
+TTL_MS = 2_000
+WAIT_S = 60.0
+
+
+class Brokers:
+    """The brokers of one cluster, by number."""
+
+    def __init__(self, etcd: Etcd, home: Path, count: int, settings: dict[str, str] | None = None) -> None:
+        self.etcd = etcd
+        self._url = etcd.new_folder()
+        self._home = home
+        self._settings = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
+        self._ports = {number: free_port() for number in range(1, count + 1)}
+        self._running: dict[int, Child] = {}
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def address(self, number: int) -> str:
+        """Where one broker is."""
+        return f"127.0.0.1:{self._ports[number]}"
+
+    def flags(self, number: int, **more: str) -> dict[str, str]:
+        """The flags of a broker."""
+        return {
+            "node-id": str(number),
+            "kafka": self.address(number),
+            "grpc": "none",
+            "http": "none",
+            "rack": "abc"[number % 3],
+            "coordination": self._url,
+            "data-dir": str(self._home / f"broker{number}"),
+            "session-ttl-ms": str(TTL_MS),
+            **{name.replace("_", "-"): value for name, value in more.items()},
+        }
+
+    def start(self, *numbers: int) -> None:
+        """Start brokers, all unless told; each is ready when this returns."""
+        for number in numbers or self._ports:
+            child = Child(self.flags(number), self._settings)
+            child.start()
+            self._running[number] = child
+
+    def kill(self, number: int) -> None:
+        """kill -9."""
+        self._running[number].kill()
+        self._running.pop(number).stop()
+
+    def stop(self, *numbers: int) -> None:
+        """Stop brokers in order, all unless told."""
+        for number in numbers or tuple(self._running):
+            self._running.pop(number).stop()
+
+
+@contextmanager
+def running_brokers(count: int = 3, settings: dict[str, str] | None = None, members: int = 1) -> Iterator[Brokers]:
+    """A cluster for the length of the block."""
+    home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
+    with running_etcd(members) as etcd:
+        brokers = Brokers(etcd, home, count, settings)
+        try:
+            brokers.start()
+            yield brokers
+        finally:
+            for member in etcd.members:
+                member.resume()
+            for child in list(brokers._running.values()):
+                child.kill()
+                child.stop()
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def eventually(look: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + within_s
+    while not look():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)

@@ -1,0 +1,18 @@
+"""One cluster of three brokers for all tests that leave it as it was."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.cluster.brokers import Brokers, running_brokers
+from tests.integration.command_line import CommandLine
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Brokers]:
+    with running_brokers() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def tidemill(brokers: Brokers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(brokers.bootstrap, capsys, monkeypatch)
