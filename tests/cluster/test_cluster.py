@@ -80,7 +80,7 @@ def copy(brokers: Brokers, transactional_id: str, *, commit: bool, most: int) ->
     producer = Producer({"bootstrap.servers": brokers.bootstrap, "transactional.id": transactional_id})
     producer.init_transactions(WAIT_S)
     consumer.subscribe(["in"])
-    records = []
+    records: list[Any] = []
     end = time.monotonic() + WAIT_S
     while len(records) < most and time.monotonic() < end:
         found = consumer.consume(most - len(records), 2.0)
