@@ -1,7 +1,7 @@
 """Timelines when things break: the broker is killed, a worker is stopped past its lease, PostgreSQL crashes.
 
-The rules that must hold through all of it: no message is lost, none is early, and one that was completed never comes
-again.
+The rules that must hold through all of it: no message is lost, none is early, none is leased to two at a time, and one
+that was completed never comes again.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ class Record:
 
     def __init__(self) -> None:
         self.delivered: dict[str, int] = {}
+        self.leased_until: dict[str, float] = {}
         self.completed: set[str] = set()
         self.violations: list[str] = []
 
@@ -39,6 +40,9 @@ class Record:
             self.violations.append(f"{lease.id} was early")
         if lease.id in self.completed:
             self.violations.append(f"{lease.id} came after it was completed")
+        if time.time() < self.leased_until.get(lease.id, 0):
+            self.violations.append(f"{lease.id} has two live leases")
+        self.leased_until[lease.id] = lease.expires.timestamp()
         self.delivered[lease.id] = self.delivered.get(lease.id, 0) + 1
 
 
