@@ -14,34 +14,27 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tidemill.client.rpc import (
+    BACKOFF_MS_FIRST,
+    BACKOFF_MS_MAX,
+    MESSAGE_BYTES_MAX,
+    UNREACHABLE,
+    error_name,
+    open_channel,
+)
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BatchTooLarge, TimelineError, UnknownSession, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
-ERROR_KEY = "tidemill-error"
 TIMEOUT_MS = 30_000
-BACKOFF_MS_FIRST = 20
-BACKOFF_MS_MAX = 1_000
-MESSAGE_BYTES_MAX = 65 * 1024 * 1024
-"""The largest body that a timeline can allow, and room for what goes with it."""
-CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.initial_reconnect_backoff_ms", BACKOFF_MS_FIRST),
-    ("grpc.min_reconnect_backoff_ms", BACKOFF_MS_FIRST),
-    ("grpc.max_reconnect_backoff_ms", BACKOFF_MS_MAX),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
-UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     """The error as the broker raised it."""
-    for key, value in error.trailing_metadata() or ():
-        if key == ERROR_KEY:
-            return by_name(value)(error.details() or "")
+    name = error_name(error)
+    if name is not None:
+        return by_name(name)(error.details() or "")
     if error.code() in UNREACHABLE:
         return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -69,7 +62,7 @@ class Connection:
     def stub(self) -> Any:
         """The generated stub, over a channel that is opened by the first use."""
         if self._stub is None:
-            self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            self._channel = open_channel(self.address)
             self._stub = service.TimelineServiceStub(self._channel)  # type: ignore[no-untyped-call] # generated
         return self._stub
 

@@ -1,24 +1,17 @@
 """Timelines for threads: the asyncio face, run on an event loop of its own in the background.
 
-Every call is a coroutine of `AsyncTimeline` that is waited for; there is no second implementation. One instance may be
-used by several threads. One that nobody closed is closed when it is forgotten, or when the program ends: a program must
-not hang because it was still working when it ended.
+Every call is a coroutine of `AsyncTimeline` that is waited for. One instance may be used by several threads.
 """
 
-import asyncio
-import threading
-import weakref
-from collections.abc import Coroutine, Generator, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from typing import Self
 
+from tidemill.client.background import Background
 from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
 from tidemill.client.timeline.message import Due, Message, ScheduledId
-from tidemill.client.timeline.worker import Worker
 from tidemill.model.timeline_errors import TimelineError
-
-T = TypeVar("T")
 
 
 class Timeline:
@@ -28,32 +21,16 @@ class Timeline:
         self, address: str = "127.0.0.1:6174", topic: str = "", *, group: str = "", timeout_ms: int = TIMEOUT_MS
     ) -> None:
         self.topic = topic
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tidemill-timeline", daemon=True)
-        self._thread.start()
-        self._async = self._run(self._open(address, topic, group, timeout_ms))
-        self._end = weakref.finalize(self, _end, self._async, self._loop, self._thread)
-
-    @staticmethod
-    async def _open(address: str, topic: str, group: str, timeout_ms: int) -> AsyncTimeline:
-        return AsyncTimeline(address, topic, group=group, timeout_ms=timeout_ms)
+        self._background = Background("tidemill-timeline", TimelineError("this Timeline is closed; open another one"))
+        self._run = self._background.run
+        self._async = self._background.open(lambda: AsyncTimeline(address, topic, group=group, timeout_ms=timeout_ms))
+        self._end = self._background.ends_with(self, self._async.close)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            coroutine.close()
-            raise TimelineError("this Timeline is closed; open another one")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
 
     def close(self) -> None:
         """End all work, close the connection and end the background thread."""
@@ -119,26 +96,12 @@ class Timeline:
         idle_ms: int | None = None,
     ) -> Generator[Lease, None, None]:
         """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
-        worker = self._run(self._start(consumer_id, rack, max_in_flight, lease_ms))
+        worker = self._background.make(lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms))
         try:
             while arrived := self._run(worker.arrivals(idle_ms)):
                 while arrived:
                     if (one := arrived.popleft()).live:
                         yield Lease(worker, one.lease, self._run)
         finally:
-            if not self._loop.is_closed():
+            if not self._background.is_closed:
                 self._run(self._async.dismiss(worker))
-
-    async def _start(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
-        return self._async.worker(consumer_id, rack, max_in_flight, lease_ms)
-
-
-def _end(timeline: AsyncTimeline, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """End all work, close the connection and end the background thread."""
-    if threading.current_thread() is thread:  # the garbage collector runs in any thread, and none can wait for itself
-        loop.create_task(timeline.close()).add_done_callback(lambda _: loop.stop())
-        return
-    asyncio.run_coroutine_threadsafe(timeline.close(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()

@@ -1,0 +1,43 @@
+"""What every gRPC client of a broker shares: the channel's settings, and errors as the broker raised them.
+
+A refused call carries the class of the error in its trailing metadata. A status that means that nobody has answered is
+told apart from it: only the latter is tried elsewhere.
+"""
+
+import os
+
+# gRPC's handlers around fork() can abort the child of a process that only wants to start another program. They are
+# of use to those who go on using gRPC in a forked child, which an event loop cannot. Read when gRPC is imported.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+import grpc
+import grpc.aio
+
+ERROR_KEY = "tidemill-error"
+BACKOFF_MS_FIRST = 20
+BACKOFF_MS_MAX = 1_000
+MESSAGE_BYTES_MAX = 65 * 1024 * 1024
+"""The largest body that a timeline can allow, and room for what goes with it."""
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", BACKOFF_MS_FIRST),
+    ("grpc.min_reconnect_backoff_ms", BACKOFF_MS_FIRST),
+    ("grpc.max_reconnect_backoff_ms", BACKOFF_MS_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to a broker, which connects when it is first used."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def error_name(error: grpc.aio.AioRpcError) -> str | None:
+    """The class of the error that the broker raised, if it did."""
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_KEY:
+            return str(value)
+    return None
