@@ -205,9 +205,9 @@ class Node:
             broker.advertise(*self._advertised(self.kafka))
             if self.kafka.host in WILDCARDS and settings.advertise is None:
                 log.warning("clients on other machines need --advertise host:port", told=str(broker.brokers()[0][1:3]))
-        if settings.grpc is not None and broker.timelines is not None:
-            grpc = (await self._grpc_module).GrpcDoor()
-            self.grpc = await self._open("grpc", grpc, settings.grpc, partial(grpc.start, broker.timelines))
+        if settings.grpc is not None:
+            grpc = (await self._grpc_module).GrpcDoor(broker, system_clock_ms)
+            self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
             console = ConsoleDoor(broker, self.facts, self.ask)
             self.http = await self._open("http", console, settings.http, console.start)

@@ -619,6 +619,12 @@ class InvalidRegularExpression(KafkaError):
 BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}
 
 
+def by_name(name: str) -> type[KafkaError]:
+    """The class of that name; `UnknownServerError` for one that this version does not know."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, KafkaError) else UnknownServerError
+
+
 def of_code(code: int, message: str = "") -> KafkaError:
     """The error that `code` stands for, as a client meets it in an answer."""
     return BY_CODE.get(code, UnknownServerError)(message)

@@ -7,7 +7,9 @@ import pytest
 from tidemill.wire.grpc.generate import FOLDER, generate
 
 
-@pytest.mark.parametrize("name", ["timeline_pb2.pyi", "timeline_pb2_grpc.py"])
+@pytest.mark.parametrize(
+    "name", [f"{schema}_pb2{kind}" for schema in ("broker", "timeline") for kind in (".pyi", "_grpc.py")]
+)
 def test_generated_code_is_fresh(name: str, tmp_path: Path) -> None:
     generate(tmp_path)
     made, kept = (_without_versions(folder / name) for folder in (tmp_path, FOLDER))

@@ -2,5 +2,5 @@
 
 import os
 
-# See `client/timeline`: a broker inside a test process must not get in the way of programs that the test starts.
+# See `client/rpc.py`: a broker inside a test process must not get in the way of programs that the test starts.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -6,35 +6,49 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
-from tidemill.model import timeline_errors as errors
-from tidemill.model.timeline_errors import TimelineError
+from tidemill.model import errors as streams
+from tidemill.model import timeline_errors as timelines
+from tidemill.model.errors import TidemillError
 
 ERROR_KEY = "tidemill-error"
-STATUSES: dict[type[TimelineError], grpc.StatusCode] = {
-    errors.UnknownTimeline: grpc.StatusCode.NOT_FOUND,
-    errors.UnknownMessage: grpc.StatusCode.NOT_FOUND,
-    errors.TimelineExists: grpc.StatusCode.ALREADY_EXISTS,
-    errors.TimelineNotReady: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.TimelineDeleting: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.StaleLease: grpc.StatusCode.ABORTED,
-    errors.LeaseIsLive: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.NotOwner: grpc.StatusCode.PERMISSION_DENIED,
-    errors.UnknownSession: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ConsumerReplaced: grpc.StatusCode.ABORTED,
-    errors.StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
-    errors.StoreCorrupt: grpc.StatusCode.DATA_LOSS,
+STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
+    timelines.UnknownTimeline: grpc.StatusCode.NOT_FOUND,
+    timelines.UnknownMessage: grpc.StatusCode.NOT_FOUND,
+    timelines.TimelineExists: grpc.StatusCode.ALREADY_EXISTS,
+    timelines.TimelineNotReady: grpc.StatusCode.FAILED_PRECONDITION,
+    timelines.TimelineDeleting: grpc.StatusCode.FAILED_PRECONDITION,
+    timelines.StaleLease: grpc.StatusCode.ABORTED,
+    timelines.LeaseIsLive: grpc.StatusCode.FAILED_PRECONDITION,
+    timelines.NotOwner: grpc.StatusCode.PERMISSION_DENIED,
+    timelines.UnknownSession: grpc.StatusCode.FAILED_PRECONDITION,
+    timelines.ConsumerReplaced: grpc.StatusCode.ABORTED,
+    timelines.StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
+    timelines.StoreCorrupt: grpc.StatusCode.DATA_LOSS,
+    streams.UnknownTopicOrPartition: grpc.StatusCode.NOT_FOUND,
+    streams.TopicAlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    streams.OffsetOutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    streams.UnknownMemberId: grpc.StatusCode.ABORTED,
+    streams.FencedMemberEpoch: grpc.StatusCode.ABORTED,
+    streams.StaleMemberEpoch: grpc.StatusCode.ABORTED,
+    streams.IllegalGeneration: grpc.StatusCode.ABORTED,
+    streams.KafkaStorageError: grpc.StatusCode.UNAVAILABLE,
+    streams.LeaderNotAvailable: grpc.StatusCode.UNAVAILABLE,
+    streams.NotLeaderOrFollower: grpc.StatusCode.UNAVAILABLE,
+    streams.NotCoordinator: grpc.StatusCode.UNAVAILABLE,
+    streams.CoordinatorNotAvailable: grpc.StatusCode.UNAVAILABLE,
+    streams.CoordinatorLoadInProgress: grpc.StatusCode.UNAVAILABLE,
 }
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-def status_of(error: TimelineError) -> grpc.StatusCode:
+def status_of(error: TidemillError) -> grpc.StatusCode:
     """The status of an error; what is wrong with the request itself is an invalid argument."""
     return STATUSES.get(type(error), grpc.StatusCode.INVALID_ARGUMENT)
 
 
-async def refuse(context: Any, error: TimelineError) -> None:
+async def refuse(context: Any, error: TidemillError) -> None:
     """End the call with the error."""
     await context.abort(status_of(error), str(error), ((ERROR_KEY, type(error).__name__),))
 
@@ -43,7 +57,7 @@ async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:
     """The answer of a call; a refusal ends it with its status, a surprise with INTERNAL and a line in the log."""
     try:
         return await call()
-    except TimelineError as error:
+    except TidemillError as error:
         await refuse(context, error)
         raise
     except Exception as error:

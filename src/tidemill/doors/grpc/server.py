@@ -1,36 +1,46 @@
-"""The gRPC door: one server with TimelineService.
+"""The gRPC door: one server with TimelineService and BrokerService.
 
 Limits have names: the size of a message, the streams of one connection, how long a stop waits for calls under way.
 Importing gRPC takes longer than starting everything else, so the node imports this module late (see `app.py`).
 """
 
 import errno
+from collections.abc import Callable, Mapping
 
 import grpc.aio
 
+from tidemill.broker.broker import Broker
+from tidemill.doors.grpc.routes import Peer, Routes
 from tidemill.doors.grpc.service import TimelineService
-from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.wire.grpc import timeline_pb2_grpc as generated
+from tidemill.doors.grpc.streams import BrokerService
+from tidemill.wire.grpc import broker_pb2_grpc, timeline_pb2_grpc
 
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024
 """The largest body that a timeline can allow, and room for what goes with it."""
 STREAMS_PER_CONNECTION_MAX = 1_000
 KEEPALIVE_MS = 10_000
 STOP_GRACE_S = 0.2
+EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+)
 
 
 class GrpcDoor:
     """A gRPC server on one address."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker, clock_ms: Callable[[], int]) -> None:
         self.address: tuple[str, int] = ("", 0)
+        self._broker = broker
+        self._clock_ms = clock_ms
         self._server: grpc.aio.Server | None = None
+        self._routes = Routes(broker, self._peers, CHANNEL_OPTIONS)
 
-    async def start(self, dispatcher: Dispatcher, host: str, port: int) -> None:
+    async def start(self, host: str, port: int) -> None:
         """Listen; port 0 means any free one, `address` tells which."""
         options = (
-            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+            *CHANNEL_OPTIONS,
             ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
@@ -38,7 +48,7 @@ class GrpcDoor:
             ("grpc.so_reuseport", 0),
         )
         server = grpc.aio.server(options=options)
-        generated.add_TimelineServiceServicer_to_server(TimelineService(dispatcher), server)  # type: ignore[no-untyped-call] # generated
+        self._serve(server)
         try:
             bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
@@ -51,3 +61,17 @@ class GrpcDoor:
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
             self._server = None
+        await self._routes.close()
+
+    def _serve(self, server: grpc.aio.Server) -> None:
+        streams = BrokerService(self._broker, self._routes, self._clock_ms)
+        broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)  # type: ignore[no-untyped-call] # generated
+        if self._broker.timelines is not None:
+            timelines = TimelineService(self._broker.timelines)
+            timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)  # type: ignore[no-untyped-call] # generated
+
+    def _peers(self) -> Mapping[int, Peer]:
+        """Every broker by its number. An address that nobody can connect to is not told: clients know another."""
+        host, port = self.address
+        address = "" if host in EVERYWHERE else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return {self._broker.node_id: Peer(self._broker.node_id, address, self._broker.rack or "")}

@@ -1,4 +1,4 @@
-"""Generates the messages and stubs of `timeline.proto` beside it: `make proto`.
+"""Generates the messages and stubs of the schemas beside it: `make proto`.
 
 The generated files are committed, so that a user needs no protoc; run this after every change of the schema. The
 generator writes absolute imports of a top-level module; they are turned into imports of this package.
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SCHEMAS = ("timeline.proto",)
+SCHEMAS = ("broker.proto", "timeline.proto")
 
 
 def generate(target: Path) -> None:
