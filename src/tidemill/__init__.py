@@ -10,18 +10,37 @@ if TYPE_CHECKING:
     from tidemill.client.parallel.consumer import ParallelConsumer
     from tidemill.client.parallel.options import Halted, Retry
     from tidemill.client.timeline import AsyncTimeline, Message, Timeline
+    from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Consumer, DeliveryFailed, TopicProducer
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncTimeline", "Halted", "Message", "ParallelConsumer", "Retry", "Timeline", "__version__"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncTimeline",
+    "AsyncTopicProducer",
+    "Consumer",
+    "DeliveryFailed",
+    "Halted",
+    "Message",
+    "ParallelConsumer",
+    "Retry",
+    "Timeline",
+    "TopicProducer",
+    "__version__",
+]
 
 _HOMES = {
+    "AsyncConsumer": "tidemill.client.topics",
     "AsyncTimeline": "tidemill.client.timeline",
+    "AsyncTopicProducer": "tidemill.client.topics",
+    "Consumer": "tidemill.client.topics",
+    "DeliveryFailed": "tidemill.client.topics",
     "Halted": "tidemill.client.parallel.options",
     "Message": "tidemill.client.timeline",
     "ParallelConsumer": "tidemill.client.parallel.consumer",
     "Retry": "tidemill.client.parallel.options",
     "Timeline": "tidemill.client.timeline",
+    "TopicProducer": "tidemill.client.topics",
 }
 """Public name -> module that has it."""
 

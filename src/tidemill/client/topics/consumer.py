@@ -1,0 +1,381 @@
+"""A member of a consumer group, for asyncio: records of its partitions one by one, offsets committed behind them.
+
+`Progress` decides what is handed out, what counts as handled and what has to be committed; here are the two tasks that
+talk to the broker. One polls: it keeps the member alive, follows the assignment and fills a bounded buffer, also while
+a record is being handled for long. The other one commits. A member that was fenced (it was silent for too long, or
+another took its place) forgets what it has in hand and joins again; what it had not committed goes to others.
+"""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Self
+
+from tidemill.client.progress import Progress
+from tidemill.client.raw.errors import ClientError
+from tidemill.client.topics.brokers import Brokers, backoff_ms
+from tidemill.model.errors import (
+    FencedMemberEpoch,
+    OffsetOutOfRange,
+    StaleMemberEpoch,
+    TidemillError,
+    UnknownMemberId,
+    by_name,
+)
+from tidemill.model.topics import TopicPartition
+from tidemill.wire.grpc import broker_pb2 as wire
+
+CALL_TIMEOUT_MS = 10_000
+LEAVE_TIMEOUT_MS = 2_000
+RESETS = {"earliest": (wire.RESET_EARLIEST, -2), "latest": (wire.RESET_LATEST, -1)}
+FENCED = (UnknownMemberId, FencedMemberEpoch)
+
+
+class ConsumerClosed(ClientError):
+    """This consumer is closed; open another one."""
+
+
+class Record(NamedTuple):
+    """One record of a topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
+class ConsumerOptions(NamedTuple):
+    """What can be set for a consumer."""
+
+    reset: str = "earliest"
+    auto_commit: bool = True
+    commit_records: int = 100
+    commit_interval_ms: int = 500
+    poll_records: int = 100
+    poll_interval_ms: int = 500
+    buffer_records: int = 256
+    rebalance_timeout_ms: int = 60_000
+    client_id: str = "tidemill"
+    rack: str = ""
+
+
+class AsyncConsumer:
+    """One member of a group. `async for record in consumer:` hands out records for ever."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = "127.0.0.1:6174",
+        group: str = "",
+        topics: str | Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        self.group = group
+        self.topics = [topics] if isinstance(topics, str) else list(topics)
+        self.options = _checked(ConsumerOptions(**options), group, self.topics)
+        self.member_id = str(uuid.uuid4())
+        self._brokers = Brokers(addresses)
+        self._progress = Progress(
+            commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
+        )
+        self._lock = threading.Lock()  # `take` is also called by the threads of the synchronous face
+        self._loop = asyncio.get_running_loop()
+        self._epoch = 0
+        self._failure: TidemillError | None = None
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._handled = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._closed = False
+        self._tasks = [asyncio.create_task(self._poll_forever())]
+        if self.options.auto_commit:
+            self._tasks.append(asyncio.create_task(self._commit_forever()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(handled=kind is None)
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        record = await self.next()
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this member has for now."""
+        with self._lock:
+            return sorted(self._progress.assigned)
+
+    async def next(self, timeout_ms: int | None = None) -> Record | None:
+        """The next record, and the one before it is handled; None when none came in time, or after `close`."""
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
+        while not self._closed:
+            self._arrived.clear()
+            record = self.take()
+            if record is not None:
+                return record
+            if self._failure is not None:
+                raise self._failure
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._arrived.wait()
+        return None
+
+    def take(self) -> Record | None:
+        """The next record if it is here; may be called by any thread."""
+        with self._lock:
+            record: Record | None = self._progress.take(_now_ms())
+            buffered = self._progress.buffered
+            stirs = self._progress.overdue or self._progress.leaving
+        if stirs or not buffered or buffered == self.options.buffer_records // 2:
+            self._loop.call_soon_threadsafe(self._stir)
+        return record
+
+    def _stir(self) -> None:
+        self._room.set()
+        self._handled.set()
+
+    async def commit(self) -> None:
+        """Commit everything up to the record in hand, which counts as handled; an error means that nothing was."""
+        with self._lock:
+            self._progress.finish(_now_ms())
+        await self._commit()
+
+    async def close(self, *, handled: bool = True) -> None:
+        """Commit what was handled, leave the group and let go of the brokers.
+
+        The record in hand counts as handled, unless the caller says otherwise.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._arrived.set()
+        try:
+            if self.options.auto_commit and self._failure is None:
+                if handled:
+                    with self._lock:
+                        self._progress.finish(_now_ms())
+                await self._commit()
+        except TidemillError:
+            pass  # what was not committed comes again
+        finally:
+            await self._leave()
+            await self._brokers.close()
+
+    async def _leave(self) -> None:
+        if not self._epoch:
+            return
+        request = wire.UnsubscribeRequest(group=self.group, member_id=self.member_id)
+        try:
+            await self._brokers.call("Unsubscribe", request, timeout_ms=LEAVE_TIMEOUT_MS)
+        except TidemillError:
+            return  # the broker will miss it
+
+    # -- polling -------------------------------------------------------------------------------------------------------
+
+    async def _poll_forever(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._poll() if self._epoch else await self._join()
+                attempt = 0
+            except FENCED:
+                self._lose()
+            except TidemillError as error:
+                if not error.retriable:
+                    self._failure = error
+                    self._arrived.set()
+                    return
+                await asyncio.sleep(backoff_ms(attempt) / 1_000)
+                attempt += 1
+
+    async def _join(self) -> None:
+        request = wire.SubscribeRequest(**self._about())
+        reply = await self._brokers.call_at(self._brokers.address, "Subscribe", request, timeout_ms=CALL_TIMEOUT_MS)
+        self._epoch = reply.member_epoch
+        self._follow(reply.assigned)
+
+    async def _poll(self) -> None:
+        """One turn: release what was taken away, then ask for more."""
+        if self._progress.leaving:
+            await self._try_to_commit()
+        self._room.clear()
+        with self._lock:
+            self._progress.release()
+            has_room = self._progress.buffered <= self.options.buffer_records // 2
+            positions = self._progress.positions()
+            keeps = self._progress.leaving
+        request = wire.PollRequest(
+            **self._about(),
+            member_epoch=self._epoch,
+            positions=[wire.Position(**place._asdict(), offset=offset) for place, offset in positions.items()],
+            max_records=self.options.poll_records if has_room else 0,
+            max_wait_ms=self.options.poll_interval_ms,
+        )
+        epoch = self._epoch
+        reply = await self._brokers.call_at(
+            self._brokers.address, "Poll", request, timeout_ms=self.options.poll_interval_ms + CALL_TIMEOUT_MS
+        )
+        if epoch != self._epoch:
+            return
+        self._epoch = reply.member_epoch
+        if reply.rebalance:
+            self._follow(reply.assigned)
+        error = self._receive(reply.partitions)
+        if error is not None:
+            raise error
+        if keeps or not ((positions and has_room) or reply.rebalance):
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Nothing to ask for: wait until there is room, but not longer than a sign of life may take."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.poll_interval_ms / 1_000):
+                await self._room.wait()
+
+    def _receive(self, partitions: Sequence[wire.PartitionRecords]) -> TidemillError | None:
+        """Take what came; an error of a partition that will pass is answered."""
+        failure: TidemillError | None = None
+        with self._lock:
+            for one in partitions:
+                place = TopicPartition(one.topic, one.partition)
+                error = by_name(one.error)(one.reason) if one.error else None
+                if isinstance(error, OffsetOutOfRange):
+                    self._progress.arrived(place, (), RESETS[self.options.reset][1])
+                elif error is not None:
+                    failure = error
+                else:
+                    records = [(record.offset, _record(one, record)) for record in one.records]
+                    self._progress.arrived(place, records, one.next_offset)
+        if partitions:
+            self._arrived.set()
+        return failure
+
+    def _follow(self, assigned: Sequence[wire.Position]) -> None:
+        with self._lock:
+            self._progress.follow({TopicPartition(one.topic, one.partition): one.offset for one in assigned})
+
+    def _lose(self) -> None:
+        """Somebody else has the partitions by now."""
+        self._epoch = 0
+        with self._lock:
+            self._progress.lose()
+
+    def _about(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "group": self.group,
+            "topics": self.topics,
+            "member_id": self.member_id,
+            "client_id": options.client_id,
+            "rack": options.rack,
+            "rebalance_timeout_ms": options.rebalance_timeout_ms,
+            "reset": RESETS[options.reset][0],
+        }
+
+    # -- committing ----------------------------------------------------------------------------------------------------
+
+    async def _commit_forever(self) -> None:
+        while True:
+            self._handled.clear()
+            with self._lock:
+                now_ms = _now_ms()
+                due_ms = self._progress.due_ms(now_ms)
+            if due_ms is not None and due_ms <= now_ms:
+                await self._try_to_commit()
+            wait_ms = self.options.commit_interval_ms if due_ms is None else max(1, due_ms - now_ms)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1_000):
+                    await self._handled.wait()
+
+    async def _try_to_commit(self) -> None:
+        """Commit by the way: what is refused comes again, what was not heard is committed the next time."""
+        if not self.options.auto_commit:
+            return
+        try:
+            await self._commit()
+        except FENCED:
+            self._lose()
+        except TidemillError:
+            return
+
+    async def _commit(self) -> None:
+        async with self._committing:
+            with self._lock:
+                offsets = self._progress.to_commit()
+            if not offsets:
+                return
+            if not self._epoch:
+                raise UnknownMemberId("the membership is over; the records come again")
+            request = wire.CommitRequest(
+                group=self.group,
+                member_id=self.member_id,
+                member_epoch=self._epoch,
+                offsets=[wire.Position(**place._asdict(), offset=offset) for place, offset in offsets.items()],
+            )
+            try:
+                await self._send_commit(request)
+            except TidemillError as error:
+                if not isinstance(error, FENCED):
+                    with self._lock:
+                        self._progress.give_back(offsets, _now_ms())
+                raise
+
+    async def _send_commit(self, request: wire.CommitRequest) -> None:
+        """A poll that is under way may have raised the epoch: once more under the new one, if there is a new one.
+
+        Nothing is released while a commit is under way, so the partitions are still this member's.
+        """
+        try:
+            await self._brokers.call("Commit", request, timeout_ms=CALL_TIMEOUT_MS)
+        except StaleMemberEpoch:
+            if self._epoch in (0, request.member_epoch):
+                raise
+            request.member_epoch = self._epoch
+            await self._brokers.call("Commit", request, timeout_ms=CALL_TIMEOUT_MS)
+
+
+def _checked(options: ConsumerOptions, group: str, topics: Sequence[str]) -> ConsumerOptions:
+    if not group:
+        raise ClientError("a consumer needs a group: Consumer(address, group='mailer', topics=['orders'])")
+    if not topics:
+        raise ClientError("a consumer needs topics: Consumer(address, group='mailer', topics=['orders'])")
+    if options.reset not in RESETS:
+        raise ClientError(f"reset={options.reset!r}: give 'earliest' or 'latest'")
+    for name in ("commit_records", "commit_interval_ms", "poll_records", "poll_interval_ms", "buffer_records"):
+        if getattr(options, name) < 1:
+            raise ClientError(f"{name}={getattr(options, name)} must be at least 1")
+    return options
+
+
+def _record(where: wire.PartitionRecords, record: wire.Record) -> Record:
+    return Record(
+        where.topic,
+        where.partition,
+        record.offset,
+        record.key if record.HasField("key") else None,
+        record.value if record.HasField("value") else None,
+        tuple((one.key, one.value if one.HasField("value") else None) for one in record.headers),
+        record.timestamp_ms,
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,108 @@
+"""Producer and consumer for threads: the asyncio faces, run on an event loop in the background.
+
+One instance may be used by several threads.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Self
+
+from tidemill.client.background import Background
+from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, Record
+from tidemill.client.topics.producer import AsyncTopicProducer, Delivery, ProducerClosed, outgoing
+from tidemill.model.topics import TopicPartition
+
+
+class TopicProducer:
+    """Sends records to one topic. Options: see `ProducerOptions`."""
+
+    def __init__(self, addresses: str | Sequence[str] = "127.0.0.1:6174", topic: str = "", **options: Any) -> None:
+        self.topic = topic
+        self._background = Background("tidemill-producer", ProducerClosed())
+        self._async = self._background.open(lambda: AsyncTopicProducer(addresses, topic, **options))
+        self._room = threading.BoundedSemaphore(self._async.options.backlog)
+        self._end = self._background.ends_with(self, self._async.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except Exception:
+            if kind is None:
+                raise
+
+    def send(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = 0,
+        partition: int | None = None,
+    ) -> "Future[Delivery]":
+        """Put a record into the buffer, waiting for room; the future tells where it is, or why it is nowhere."""
+        record = outgoing(value, key, headers, timestamp_ms, partition)
+        if self._background.is_closed:
+            raise ProducerClosed
+        self._room.acquire()
+        ticket: Future[Delivery] = Future()
+        ticket.add_done_callback(lambda _: self._room.release())
+        self._background.loop.call_soon_threadsafe(self._async.offer, record, ticket)
+        return ticket
+
+    def flush(self) -> None:
+        """Return when everything that was sent before is delivered; DeliveryFailed tells what was not."""
+        self._background.run(self._async.flush())
+
+    def close(self) -> None:
+        """Deliver what was sent, then end; DeliveryFailed tells what was not delivered and nobody was told of."""
+        self._end()
+
+
+class Consumer:
+    """One member of a group. `for record in consumer:` hands out records for ever. Options: see `ConsumerOptions`."""
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = "127.0.0.1:6174",
+        group: str = "",
+        topics: str | Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        self._background = Background("tidemill-consumer", ConsumerClosed())
+        self._async = self._background.open(lambda: AsyncConsumer(addresses, group, topics, **options))
+        self._end = self._background.ends_with(self, self._async.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not self._background.is_closed:
+            self._background.run(self._async.close(handled=False))
+        self.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        while (record := self.next()) is not None:
+            yield record
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this member has for now."""
+        return self._async.assignment
+
+    def next(self, timeout_ms: int | None = None) -> Record | None:
+        """The next record, and the one before it is handled; None when none came in time."""
+        if self._background.is_closed:
+            return None
+        return self._async.take() or self._background.run(self._async.next(timeout_ms))
+
+    def commit(self) -> None:
+        """Commit everything up to the record in hand, which counts as handled; an error means that nothing was."""
+        self._background.run(self._async.commit())
+
+    def close(self) -> None:
+        """Commit what was handled, the record in hand with it, and leave the group."""
+        self._end()
