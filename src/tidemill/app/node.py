@@ -206,7 +206,7 @@ class Node:
             if self.kafka.host in WILDCARDS and settings.advertise is None:
                 log.warning("clients on other machines need --advertise host:port", told=str(broker.brokers()[0][1:3]))
         if settings.grpc is not None:
-            grpc = (await self._grpc_module).GrpcDoor(broker, system_clock_ms)
+            grpc = (await self._grpc_module).GrpcDoor(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
             console = ConsoleDoor(broker, self.facts, self.ask)

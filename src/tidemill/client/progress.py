@@ -81,13 +81,15 @@ class Progress:
             self._handled.pop(place, None)
         self._leaving &= kept
 
-    def lose(self) -> None:
-        """The membership is over: nothing that is here counts any more."""
+    def lose(self) -> bool:
+        """The membership is over: nothing that is here counts any more; whether there was something."""
+        dropped = bool(self._handled) or self._in_hand is not None
         self._fetch.clear()
         self._leaving.clear()
         self._buffer.clear()
         self._in_hand = None
         self._forget_handled()
+        return dropped
 
     def arrived(self, place: TopicPartition, records: Iterable[tuple[int, Any]], next_offset: int) -> None:
         """Records of a partition have come; it is read on from `next_offset`."""

@@ -87,7 +87,8 @@ def test_a_membership_that_is_over_leaves_nothing() -> None:
     progress.follow({A: 0})
     progress.arrived(A, records(0, 1), 2)
     progress.take(0)
-    progress.lose()
+    assert progress.lose()
+    assert not progress.lose()
     assert progress.take(0) is None
     assert (progress.to_commit(), progress.assigned) == ({}, set())
 

@@ -10,11 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from tidemill.client.raw.errors import ClientError, Unreachable
 from tidemill.client.rpc import UNREACHABLE, error_name, open_channel
-from tidemill.model.errors import TidemillError, by_name
+from tidemill.model.errors import LeaderNotAvailable, TidemillError, UnknownServerError, by_name
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
@@ -115,8 +116,11 @@ class Brokers:
 
 def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     name = error_name(error)
-    if name is not None:
-        return by_name(name)(error.details() or "")
+    kind = by_name(name or "")
+    if name is not None and kind is not UnknownServerError:
+        return kind(error.details() or "")
+    if name is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
+        return LeaderNotAvailable(error.details() or "")  # a broker that says: not now
     if error.code() in UNREACHABLE:
         return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
     return ClientError(f"{address}: {error.code().name}: {error.details()}")

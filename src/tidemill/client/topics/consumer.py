@@ -92,6 +92,7 @@ class AsyncConsumer:
         self._handled = asyncio.Event()
         self._committing = asyncio.Lock()
         self._closed = False
+        self._dropped = False
         self._tasks = [asyncio.create_task(self._poll_forever())]
         if self.options.auto_commit:
             self._tasks.append(asyncio.create_task(self._commit_forever()))
@@ -141,6 +142,7 @@ class AsyncConsumer:
             record: Record | None = self._progress.take(_now_ms())
             buffered = self._progress.buffered
             stirs = self._progress.overdue or self._progress.leaving
+            self._dropped = self._dropped and record is None
         if stirs or not buffered or buffered == self.options.buffer_records // 2:
             self._loop.call_soon_threadsafe(self._stir)
         return record
@@ -151,6 +153,9 @@ class AsyncConsumer:
 
     async def commit(self) -> None:
         """Commit everything up to the record in hand, which counts as handled; an error means that nothing was."""
+        if self._dropped:
+            self._dropped = False
+            raise UnknownMemberId("the membership was over before the commit: the records come again")
         with self._lock:
             self._progress.finish(_now_ms())
         await self._commit()
@@ -276,7 +281,7 @@ class AsyncConsumer:
         """Somebody else has the partitions by now."""
         self._epoch = 0
         with self._lock:
-            self._progress.lose()
+            self._dropped = self._progress.lose()
 
     def _about(self) -> dict[str, Any]:
         options = self.options

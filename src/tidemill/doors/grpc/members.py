@@ -46,7 +46,7 @@ async def heartbeat(broker: Broker, request: wire.PollRequest, host: str) -> wir
     return reply
 
 
-async def commit(broker: Broker, request: wire.CommitRequest) -> None:
+async def commit(broker: Broker, request: wire.CommitRequest) -> wire.CommitReply:
     """All offsets, or none when the member is not the one to say so."""
     offsets = [OffsetCommit(one.topic, one.partition, one.offset) for one in request.offsets]
     for one in offsets:
@@ -56,11 +56,13 @@ async def commit(broker: Broker, request: wire.CommitRequest) -> None:
         if one.offset < 0:
             raise InvalidRequest(f"offset {one.offset} of {one.topic}-{one.partition} is below 0")
     await broker.groups.commit(request.group, offsets, generation=request.member_epoch, member_id=request.member_id)
+    return wire.CommitReply()
 
 
-async def unsubscribe(broker: Broker, request: wire.UnsubscribeRequest) -> None:
+async def unsubscribe(broker: Broker, request: wire.UnsubscribeRequest) -> wire.UnsubscribeReply:
     """Leave; the partitions go to the others at once."""
     await broker.groups.consumer_heartbeat(HeartbeatRequest(request.group, request.member_id, LEAVE_EPOCH))
+    return wire.UnsubscribeReply()
 
 
 def _beat(request: wire.SubscribeRequest | wire.PollRequest, epoch: int, host: str) -> HeartbeatRequest:

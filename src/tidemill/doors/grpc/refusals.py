@@ -31,12 +31,6 @@ STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
     streams.FencedMemberEpoch: grpc.StatusCode.ABORTED,
     streams.StaleMemberEpoch: grpc.StatusCode.ABORTED,
     streams.IllegalGeneration: grpc.StatusCode.ABORTED,
-    streams.KafkaStorageError: grpc.StatusCode.UNAVAILABLE,
-    streams.LeaderNotAvailable: grpc.StatusCode.UNAVAILABLE,
-    streams.NotLeaderOrFollower: grpc.StatusCode.UNAVAILABLE,
-    streams.NotCoordinator: grpc.StatusCode.UNAVAILABLE,
-    streams.CoordinatorNotAvailable: grpc.StatusCode.UNAVAILABLE,
-    streams.CoordinatorLoadInProgress: grpc.StatusCode.UNAVAILABLE,
 }
 
 T = TypeVar("T")
@@ -44,8 +38,9 @@ log = structlog.get_logger(__name__)
 
 
 def status_of(error: TidemillError) -> grpc.StatusCode:
-    """The status of an error; what is wrong with the request itself is an invalid argument."""
-    return STATUSES.get(type(error), grpc.StatusCode.INVALID_ARGUMENT)
+    """The status of an error: what passes is unavailable, what is wrong with the request itself an invalid argument."""
+    otherwise = grpc.StatusCode.UNAVAILABLE if error.retriable else grpc.StatusCode.INVALID_ARGUMENT
+    return STATUSES.get(type(error), otherwise)
 
 
 async def refuse(context: Any, error: TidemillError) -> None:

@@ -4,7 +4,6 @@ Clients may ask any broker. A call that belongs to another one is sent there as 
 already and is wrong here, too, is refused, and the client asks again when the brokers agree.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import grpc.aio
@@ -12,12 +11,16 @@ import grpc.aio
 from tidemill.broker.broker import Broker
 from tidemill.doors.grpc.refusals import ERROR_KEY
 from tidemill.model.errors import (
+    CoordinatorNotAvailable,
     LeaderNotAvailable,
+    NotCoordinator,
     NotLeaderOrFollower,
     TidemillError,
+    UnknownServerError,
     UnknownTopicOrPartition,
     by_name,
 )
+from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
 FORWARDED_KEY = "tidemill-forwarded"
@@ -33,17 +36,31 @@ class Peer(NamedTuple):
 
 
 class Routes:
-    """The way to every partition."""
+    """The way to every partition and every group."""
 
-    def __init__(self, broker: Broker, peers: Callable[[], Mapping[int, Peer]], options: tuple[Any, ...]) -> None:
+    def __init__(self, broker: Broker, options: tuple[Any, ...]) -> None:
         self._broker = broker
-        self._peers = peers
         self._options = options
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self.here = ""
+        """Where this broker's own door is; empty where it is everywhere, and clients know an address of it."""
 
     def brokers(self) -> list[Peer]:
         """Every broker, by its number."""
-        return [peer for _, peer in sorted(self._peers().items())]
+        mine = Peer(self._broker.node_id, self.here, self._broker.rack or "")
+        others = (one for one in self._broker.image.brokers.values() if one.node_id != mine.node_id)
+        told = [Peer(one.node_id, str(one.grpc) if one.grpc else "", one.rack or "") for one in others]
+        return sorted([mine, *told])
+
+    async def coordinator_of(self, group: str, *, forwarded: bool) -> str | None:
+        """The address of the group's coordinator; None when it is this broker."""
+        await self._broker.ensure_internal(GROUP_OFFSETS)
+        node = self._broker.coordinator_of(group)
+        if node == self._broker.node_id:
+            return None
+        if forwarded:
+            raise NotCoordinator
+        return self._address_of(node, CoordinatorNotAvailable(f"nobody coordinates {group[:60]!r} at the moment"))
 
     def leader_of(self, topic: str, partition: int, *, forwarded: bool) -> str | None:
         """The address of the partition's leader; None when it is this broker."""
@@ -55,10 +72,13 @@ class Routes:
             return None
         if forwarded:
             raise NotLeaderOrFollower
-        peer = self._peers().get(leader)
-        if peer is None or not peer.address:
-            raise LeaderNotAvailable(f"{topic}-{partition} has no leader that can be reached")
-        return peer.address
+        return self._address_of(leader, LeaderNotAvailable(f"{topic}-{partition} has no leader that can be reached"))
+
+    def _address_of(self, node_id: int, otherwise: TidemillError) -> str:
+        known = self._broker.image.brokers.get(node_id)
+        if known is None or known.grpc is None:
+            raise otherwise
+        return str(known.grpc)
 
     async def forward(self, address: str, method: str, request: Any, timeout_s: float = FORWARD_TIMEOUT_S) -> Any:
         """The answer of another broker."""
@@ -84,6 +104,6 @@ def was_forwarded(context: Any) -> bool:
 
 def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     for key, value in error.trailing_metadata() or ():
-        if key == ERROR_KEY:
+        if key == ERROR_KEY and by_name(str(value)) is not UnknownServerError:
             return by_name(str(value))(error.details() or "")
     return LeaderNotAvailable(f"the broker at {address} does not answer: {error.code().name}")

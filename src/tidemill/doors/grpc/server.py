@@ -5,12 +5,12 @@ Importing gRPC takes longer than starting everything else, so the node imports t
 """
 
 import errno
-from collections.abc import Callable, Mapping
 
 import grpc.aio
 
 from tidemill.broker.broker import Broker
-from tidemill.doors.grpc.routes import Peer, Routes
+from tidemill.cluster.core.registration import Endpoint
+from tidemill.doors.grpc.routes import Routes
 from tidemill.doors.grpc.service import TimelineService
 from tidemill.doors.grpc.streams import BrokerService
 from tidemill.wire.grpc import broker_pb2_grpc, timeline_pb2_grpc
@@ -30,12 +30,11 @@ CHANNEL_OPTIONS = (
 class GrpcDoor:
     """A gRPC server on one address."""
 
-    def __init__(self, broker: Broker, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
-        self._clock_ms = clock_ms
         self._server: grpc.aio.Server | None = None
-        self._routes = Routes(broker, self._peers, CHANNEL_OPTIONS)
+        self._routes = Routes(broker, CHANNEL_OPTIONS)
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 means any free one, `address` tells which."""
@@ -55,6 +54,7 @@ class GrpcDoor:
             raise OSError(errno.EADDRINUSE, str(error)) from error
         await server.start()
         self._server, self.address = server, (host, bound)
+        self._routes.here = "" if host in EVERYWHERE else str(Endpoint(host, bound))
 
     async def close(self) -> None:
         """Refuse new calls, end those under way."""
@@ -64,14 +64,8 @@ class GrpcDoor:
         await self._routes.close()
 
     def _serve(self, server: grpc.aio.Server) -> None:
-        streams = BrokerService(self._broker, self._routes, self._clock_ms)
+        streams = BrokerService(self._broker, self._routes)
         broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)  # type: ignore[no-untyped-call] # generated
         if self._broker.timelines is not None:
             timelines = TimelineService(self._broker.timelines)
             timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)  # type: ignore[no-untyped-call] # generated
-
-    def _peers(self) -> Mapping[int, Peer]:
-        """Every broker by its number. An address that nobody can connect to is not told: clients know another."""
-        host, port = self.address
-        address = "" if host in EVERYWHERE else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return {self._broker.node_id: Peer(self._broker.node_id, address, self._broker.rack or "")}

@@ -5,8 +5,8 @@ is decided here.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.topics import UNSET
@@ -28,16 +28,16 @@ PRODUCE_TIMEOUT_S = 30.0
 FORWARD_SLACK_S = 5.0
 VERSION_NEWEST = 13
 UNKNOWN_OFFSET = -1
+T = TypeVar("T")
 ACKS = {wire.ACKS_ALL: -1, wire.ACKS_LEADER: 1}
 
 
 class BrokerService(generated.BrokerServiceServicer):
     """The calls of the schema."""
 
-    def __init__(self, broker: Broker, routes: Routes, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: Broker, routes: Routes) -> None:
         self._broker = broker
         self._routes = routes
-        self._clock_ms = clock_ms
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class BrokerService(generated.BrokerServiceServicer):
     async def _append(self, topic: str, acks: wire.Acks, batch: wire.Batch) -> wire.Produced:
         broker = self._broker
         partition = broker.partition(topic, batch.partition)
-        closed = _closed(batch, self._clock_ms())
+        closed = _closed(batch, self._broker.clock_ms())
         if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:
             appended = await broker.scheduler.append(
                 partition, closed, acks=ACKS[acks], version=VERSION_NEWEST, timeout_s=PRODUCE_TIMEOUT_S
@@ -136,11 +136,15 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def Subscribe(self, request: wire.SubscribeRequest, context: Any) -> wire.SubscribeReply:  # noqa: N802
         """Join a group."""
-        return await answered(context, lambda: members.subscribe(self._broker, request, _host(context)))
+        return await self._coordinated(
+            "Subscribe", request, context, lambda: members.subscribe(self._broker, request, _host(context))
+        )
 
     async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollReply:  # noqa: N802
         """A sign of life, and records."""
-        return await answered(context, lambda: self._poll(request, _host(context)))
+        return await self._coordinated(
+            "Poll", request, context, lambda: self._poll(request, _host(context)), wait_ms=request.max_wait_ms
+        )
 
     async def _poll(self, request: wire.PollRequest, host: str) -> wire.PollReply:
         reply = await members.heartbeat(self._broker, request, host)
@@ -151,13 +155,27 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def Commit(self, request: wire.CommitRequest, context: Any) -> wire.CommitReply:  # noqa: N802
         """Say how far a member has come."""
-        await answered(context, lambda: members.commit(self._broker, request))
-        return wire.CommitReply()
+        return await self._coordinated("Commit", request, context, lambda: members.commit(self._broker, request))
 
     async def Unsubscribe(self, request: wire.UnsubscribeRequest, context: Any) -> wire.UnsubscribeReply:  # noqa: N802
         """Leave a group."""
-        await answered(context, lambda: members.unsubscribe(self._broker, request))
-        return wire.UnsubscribeReply()
+        return await self._coordinated(
+            "Unsubscribe", request, context, lambda: members.unsubscribe(self._broker, request)
+        )
+
+    async def _coordinated(
+        self, method: str, request: Any, context: Any, here: Callable[[], Awaitable[T]], wait_ms: int = 0
+    ) -> T:
+        """The answer of the group's coordinator: `here`, or another broker's."""
+
+        async def answer() -> T:
+            where = await self._routes.coordinator_of(request.group, forwarded=was_forwarded(context))
+            if where is None:
+                return await here()
+            reply: T = await self._routes.forward(where, method, request, wait_ms / 1_000 + FORWARD_SLACK_S)
+            return reply
+
+        return await answered(context, answer)
 
     async def Consume(self, request: wire.ConsumeRequest, context: Any) -> wire.ConsumeReply:  # noqa: N802
         """Read one partition."""

@@ -1,0 +1,132 @@
+"""BrokerService in a cluster: any broker serves every partition and every group, and clients outlive a broker."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from uuid import uuid4
+
+import grpc
+import pytest
+from tests.etcd import running_etcd
+
+from tidemill import Consumer, TopicProducer
+from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer
+from tidemill.doors.grpc.routes import FORWARDED_KEY
+from tidemill.testing import Broker
+from tidemill.wire.grpc import broker_pb2 as wire
+from tidemill.wire.grpc import broker_pb2_grpc as generated
+
+TTL_MS = 2_000
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[dict[int, Broker]]:
+    with ExitStack() as stack:
+        coordination = stack.enter_context(running_etcd()).new_folder()
+        flags = {"coordination": coordination, "session-ttl-ms": str(TTL_MS), "timelines": "memory:", "http": "none"}
+        started = {
+            number: stack.enter_context(Broker(process=True, flags={**flags, "node-id": str(number)}))
+            for number in (1, 2, 3)
+        }
+        yield started
+
+
+def topic_on(broker: Broker, partitions: int, copies: int) -> str:
+    name = f"t-{uuid4().hex[:8]}"
+    with grpc.insecure_channel(broker.grpc) as channel:
+        request = wire.CreateTopicRequest(name=name, partitions=partitions, replication_factor=copies)
+        generated.BrokerServiceStub(channel).CreateTopic(request)
+    return name
+
+
+def leaders(broker: Broker, topic: str) -> list[int]:
+    with grpc.insecure_channel(broker.grpc) as channel:
+        told = generated.BrokerServiceStub(channel).GetMetadata(wire.GetMetadataRequest(topics=[topic])).topics
+    return [one.leader for topic_ in told for one in topic_.partitions]
+
+
+def settled(brokers: dict[int, Broker], topic: str, partitions: int) -> None:
+    """Every broker knows the topic."""
+    ends = time.monotonic() + PATIENCE_S
+    while any(len(leaders(one, topic)) < partitions for one in brokers.values()):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def test_any_broker_serves_partitions_that_others_lead(brokers: dict[int, Broker]) -> None:
+    topic = topic_on(brokers[1], 6, 1)
+    settled(brokers, topic, 6)
+    assert set(leaders(brokers[2], topic)) == {1, 2, 3}
+    with grpc.insecure_channel(brokers[2].grpc) as channel:
+        stub = generated.BrokerServiceStub(channel)
+        batches = [wire.Batch(partition=at, records=[wire.Record(value=b"%d" % at)]) for at in range(6)]
+        outcomes = stub.Produce(wire.ProduceRequest(topic=topic, batches=batches)).outcomes
+        assert [(one.partition, one.base_offset, one.error) for one in outcomes] == [(at, 0, "") for at in range(6)]
+        read = [stub.Consume(wire.ConsumeRequest(topic=topic, partition=at)).records[0].value for at in range(6)]
+        assert read == [b"%d" % at for at in range(6)]
+        status = stub.Replicate(wire.ReplicateRequest(topics=[topic])).partitions
+        assert [one.log_end_offset for one in status] == [1] * 6
+        elsewhere = leaders(brokers[2], topic).index(1)
+        with pytest.raises(grpc.RpcError) as refused:  # handed on once, never twice
+            stub.Consume(wire.ConsumeRequest(topic=topic, partition=elsewhere), metadata=((FORWARDED_KEY, "1"),))
+        assert dict(refused.value.trailing_metadata())["tidemill-error"] == "NotLeaderOrFollower"
+
+
+def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker]) -> None:
+    topic = topic_on(brokers[1], 6, 1)
+    settled(brokers, topic, 6)
+    with TopicProducer(brokers[3].grpc, topic) as producer:
+        for number in range(120):
+            producer.send(b"%d" % number)
+    with (
+        Consumer(brokers[1].grpc, group=topic, topics=topic) as first,
+        Consumer(brokers[2].grpc, group=topic, topics=topic) as second,
+    ):
+        ends = time.monotonic() + PATIENCE_S
+        while not len(first.assignment) == len(second.assignment) == 3:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        found = []
+        while len(found) < 120:
+            assert time.monotonic() < ends
+            found += [one for consumer in (first, second) if (one := consumer.next(20)) is not None]
+    assert sorted(int(one.value or b"") for one in found) == list(range(120))
+
+
+def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> None:
+    count = 2_000
+    topic = topic_on(brokers[2], 3, 3)
+    settled(brokers, topic, 3)
+    addresses = [brokers[number].grpc for number in (1, 2, 3)]
+    got: dict[bytes | None, list[int]] = defaultdict(list)
+
+    async def read() -> None:
+        async with AsyncConsumer(addresses, topic, topic) as consumer:
+            async for record in consumer:
+                got[record.key].append(int(record.value or b""))
+                if sum(len(set(one)) for one in got.values()) == count:
+                    return
+
+    async def run() -> None:
+        reading = asyncio.create_task(read())
+        async with AsyncTopicProducer(addresses, topic, linger_ms=5) as producer:
+            for number in range(count):
+                await producer.send(b"%d" % number, b"%d" % (number % 7))
+                if number == count // 2:
+                    await asyncio.to_thread(brokers[1].kill)
+        async with asyncio.timeout(PATIENCE_S):
+            await reading
+
+    try:
+        asyncio.run(run())
+    finally:
+        brokers[1].restart()
+    for found in got.values():  # a consumer may see a record again, in the same order
+        assert sorted(set(found)) == [one for at, one in enumerate(found) if one not in found[:at]]
+    with Consumer(addresses, group=f"{topic}-again", topics=topic) as consumer:
+        again = [consumer.next(30_000) for _ in range(count)]
+        assert consumer.next(300) is None
+    assert sorted(int(one.value or b"") for one in again if one) == list(range(count))
