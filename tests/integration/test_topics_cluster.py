@@ -12,7 +12,7 @@ import pytest
 from tests.etcd import running_etcd
 
 from tidemill import Consumer, TopicProducer
-from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer
+from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Record
 from tidemill.doors.grpc.routes import FORWARDED_KEY
 from tidemill.testing import Broker
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -89,7 +89,7 @@ def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker])
         while not len(first.assignment) == len(second.assignment) == 3:
             assert time.monotonic() < ends
             time.sleep(0.05)
-        found = []
+        found: list[Record] = []
         while len(found) < 120:
             assert time.monotonic() < ends
             found += [one for consumer in (first, second) if (one := consumer.next(20)) is not None]
