@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from unittest.mock import patch
 from uuid import uuid4
 
 import confluent_kafka
@@ -249,6 +250,31 @@ def test_a_group_goes_on_where_it_was(broker: Broker, topic: str) -> None:
         assert [record.offset for record in take(consumer, 3)] == [5, 6, 7]
         until(lambda: committed(broker, topic, topic, 1) == [7])
     assert committed(broker, topic, topic, 1) == [8]
+
+
+def test_a_commit_that_is_under_way_when_the_consumer_closes_is_not_lost(broker: Broker, topic: str) -> None:
+    with TopicProducer(broker.grpc, topic, partitions=1) as producer:
+        for number in range(30):
+            producer.send(str(number).encode())
+
+    async def run() -> None:
+        consumer = AsyncConsumer(broker.grpc, topic, topic, commit_records=10, commit_interval_ms=60_000)
+        call, begun = consumer._brokers.call, asyncio.Event()
+
+        async def slow(method: str, request: object, **how: int) -> object:
+            if method == "Commit" and not begun.is_set():
+                begun.set()
+                await asyncio.sleep(PATIENCE_S)
+            return await call(method, request, **how)
+
+        with patch.object(consumer._brokers, "call", slow):
+            for _ in range(11):
+                await consumer.next()
+            await begun.wait()
+            await consumer.close(handled=False)
+
+    asyncio.run(run())
+    assert committed(broker, topic, topic, 1) == [10]
 
 
 def test_from_the_end_and_a_place_that_is_gone(broker: Broker, topic: str, stub: generated.BrokerServiceStub) -> None:

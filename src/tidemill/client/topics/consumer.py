@@ -337,10 +337,11 @@ class AsyncConsumer:
             )
             try:
                 await self._send_commit(request)
-            except TidemillError as error:
-                if not isinstance(error, FENCED):
-                    with self._lock:
-                        self._progress.give_back(offsets, _now_ms())
+            except FENCED:
+                raise
+            except BaseException:  # also when it is cancelled half way: a commit that arrived may be repeated
+                with self._lock:
+                    self._progress.give_back(offsets, _now_ms())
                 raise
 
     async def _send_commit(self, request: wire.CommitRequest) -> None:
