@@ -1,77 +1,101 @@
-"""SQL over a topic of many records in tables: the latency of an analyst's questions, with the engine of one broker.
+"""SQL over a topic of many records, asked of a broker: latency of an analyst's questions, in tables and in files.
 
-    python -m benchmarks.clickhouse_sql [--full] [--rows 10000000]
+    python -m benchmarks.clickhouse_sql [--full] [--rows 1000000]
 
-Rows are made by the engine itself, in the shape and order in which the broker writes them, so that the table is the
-broker's own. Each question is asked several times; the first answer (cold) and the median are told.
+The same records are produced to a broker with its streams in tables (chDB) and to one with segment files, and the same
+questions are put to both over HTTP. Each is asked several times: the first answer and the median are told, and how much
+longer files take. Where records are in files, every question reads what it needs of them anew.
 """
 
 import argparse
-import asyncio
+import json
 import shutil
 import statistics
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
-from benchmarks import machine
-from tidemill.streams.clickhouse import Engine, parse
+import psutil
 
-ASKED = 7
-BLOCK_ROWS = 1_000_000
+from benchmarks import machine
+from benchmarks.clickhouse_streams import TOPIC, produce
+from tidemill.testing import Broker
+
+PORTION = 500_000
+ASKED = 5
+SLOW_S = 5.0
+"""A question that takes longer than this is asked twice only."""
 QUESTIONS = {
     "count by partition": "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL",
     "one key's records": "SELECT count() FROM messages WHERE topic = 'orders' AND key = 'customer-77'",
-    "records per minute": "SELECT toStartOfMinute(timestamp) AS m, count() FROM messages WHERE topic = 'orders' "
-    "GROUP BY m ORDER BY m",
-    "sum over JSON values": "SELECT JSONExtractString(value, 'country') AS country, "
-    "sum(JSONExtractInt(value, 'total')) FROM messages WHERE topic = 'orders' GROUP BY country",
-    "hundred records by offset": "SELECT offset, key, value FROM messages WHERE topic = 'orders' AND partition = 3 "
-    "AND offset >= {middle} ORDER BY offset LIMIT 100",
+    "records per minute": "SELECT toStartOfMinute(timestamp) AS m, count() FROM messages WHERE topic = 'orders' GROUP BY m ORDER BY m",
+    "sum over JSON values": "SELECT JSONExtractString(value, 'country') AS country, sum(JSONExtractInt(value, 'total_cents')) FROM messages WHERE topic = 'orders' GROUP BY country",
+    "hundred records by offset": "SELECT offset, key, value FROM messages WHERE topic = 'orders' AND partition = 0 AND offset >= {middle} ORDER BY offset LIMIT 100",
+    "newer than a second": "SELECT count() FROM messages WHERE timestamp > now() - INTERVAL 1 SECOND",
     "consumer_lag": "SELECT * FROM consumer_lag ORDER BY lag DESC LIMIT 10",
     "topic_rates": "SELECT * FROM topic_rates ORDER BY minute DESC LIMIT 10",
 }
-_ROWS = """INSERT INTO messages (topic, partition, offset, timestamp, key, value, mark, leader_epoch, producer_id,
-    producer_epoch, sequence, batch_offset, batch_last, batch_attributes, batch_timestamp, batch_max_timestamp,
-    batch_records, batch_bytes, appended_at, expires_at)
-SELECT 'orders', number % 8, intDiv(number, 8), now64(3) - (10000000 - number) / 1000, 'customer-' || (number % 5000),
-    '{{"order":' || number || ',"country":"' || ['de','fr','it','es'][number % 4 + 1] || '","total":' || (number % 9973) || '}}',
-    'record', 0, -1, -1, -1, intDiv(intDiv(number, 8), 500) * 500, intDiv(intDiv(number, 8), 500) * 500 + 499, 0, 0, 0,
-    500, 40000, now64(3), toDateTime(4294967295)
-FROM numbers({0}, {1})"""
+SETTINGS = {"tidemill.sql.timeout.ms": "600000"}
+FLAGS = {"chdb": "chdb:?fsync=false", "segments": "segments:"}
 
 
-async def run(rows: int) -> None:
+def ask(broker: Broker, question: str) -> float:
+    """Seconds from the question to its answer."""
+    body = json.dumps({"sql": question}).encode()
+    request = urllib.request.Request(f"{broker.http}/api/sql", data=body, headers={"content-type": "application/json"})
+    began = time.perf_counter()
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        answer.read()
+    return time.perf_counter() - began
+
+
+def measure(streams: str, rows: int) -> dict[str, tuple[float, float]]:
+    """For each question, the first and the median time in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="tidemill-bench-"))
-    engine = Engine(parse("chdb:", folder))
+    found = {}
     try:
-        began = time.perf_counter()
-        for first in range(0, rows, BLOCK_ROWS):
-            await engine.command(_ROWS.format(first, min(BLOCK_ROWS, rows - first)))
-        print(f"{rows:,} rows made in {time.perf_counter() - began:.1f} s")
-        await engine.command(
-            "INSERT INTO consumer_offsets (group_id, topic, partition, offset) "
-            f"SELECT 'g' || intDiv(number, 8), 'orders', number % 8, {rows // 16} FROM numbers(40)"
-        )
-        for name, question in QUESTIONS.items():
-            times = []
-            for _ in range(ASKED):
-                began = time.perf_counter()
-                await engine.query(question.replace("{middle}", str(rows // 16)))
-                times.append(1000 * (time.perf_counter() - began))
-            print(f"{name:26} first {times[0]:8.1f} ms, median {statistics.median(times):8.1f} ms", flush=True)
+        flags = {"streams": streams, "grpc": "none"}
+        with Broker(process=True, data_dir=folder, flags=flags, settings=SETTINGS) as broker:
+            took = sum(produce(broker.bootstrap_servers, PORTION, "lz4") for _ in range(0, rows, PORTION))
+            print(f"{streams}: {rows:,} records produced in {took:.1f} s", flush=True)
+            commit(broker, rows // 2)
+            for name, question in QUESTIONS.items():
+                asked = question.replace("{middle}", str(rows // 2))
+                times = [ask(broker, asked), ask(broker, asked)]
+                while len(times) < ASKED and times[-1] < SLOW_S:
+                    times.append(ask(broker, asked))
+                found[name] = (times[0], statistics.median(times))
+            resident = psutil.Process(broker._runner.pid).memory_info().rss / 1e6  # type: ignore[union-attr]
+            print(f"{streams}: {resident:,.0f} MB resident after all questions", flush=True)
     finally:
-        await engine.close()
         shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def commit(broker: Broker, offset: int) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "half"})
+    reader.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    reader.close()
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--full", action="store_true", help="ten million rows")
+    options.add_argument("--full", action="store_true", help="ten million records")
     options.add_argument("--rows", type=int, default=1_000_000)
     chosen = options.parse_args()
+    rows = 10_000_000 if chosen.full else chosen.rows
     machine.head("clickhouse_sql")
-    asyncio.run(run(10_000_000 if chosen.full else chosen.rows))
+    figures = {name: measure(streams, rows) for name, streams in FLAGS.items()}
+    for name in QUESTIONS:
+        (first, median), (_, files) = figures["chdb"][name], figures["segments"][name]
+        print(
+            f"{name:26} chdb first {1000 * first:8.1f} ms, median {1000 * median:8.1f} ms; "
+            f"segments median {1000 * files:9.1f} ms, {files / median:6.1f}x",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
