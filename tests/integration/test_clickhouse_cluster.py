@@ -1,0 +1,182 @@
+"""Two brokers over the same ClickHouse: topics and groups are shared, and each record is stored once.
+
+Brokers agree by a real etcd; the server is the front over the embedded engine (tests/clickhouse_front.py).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.clickhouse import Server, running
+from tests.etcd import running_etcd
+
+from tidemill.testing import Broker
+
+WAIT_S = 60.0
+PARTITIONS = 4
+COUNT = 80
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+}
+
+
+class World:
+    def __init__(self, server: Server, brokers: list[Broker]) -> None:
+        self.server = server
+        self.brokers = brokers
+        self.admin = AdminClient({"bootstrap.servers": brokers[0].bootstrap_servers})
+
+    def create(self, topic: str, copies: int = 1) -> None:
+        self.admin.create_topics([NewTopic(topic, PARTITIONS, copies)])[topic].result(WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder: Path = tmp_path_factory.mktemp("shared")
+    with running_etcd() as etcd, running(folder, 1) as (server,):
+        flags = {
+            "coordination": etcd.new_folder(),
+            "streams": f"clickhouse://127.0.0.1:{server.port}/tidemill",
+            "grpc": "none",
+        }
+        brokers = [
+            Broker(process=True, flags={**flags, "node-id": str(node), "session-ttl-ms": "3000"}, settings=SETTINGS)
+            for node in range(2)
+        ]
+        try:
+            for broker in brokers:
+                broker.start()
+            yield World(server, brokers)
+        finally:
+            for broker in brokers:
+                broker.stop()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {WAIT_S} s"
+        time.sleep(0.05)
+
+
+def send(broker: Broker, topic: str, first: int, count: int) -> None:
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 5})
+    for number in range(first, first + count):
+        producer.produce(
+            topic,
+            b"%d" % number,
+            partition=number % PARTITIONS,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(WAIT_S) == 0
+    assert failed == []
+
+
+class Member:
+    """A consumer that knows one broker only."""
+
+    def __init__(self, broker: Broker, topic: str, group: str) -> None:
+        self.seen: list[int] = []
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        self.consumer.subscribe([topic])
+
+    def poll(self) -> int:
+        """How much was read, with what comes now."""
+        for message in self.consumer.consume(COUNT, 0.1):
+            assert message.error() is None
+            self.seen.append(int(message.value()))
+        return len(self.seen)
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(each.partition for each in self.consumer.assignment())
+
+
+def test_members_at_two_brokers_are_one_group(world: World) -> None:
+    world.create("shared")
+    first, second = (Member(broker, "shared", "both") for broker in world.brokers)
+    members = (first, second)
+
+    def settled() -> bool:
+        for each in members:
+            each.poll()
+        return sorted(first.partitions + second.partitions) == list(range(PARTITIONS)) and all(
+            len(each.partitions) == PARTITIONS // 2 for each in members
+        )
+
+    until(settled, "each member has half of the partitions")
+    send(world.brokers[0], "shared", 0, COUNT // 2)
+    send(world.brokers[1], "shared", COUNT // 2, COUNT // 2)
+
+    def all_seen() -> bool:
+        for each in members:
+            each.poll()
+        return len(first.seen) + len(second.seen) >= COUNT
+
+    until(all_seen, "every record is read")
+    assert sorted(first.seen + second.seen) == list(range(COUNT))
+    assert first.seen
+    assert second.seen
+    for each in members:
+        each.consumer.commit(asynchronous=False)
+    sound = "SELECT count(), uniqExact(partition, offset) FROM messages WHERE topic = 'shared' AND mark = 'record'"
+    assert world.server.ask(sound) == f"{COUNT}\t{COUNT}"
+    committed = "SELECT sum(committed_offset), sum(lag) FROM consumer_lag WHERE group_id = 'both'"
+    until(lambda: world.server.ask(committed) == f"{COUNT}\t0", "the offsets of both are told by the server")
+    active = "SELECT members FROM group_activity WHERE group_id = 'both'"
+    until(lambda: world.server.ask(active) == "2", "both members are told by the server")
+    second.consumer.close()
+    until(lambda: first.poll() >= 0 and first.partitions == list(range(PARTITIONS)), "who stays reads everything")
+    first.consumer.close()
+
+
+def test_who_is_no_member_commits_nothing_whichever_broker_is_asked(world: World) -> None:
+    world.create("fenced")
+    send(world.brokers[0], "fenced", 0, 4)
+    member = Member(world.brokers[1], "fenced", "turns")
+    until(lambda: member.poll() == 4, "the member reads")
+    for broker in world.brokers:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        change = ConsumerGroupTopicPartitions("turns", [TopicPartition("fenced", 0, 1)])
+        found = admin.alter_consumer_group_offsets([change])["turns"].result(WAIT_S)
+        assert [each.error.name() for each in found.topic_partitions] == ["UNKNOWN_MEMBER_ID"]
+    member.consumer.commit(asynchronous=False)
+    member.consumer.close()
+
+
+def test_a_group_goes_on_when_a_broker_comes_back(world: World) -> None:
+    """What a broker carried waits for it: nobody else may write these rows, and nothing of them is lost."""
+    world.create("patient")
+    send(world.brokers[0], "patient", 0, 40)
+    member = Member(world.brokers[0], "patient", "waits")
+    until(lambda: member.poll() == 40, "all is read")
+    member.consumer.commit(asynchronous=False)
+    member.consumer.close()
+    world.brokers[1].kill()
+    world.brokers[1].restart()
+    send(world.brokers[0], "patient", 40, 40)
+    again = Member(world.brokers[1], "patient", "waits")
+    until(lambda: again.poll() >= 40, "it goes on where it was")
+    assert sorted(again.seen) == list(range(40, 80))
+    again.consumer.close()
+
+
+def test_brokers_keep_no_copies_of_what_servers_keep(world: World) -> None:
+    with pytest.raises(KafkaException, match="replication factor is 1"):
+        world.create("copied", copies=2)
