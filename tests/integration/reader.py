@@ -41,6 +41,7 @@ class Reader:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "TIDEMILL_KAFKA": broker.bootstrap_servers,
             "TIDEMILL_GRPC": broker.grpc,
+            "TIDEMILL_HTTP": broker.http.removeprefix("http://"),
             "COLUMNS": "120",
         }
 
