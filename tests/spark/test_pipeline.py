@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from tidemill.client.raw import EARLIEST, LATEST, RawClient
@@ -219,6 +221,36 @@ def test_the_example_runs_as_it_is_and_goes_on(spark: SparkSession, broker: Brok
         ("revenue", 1, 0),
         ("files", 1, 0),
     }
+
+
+def test_tables_of_delta_and_iceberg_get_every_row_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    root = tmp_path / "tables"
+    write_example(root, broker.bootstrap_servers)
+    create(broker, "table-orders")
+    change(root, "topic: orders", "topic: table-orders")
+    text = (root / SPEC).read_text()
+    sinks = {
+        kind: f"  {kind}s:\n    from: priced\n    {kind}: lake/{kind}\n    by: item\n" for kind in ("delta", "iceberg")
+    }
+    (root / SPEC).write_text(f"{text[: text.index('sinks:')]}sinks:\n{''.join(sinks.values())}")
+    write(broker, "table-orders", [order("tea", 2.5, 4), order("milk", 1, 1)])
+    run_once(spark, root)
+    for kind in sinks:  # as after a crash between the commit of the table and Spark's own note of it
+        for note in (root / ".tidemill" / "checkpoints" / f"{kind}s" / "commits").iterdir():
+            note.unlink()
+    write(broker, "table-orders", [order("tea", 2.5, 2)])
+    run_once(spark, root)
+    for table in (
+        DeltaTable(str(root / "lake" / "delta")).to_pyarrow_table(),
+        StaticTable.from_metadata(newest_metadata(root / "lake" / "iceberg")).scan().to_arrow(),
+    ):
+        rows = zip(table["item"].to_pylist(), table["quantity"].to_pylist(), strict=True)
+        assert sorted(rows) == [("milk", 1), ("tea", 2), ("tea", 4)]
+
+
+def newest_metadata(lake: Path) -> str:
+    """What another engine is told to open an Iceberg table."""
+    return str(max((lake / "metadata").glob("*.metadata.json")))
 
 
 def test_a_broken_expectation_can_fail_the_pipeline_and_mistakes_are_one_line(

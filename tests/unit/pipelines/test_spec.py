@@ -29,6 +29,8 @@ GOOD: dict[str, Any] = {
     "sinks": {
         "out": {"from": "revenue", "topic": "revenue", "key": "item", "mode": "update"},
         "files": {"from": "orders", "parquet": "lake/orders", "by": "item"},
+        "delta": {"from": "orders", "delta": "lake/delta"},
+        "iceberg": {"from": "orders", "iceberg": "lake/iceberg", "by": ["item"]},
         "screen": {"from": "orders", "console": True},
         "later": {"from": "orders", "timeline": "reminders", "id": "item", "due": "at", "body": "item"},
         "table": {"from": "orders", "clickhouse": "chdb:lake/shop", "table": "orders", "by": ["item"]},
@@ -99,12 +101,12 @@ def test_everything_is_understood() -> None:
         (
             "sinks.out.topic",
             None,
-            "p.yml: sinks.out needs one of topic, parquet, console, timeline, clickhouse; it has none",
+            "p.yml: sinks.out needs one of topic, parquet, delta, iceberg, console, timeline, clickhouse; it has none",
         ),
         (
             "sinks.out.parquet",
             "x",
-            "p.yml: sinks.out needs one of topic, parquet, console, timeline, clickhouse; it has",
+            "p.yml: sinks.out needs one of topic, parquet, delta, iceberg, console, timeline, clickhouse; it has",
         ),
         ("sinks.out.from", "revnue", "p.yml: sinks.out.from names revnue, which is no source or transformation; did"),
         ("sinks.out.by", "item", "p.yml: sinks.out.by is not for a sink of kind topic"),
@@ -123,6 +125,11 @@ def test_everything_is_understood() -> None:
             "sinks.more",
             {"from": "orders", "parquet": "lake/orders"},
             "p.yml: sinks.more.parquet is lake/orders, where sink files writes already",
+        ),
+        (
+            "sinks.more",
+            {"from": "orders", "delta": "lake/orders"},
+            "p.yml: sinks.more.delta is lake/orders, where sink files writes already",
         ),
         ("schedule", "hourly", "p.yml: schedule is 'hourly'; write once, or for example every 5 seconds"),
         ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),

@@ -31,9 +31,15 @@ class Kind(StrEnum):
 
     TOPIC = "topic"
     PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
     CONSOLE = "console"
     TIMELINE = "timeline"
     CLICKHOUSE = "clickhouse"
+
+
+LAKES = (Kind.PARQUET, Kind.DELTA, Kind.ICEBERG)
+"""Kinds that are a folder of files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tidemill.model.topics import check_topic_name
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.spec import (
+    LAKES,
     Expectation,
     Format,
     Kind,
@@ -29,14 +30,14 @@ EVERY = "5 seconds"
 MODES = ("append", "update", "complete")
 STARTS = ("earliest", "latest")
 MODES_OF = {
-    Kind.PARQUET: ("append",),
+    **dict.fromkeys(LAKES, ("append",)),
     Kind.TIMELINE: ("append", "update"),
     Kind.TOPIC: ("append", "update"),
     Kind.CLICKHOUSE: ("append", "update"),
 }
 KEYS_OF = {
     Kind.TOPIC: ("key",),
-    Kind.PARQUET: ("by",),
+    **dict.fromkeys(LAKES, ("by",)),
     Kind.CONSOLE: (),
     Kind.TIMELINE: ("id", "due", "body", "key"),
     Kind.CLICKHOUSE: ("table", "by"),
@@ -198,7 +199,7 @@ def _target(part: Section, kind: Kind) -> str:
         except WrongOption as error:
             raise part.wrong(kind, f"is wrong: {error}") from None
         return url
-    return part.text(kind) if kind is Kind.PARQUET else part.topic(kind)
+    return part.text(kind) if kind in LAKES else part.topic(kind)
 
 
 def _columns(part: Section, kind: Kind) -> dict[str, str] | None:
@@ -251,10 +252,10 @@ def _check_targets(top: Section, spec: Spec) -> None:
             raise top.wrong(
                 f"sinks.{sink.name}.topic", f"is {sink.target}, which source {source} reads: it would never end"
             )
-        if sink.kind is Kind.PARQUET and sink.target in folders:
+        if sink.kind in LAKES and sink.target in folders:
             other = folders[sink.target]
-            raise top.wrong(f"sinks.{sink.name}.parquet", f"is {sink.target}, where sink {other} writes already")
-        if sink.kind is Kind.PARQUET:
+            raise top.wrong(f"sinks.{sink.name}.{sink.kind}", f"is {sink.target}, where sink {other} writes already")
+        if sink.kind in LAKES:
             folders[sink.target] = sink.name
 
 

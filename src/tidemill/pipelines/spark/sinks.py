@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidemill.pipelines.core.addresses import Address, parse_address
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.sink import check_columns, parse_sink
-from tidemill.pipelines.core.spec import Kind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import LAKES, Kind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.spark.clickhouse import TableTarget, into_table
@@ -55,8 +55,8 @@ def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStream
         check_columns({field.name: field.dataType.simpleString() for field in records.schema.fields}, sink.target)
         options = parse_sink({"kafka.bootstrap.servers": folder.spec.broker, "topic": sink.target}, streaming=True)
         return records.writeStream.foreachBatch(into_topic(options, folder.checkpoint(sink.name)))
-    if sink.kind is Kind.PARQUET:
-        lake = open_lake(folder.root / sink.target)
+    if sink.kind in LAKES:
+        lake = open_lake(folder.root / sink.target, sink.kind)
         return rows.writeStream.foreachBatch(into_lake(lake, folder.checkpoint(sink.name), sink.by))
     if sink.kind is Kind.CONSOLE:
         return rows.writeStream.foreachBatch(_shown(sink, say))
