@@ -60,13 +60,13 @@ def test_everything_is_understood() -> None:
     assert (clicks.format, clicks.start, clicks.schema) == (Format.RAW, "latest", None)
     assert [sink.kind for sink in spec.sinks] == list(Kind)
     assert spec.sinks[1].by == ("item",)
-    assert spec.sinks[3].columns == {"id": "item", "due": "at", "body": "item"}
-    assert (spec.sinks[4].target, spec.sinks[4].by, spec.sinks[4].columns) == (
+    assert spec.sinks[5].columns == {"id": "item", "due": "at", "body": "item"}
+    assert (spec.sinks[6].target, spec.sinks[6].by, spec.sinks[6].columns) == (
         "chdb:lake/shop",
         ("item",),
         {"table": "orders"},
     )
-    without_id = read_spec("x", changed("sinks.later.id", None)).sinks[3]
+    without_id = read_spec("x", changed("sinks.later.id", None)).sinks[5]
     assert without_id.columns == {"due": "at", "body": "item"}
     assert spec.expectations[0].otherwise is Otherwise.DROP
     assert (spec.every, spec.broker) == ("2 seconds", "127.0.0.1:9092")
