@@ -88,6 +88,15 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
             return _into_room(cramjam.zstd.decompress_into, data, limit_bytes)
 
 
+def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int | None:
+    """Write what `data` stands for into `room`, for LZ4 and Zstandard; None when it does not fit, or is damaged."""
+    decode = cramjam.lz4.decompress_into if codec is Codec.LZ4 else cramjam.zstd.decompress_into
+    try:
+        return int(decode(data, room))
+    except cramjam.DecompressionError:
+        return None
+
+
 def _too_large(limit_bytes: int) -> CorruptMessage:
     return CorruptMessage(f"the records take more than {limit_bytes} bytes when decompressed")
 

@@ -17,7 +17,7 @@ IDS = "$ids"
 """No topic can have this name."""
 TASK_OFFSETS = 100_000
 """Small ranges share a task of so many: a task costs Spark more than a few thousand records do."""
-TASKS_MIN = 16
+TASKS_MIN = 8
 """So many tasks are not given up for that: they keep the cores busy."""
 
 

@@ -1,22 +1,22 @@
 """Record batches to Arrow record batches.
 
 The batches of a fetch are gathered until they hold about as many rows as wanted; each such group is one call of the
-kernels. Records that are not compressed are read where they lie in the fetch; compressed ones are decompressed and laid
-side by side first. Only the wanted columns are made.
+kernels. Records that are not compressed are read where they lie in the fetch; compressed ones are decompressed side by
+side first (`room`). Only the wanted columns are made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import crc32c
-import numpy as np
 import pyarrow as pa
 
 from tidemill.model.errors import CorruptMessage
+from tidemill.records.arrow.room import Room
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.selection import OFFSET_MAX
-from tidemill.records.arrow.table import ATTRIBUTES, CRC, END, POSITION, RECORDS, SIZE, START, Table
+from tidemill.records.arrow.table import ATTRIBUTES, CRC, POSITION, RECORDS, SIZE, Table
 from tidemill.records.arrow.twins import Kernels, kernels
-from tidemill.records.compression import codec_of, decompress
+from tidemill.records.compression import codec_of
 from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
 
 ROWS = 10_000
@@ -45,6 +45,7 @@ class Decoder:
         self._twin = kernels() if twin is None else twin
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
         self._repeated: dict[str, pa.Array] = {}
+        self._room = Room()
 
     def decode(
         self, buffer: Buffer, start: int = 0, end: int = OFFSET_MAX, aborted: Iterable[tuple[int, int]] = ()
@@ -64,21 +65,24 @@ class Decoder:
                 yield from self._sliced(self._assemble(found, rows))
 
     def _groups(self, view: memoryview, table: Table) -> Iterator[tuple[memoryview, Table]]:
+        """Neighbours that make about as many rows as wanted; all of them are compressed, or none is."""
         first = rows = size = 0
-        payloads: list[bytes | None] = []
+        room = self._room
+        room.clear()
         lines = table[:, [POSITION, SIZE, ATTRIBUTES, RECORDS]].tolist()
         for index, (position, batch_size, attributes, count) in enumerate(lines):
-            if payloads and (rows + count > self._rows or size > GROUP_BYTES_MAX):
-                yield _side_by_side(view, table[first:index], payloads)
-                first, rows, size, payloads = index, 0, 0, []
             codec = attributes & CODEC_BITS
-            records = view[position + HEADER_SIZE : position + batch_size]
-            payload = decompress(codec_of(codec), records) if codec else None
-            payloads.append(payload)
+            full = rows + count > self._rows or max(size, room.used) > GROUP_BYTES_MAX
+            if index > first and (full or bool(room) != bool(codec)):
+                yield _laid(view, table[first:index], room)
+                first, rows, size = index, 0, 0
+                room.clear()
+            if codec:
+                room.add(codec_of(codec), view[position + HEADER_SIZE : position + batch_size])
             rows += count
-            size += batch_size if payload is None else len(payload)
-        if payloads:
-            yield _side_by_side(view, table[first:], payloads)
+            size += batch_size
+        if len(lines) > first:
+            yield _laid(view, table[first:], room)
 
     def _assemble(self, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
         arrays = [self._constant(name, rows) if name in self._constants else found[name] for name in self.schema.names]
@@ -103,16 +107,6 @@ def _check_crcs(view: memoryview, table: Table) -> None:
             raise CorruptMessage(f"the CRC of the record batch at byte {position} does not match")
 
 
-def _side_by_side(view: memoryview, table: Table, payloads: list[bytes | None]) -> tuple[memoryview, Table]:
-    """One piece of memory with the records of all these batches, and the table that says where they lie in it."""
-    if all(payload is None for payload in payloads):
-        return view, table
-    records = [
-        view[start:end] if payload is None else payload
-        for payload, (start, end) in zip(payloads, table[:, [START, END]].tolist(), strict=True)
-    ]
-    moved = table.copy()
-    moved[:, END] = np.cumsum([len(each) for each in records])
-    moved[1:, START] = moved[:-1, END]
-    moved[0, START] = 0
-    return memoryview(b"".join(records)), moved
+def _laid(view: memoryview, table: Table, room: Room) -> tuple[memoryview, Table]:
+    """Where the records of these batches can be read: in the room when they were compressed, else where they came."""
+    return room.laid(table) if room else (view, table)
