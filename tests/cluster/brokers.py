@@ -12,15 +12,18 @@ from tests.postgres import free_port
 
 from tidemill.testing.child import Child
 
-TTL_MS = 2_000
+TTL_MS = 4_000
 WAIT_S = 60.0
 
 
 class Brokers:
     """The brokers of one cluster, by number."""
 
-    def __init__(self, etcd: Etcd, home: Path, count: int, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, etcd: Etcd, home: Path, count: int, settings: dict[str, str] | None = None, *, racks: bool = True
+    ) -> None:
         self.etcd = etcd
+        self._racks = racks
         self._url = etcd.new_folder()
         self._home = home
         self._settings = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
@@ -43,7 +46,7 @@ class Brokers:
             "kafka": self.address(number),
             "grpc": "none",
             "http": "none",
-            "rack": "abc"[number % 3],
+            "rack": "abc"[number % 3] if self._racks else "",
             "coordination": self._url,
             "data-dir": str(self._home / f"broker{number}"),
             "session-ttl-ms": str(TTL_MS),
@@ -69,11 +72,13 @@ class Brokers:
 
 
 @contextmanager
-def running_brokers(count: int = 3, settings: dict[str, str] | None = None, members: int = 1) -> Iterator[Brokers]:
+def running_brokers(
+    count: int = 3, settings: dict[str, str] | None = None, members: int = 1, *, racks: bool = True
+) -> Iterator[Brokers]:
     """A cluster for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
     with running_etcd(members) as etcd:
-        brokers = Brokers(etcd, home, count, settings)
+        brokers = Brokers(etcd, home, count, settings, racks=racks)
         try:
             brokers.start()
             yield brokers

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from tests.integration.pages import Block, blocks, commands, difference
 
@@ -26,10 +27,23 @@ def follow_page(page: Path, folder: Path) -> None:
             reader.follow(block)
 
 
+class Served(Protocol):
+    """Where what a page speaks of is found."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def grpc(self) -> str: ...
+
+    @property
+    def http(self) -> str: ...
+
+
 class Reader:
     """Runs what it reads, and compares what is printed with what the page shows."""
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
+    def __init__(self, broker: Served, folder: Path) -> None:
         self._folder = folder
         self._addresses = {
             "127.0.0.1:9092": broker.bootstrap_servers,
@@ -49,7 +63,7 @@ class Reader:
         if block.kind == "console":
             for command in commands(block):
                 if not command.line.startswith(NOT_RUN):
-                    self._run_command(command.line, command.printed)
+                    self.run_command(command.line, command.printed)
         elif block.kind == "python":
             self._run_python(self._here(block.text))
 
@@ -63,7 +77,7 @@ class Reader:
             words, cwd=self._folder, env=self._environ, capture_output=True, text=True, timeout=RUN_S, check=False
         )
 
-    def _run_command(self, line: str, shown: list[str]) -> None:
+    def run_command(self, line: str, shown: list[str]) -> None:
         ran = self._run(["bash", "-c", self._here(line)])
         whole = f"$ {line}\n{ran.stdout}{ran.stderr}"
         assert (ran.returncode != 0) == any(each.startswith("error: ") for each in shown), whole

@@ -135,9 +135,7 @@ class Broker:
         self._peers = self._make_peers()
         if world.coordination.shared:
             self.partitions.replicas = self._make_replicas()
-        self._controller = Controller(
-            world.coordination, self._metadata, self.membership, rebalance_s=self._rebalance_interval
-        )
+        self._controller = self._make_controller()
         self.moves = Moves(self._metadata, self.membership.states, self._topics.carriers)
         self._timers: list[asyncio.Task[None]] = []
         self.timelines: Dispatcher | None = None
@@ -431,6 +429,20 @@ class Broker:
             step_down=self.partitions.step_down,
         )
 
+    def _make_controller(self) -> Controller:
+        settings = self.settings
+        interval_s = settings.leader_imbalance_check_interval_seconds
+        return Controller(
+            self._world.coordination,
+            self._metadata,
+            self.membership,
+            rebalance_s=interval_s if settings.auto_leader_rebalance_enable else None,
+            copies={
+                GROUP_OFFSETS: settings.offsets_topic_replication_factor,
+                TRANSACTION_STATE: settings.transaction_state_log_replication_factor,
+            },
+        )
+
     def _make_peers(self) -> Peers:
         settings = self.settings
         limits = Limits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
@@ -467,10 +479,6 @@ class Broker:
         await self.groups.topic_deleted(name)
         if self.scheduler is not None:
             await self.scheduler.topic_deleted(name)
-
-    def _rebalance_interval(self) -> float | None:
-        settings = self.settings
-        return settings.leader_imbalance_check_interval_seconds if settings.auto_leader_rebalance_enable else None
 
     def _led(self, topic: str) -> dict[int, int]:
         """The partitions of an internal topic that this broker leads, with their epochs.

@@ -16,6 +16,8 @@ BROKERS_MAX = 9
 SHOWN_MAX = 20
 FACTS = {"broker.rack": "rack", "process.roles": "roles", "tidemill.state": "state", "tidemill.state.reason": "reason"}
 INACTIVE = "inactive"
+FACTS_S = 3.0
+"""How long a broker has to tell about itself."""
 
 
 class Node(NamedTuple):
@@ -126,7 +128,10 @@ def rebalance(
         show_json([{key.replace(" ", "_"): value for key, value in row.items()} for row in rows])
     else:
         show(
-            rows, ("partition", "leader", "new leader", "replicas", "new replicas"), as_json=False, empty="all is even"
+            rows,
+            ("partition", "leader", "new leader", "replicas", "new replicas"),
+            as_json=False,
+            empty="every broker carries and leads its share already",
         )
         if rows:
             say(f"{len(rows)} partitions {'would change' if dry_run else 'changed'}")
@@ -168,23 +173,32 @@ def _look(bootstrap: str) -> tuple[list[Node], int, dict[Any, Any]]:
             carried = raw.carriers()
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe the cluster: {error}") from None
-    there = {node.id: Node(node.id, f"{node.host}:{node.port}", _facts(client, node.id)) for node in described.nodes}
+    facts = _facts(client, [node.id for node in described.nodes])
+    there = {node.id: Node(node.id, f"{node.host}:{node.port}", facts[node.id]) for node in described.nodes}
     missed = {node for each in carried.values() for node in each.replicas} - set(there)
     nodes = [*there.values(), *(Node(node, None, {}) for node in missed)]
     controller = described.controller.id if described.controller else -1
     return sorted(nodes), controller, carried
 
 
-def _facts(client: Any, node_id: int) -> dict[str, str]:
+def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
+    """What each broker tells about itself; one that does not answer in time is not there."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 
-    resource = ConfigResource(ResourceType.BROKER, str(node_id))
-    try:
-        entries = client.describe_configs([resource])[resource].result(TIMEOUT_S)
-    except (KafkaException, TimeoutError):
-        return {"state": INACTIVE}
-    return {FACTS[name]: entry.value or "" for name, entry in entries.items() if name in FACTS}
+    # Each broker is asked by itself: a request may name one broker only.
+    asked = {}
+    for node_id in node_ids:
+        resource = ConfigResource(ResourceType.BROKER, str(node_id))
+        asked[node_id] = client.describe_configs([resource], request_timeout=FACTS_S)[resource]
+    found: dict[int, dict[str, str]] = {}
+    for node_id, future in asked.items():
+        try:
+            entries = future.result(TIMEOUT_S)
+            found[node_id] = {FACTS[name]: entry.value or "" for name, entry in entries.items() if name in FACTS}
+        except (KafkaException, TimeoutError):
+            found[node_id] = {"state": INACTIVE}
+    return found
 
 
 def _carries(node: Node) -> bool:

@@ -6,11 +6,11 @@ shell is elected, asks, and writes. A controller that dies leaves an image, and 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import structlog
 
-from tidemill.cluster.core.changes import StateChange, live_brokers, plan, preferred
+from tidemill.cluster.core.changes import StateChange, growth, live_brokers, plan, preferred
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
 from tidemill.cluster.interface import Coordination, CoordinationAway, Guard, Session
@@ -31,13 +31,15 @@ class Controller:
         metadata: Metadata,
         membership: Membership,
         *,
-        rebalance_s: Callable[[], float | None],
+        rebalance_s: float | None,
+        copies: Mapping[str, int],
     ) -> None:
         self._coordination = coordination
         self._metadata = metadata
         self._membership = membership
         self._node_id = membership.registration.node_id
         self._rebalance_s = rebalance_s
+        self._copies = copies
         self._topics: set[str] = set()
         self._all = False
         self._fresh = asyncio.Event()
@@ -79,7 +81,7 @@ class Controller:
         await self._metadata.caught_up(guard.revision)
         while session.alive and self._metadata.view.revision_of(CONTROLLER) == guard.revision:
             await self._work(guard)
-            interval = self._rebalance_s()
+            interval = self._rebalance_s
             if interval is not None and asyncio.get_running_loop().time() - rebalancing >= interval:
                 rebalancing = asyncio.get_running_loop().time()
                 await self._write(list(preferred(self._metadata.image)), guard, "preferred leaders lead again")
@@ -98,6 +100,7 @@ class Controller:
         names = None if self._all else frozenset(self._topics)
         self._topics, self._all = set(), False
         await self._write(list(plan(self._metadata.image, names)), guard, "partitions changed")
+        await self._write(list(growth(self._metadata.image, self._copies)), guard, "the broker's own topics grow")
         for tombstone in list(self._metadata.view.tombstones.values()):
             await self._adopt(tombstone, guard)
 

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from tidemill.cluster.core.changes import plan, retirements
+from tidemill.cluster.core.changes import growth, plan, retirements
 from tidemill.cluster.core.image import (
     NOBODY,
     TOPICS,
@@ -96,3 +96,15 @@ def test_a_broker_that_goes_leads_nothing() -> None:
     changes = list(retirements(view.image, 1))
     assert [change.after.leader for change in changes if change.before.leader == 1] == [2]
     assert all(1 not in change.after.isr for change in changes)
+
+
+def test_the_brokers_own_topics_grow_with_the_cluster() -> None:
+    created = CREATED._replace(name="__consumer_offsets", partitions=place([1], 0, 2, 1))
+    topic = Image().apply(created).by_name["__consumer_offsets"]
+    view = View({})
+    view.apply([Told(TOPICS + topic.name, encode_topic(topic), 1), broker(1), broker(2), broker(3)])
+    changes = list(growth(view.image, {"__consumer_offsets": 3, "__transaction_state": 3}))
+    assert [(change.after.replicas, change.after.adding) for change in changes] == [((1, 2, 3), (2, 3))] * 2
+    assert list(growth(view.image, {"__consumer_offsets": 1})) == []
+    view.apply([Told(state_key(UUID(int=1), each.before.index), encode_state(each.after), 5) for each in changes])
+    assert list(growth(view.image, {"__consumer_offsets": 3})) == [], "it is on its way already"

@@ -4,7 +4,8 @@ The same image always gives the same list, and an image in which all of it was d
 that dies half way leaves nothing behind that its successor would not do.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidemill.cluster.core import election
@@ -36,6 +37,26 @@ def plan(image: Image, names: Iterable[str] | None = None) -> Iterator[StateChan
         unclean = topic.settings.unclean_leader_election_enable
         for info in topic.partitions:
             after = election.settle(info, live) or election.elect(info, live, unclean=unclean)
+            if after is not None:
+                yield StateChange(topic, info, after)
+
+
+def growth(image: Image, copies: Mapping[str, int]) -> Iterator[StateChange]:
+    """Topics that were made when there were fewer brokers than they want copies: the new ones carry them too."""
+    live = live_brokers(image)
+    for name, wanted in copies.items():
+        topic = image.by_name.get(name)
+        if topic is None:
+            continue
+        carried = Counter(dict.fromkeys(live, 0))
+        carried.update(node for info in topic.partitions for node in info.replicas if node in live)
+        for info in topic.partitions:
+            missing = min(wanted, len(live)) - len(info.replicas)
+            if missing <= 0 or info.adding or info.removing:
+                continue
+            free = sorted(live - set(info.replicas), key=lambda node: (carried[node], node))[:missing]
+            carried.update(free)
+            after = election.reassign(info, (*info.replicas, *free))
             if after is not None:
                 yield StateChange(topic, info, after)
 
