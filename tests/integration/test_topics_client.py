@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
@@ -346,6 +347,21 @@ def test_a_member_that_was_silent_for_too_long_is_fenced(broker: Broker, topic: 
             assert await stale.next(200) is None
 
     asyncio.run(run())
+
+
+def test_a_member_that_hangs_over_a_record_leaves_until_it_asks_for_the_next(broker: Broker, topic: str) -> None:
+    with TopicProducer(broker.grpc, topic, partitions=1) as producer:
+        for number in range(3):
+            producer.send(str(number).encode())
+    settings: dict[str, Any] = {"group": topic, "topics": [topic], "poll_interval_ms": 50}
+    with Consumer(broker.grpc, max_handling_ms=200, **settings) as slow:
+        assert take(slow, 1)[0].offset == 0
+        with Consumer(broker.grpc, **settings) as other:
+            assert [record.offset for record in take(other, 2)] == [0, 1]
+            with pytest.raises(UnknownMemberId):
+                slow.commit()
+        assert take(slow, 1)[0].offset == 2
+    assert committed(broker, topic, topic, 1) == [3]
 
 
 def test_a_consumer_that_cannot_be(broker: Broker) -> None:

@@ -35,6 +35,7 @@ class Progress:
         self._leaving: set[TopicPartition] = set()
         self._buffer: deque[Fetched] = deque()
         self._in_hand: Fetched | None = None
+        self._in_hand_since_ms = 0
         self._handled: dict[TopicPartition, int] = {}
         self._handled_count = 0
         self._handled_since_ms: int | None = None
@@ -58,6 +59,10 @@ class Progress:
     def overdue(self) -> bool:
         """Whether so much was handled that a commit does not wait for its time."""
         return self._handled_count >= self._commit_records
+
+    def held_ms(self, now_ms: int) -> int:
+        """How long the record in hand has been there."""
+        return 0 if self._in_hand is None else now_ms - self._in_hand_since_ms
 
     def positions(self) -> dict[TopicPartition, int]:
         """Where to read on, the partitions that gave records last at the end; what is released is not there."""
@@ -104,7 +109,7 @@ class Progress:
         self.finish(now_ms)
         if not self._buffer:
             return None
-        self._in_hand = self._buffer.popleft()
+        self._in_hand, self._in_hand_since_ms = self._buffer.popleft(), now_ms
         return self._in_hand.record
 
     def finish(self, now_ms: int) -> None:

@@ -31,6 +31,17 @@ def test_a_record_is_handled_when_the_next_one_is_asked_for() -> None:
     assert progress.to_commit() == {A: 10}
 
 
+def test_how_long_a_record_is_in_hand() -> None:
+    progress = Progress()
+    progress.follow({A: 0})
+    progress.arrived(A, records(0, 1), 2)
+    assert progress.held_ms(5) == 0
+    progress.take(5)
+    assert progress.held_ms(12) == 7
+    progress.take(20)
+    assert progress.held_ms(20) == 0
+
+
 def test_partitions_take_turns() -> None:
     progress = Progress()
     progress.follow({A: 0, B: 0})

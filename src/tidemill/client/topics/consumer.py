@@ -3,7 +3,8 @@
 `Progress` decides what is handed out, what counts as handled and what has to be committed; here are the two tasks that
 talk to the broker. One polls: it keeps the member alive, follows the assignment and fills a bounded buffer, also while
 a record is being handled for long. The other one commits. A member that was fenced (it was silent for too long, or
-another took its place) forgets what it has in hand and joins again; what it had not committed goes to others.
+another took its place) forgets what it has in hand and joins again; what it had not committed goes to others. So does
+one whose record is in hand for far too long: it leaves the group until it asks for the next one.
 """
 
 import asyncio
@@ -61,6 +62,7 @@ class ConsumerOptions(NamedTuple):
     poll_interval_ms: int = 500
     buffer_records: int = 256
     rebalance_timeout_ms: int = 60_000
+    max_handling_ms: int = 300_000
     client_id: str = "tidemill"
     rack: str = ""
 
@@ -199,9 +201,10 @@ class AsyncConsumer:
         attempt = 0
         while True:
             try:
+                await self._give_up_if_stuck()
                 await self._poll() if self._epoch else await self._join()
                 attempt = 0
-            except FENCED:
+            except (*FENCED, StaleMemberEpoch):
                 self._lose()
             except TidemillError as error:
                 if not error.retriable:
@@ -210,6 +213,16 @@ class AsyncConsumer:
                     return
                 await asyncio.sleep(backoff_ms(attempt) / 1_000)
                 attempt += 1
+
+    async def _give_up_if_stuck(self) -> None:
+        """Who hangs over a record must not keep others from the partition: leave until the next is asked for."""
+        with self._lock:
+            stuck = self._progress.held_ms(_now_ms()) > self.options.max_handling_ms
+        if stuck:
+            self._room.clear()
+            await self._leave()
+            self._lose()
+            await self._room.wait()
 
     async def _join(self) -> None:
         request = wire.SubscribeRequest(**self._about())
@@ -365,7 +378,14 @@ def _checked(options: ConsumerOptions, group: str, topics: Sequence[str]) -> Con
         raise ClientError("a consumer needs topics: Consumer(address, group='mailer', topics=['orders'])")
     if options.reset not in RESETS:
         raise ClientError(f"reset={options.reset!r}: give 'earliest' or 'latest'")
-    for name in ("commit_records", "commit_interval_ms", "poll_records", "poll_interval_ms", "buffer_records"):
+    for name in (
+        "commit_records",
+        "commit_interval_ms",
+        "poll_records",
+        "poll_interval_ms",
+        "buffer_records",
+        "max_handling_ms",
+    ):
         if getattr(options, name) < 1:
             raise ClientError(f"{name}={getattr(options, name)} must be at least 1")
     return options

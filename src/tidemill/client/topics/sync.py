@@ -1,6 +1,7 @@
 """Producer and consumer for threads: the asyncio faces, run on an event loop in the background.
 
-One instance may be used by several threads.
+A producer may be used by several threads; a consumer by one at a time, because the next record that is asked for says
+that the one before it is handled.
 """
 
 import threading
@@ -50,7 +51,10 @@ class TopicProducer:
         self._room.acquire()
         ticket: Future[Delivery] = Future()
         ticket.add_done_callback(lambda _: self._room.release())
-        self._background.loop.call_soon_threadsafe(self._async.offer, record, ticket)
+        try:
+            self._background.loop.call_soon_threadsafe(self._async.offer, record, ticket)
+        except RuntimeError as error:  # it was closed while this thread waited for room
+            raise ProducerClosed from error
         return ticket
 
     def flush(self) -> None:
