@@ -1,0 +1,118 @@
+"""Faults planted in the rules of replication, one by one. A simulation that does not notice them proves nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from tests.simulation.replica_world import Elect
+
+from tidemill.cluster.core.image import PartitionInfo
+from tidemill.streams.core.follower import Question
+from tidemill.streams.core.insync import InSync, Term
+from tidemill.streams.partition import Partition
+
+
+def unclean(info: PartitionInfo, live: frozenset[int]) -> PartitionInfo | None:
+    """B2: whoever is alive leads, in sync or not."""
+    if info.leader in live or not live:
+        return None
+    leader = max(live)
+    isr = tuple(sorted({leader, *info.isr} & live))
+    return PartitionInfo(info.index, leader, info.replicas, isr, info.leader_epoch + 1, info.version + 1)
+
+
+@contextmanager
+def ack_before_flush() -> Iterator[None]:
+    """B1: what is written counts as safe, on the leader and on followers."""
+
+    async def ask(self: Any) -> Question | None:
+        term = self._follows()
+        return (
+            None if term is None else Question(term.leader, term.epoch, self.log_end_offset, self._leader.epochs.last)
+        )
+
+    async def commit(self: Any, leading: Any, placed: Any, timeout_s: float | None) -> None:
+        await leading.committed(placed.next_offset, timeout_s)
+
+    with (
+        patch.object(Partition, "ask", ask),
+        patch.object(Partition, "_commit", commit),
+        patch.object(Partition, "_own_offset", lambda self: self._log.end_offset),
+    ):
+        yield
+
+
+@contextmanager
+def cut_to_watermark() -> Iterator[None]:
+    """B3: a follower cuts to its high watermark, and nobody compares epochs."""
+    follow = Partition.follow
+
+    async def cutting(self: Any, term: Term) -> None:
+        known = self.term
+        await follow(self, term)
+        if known is None or known.epoch != term.epoch:
+            await self.truncate(self.high_watermark)
+
+    with (
+        patch.object(Partition, "follow", cutting),
+        patch("tidemill.streams.partition.compare", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
+def minimal_set() -> Iterator[None]:
+    """B5: the high watermark counts over the agreed set only, while a larger one may have been agreed."""
+    with patch.object(InSync, "counted", property(lambda self: frozenset(self.term.isr))):
+        yield
+
+
+@contextmanager
+def shrink_at_once() -> Iterator[None]:
+    """B5, the other way: who is proposed to leave does not count any more, though it may still be elected."""
+    propose = InSync.propose
+
+    def proposing(self: InSync, isr: tuple[int, ...]) -> None:
+        propose(self, isr)
+        self.term = self.term._replace(isr=isr)
+
+    with patch.object(InSync, "propose", proposing):
+        yield
+
+
+@contextmanager
+def stale_entry() -> Iterator[None]:
+    """B6: a follower comes back at the new leader's own, stale watermark."""
+    with patch.object(InSync, "_entry_offset", lambda self: self.high_watermark):
+        yield
+
+
+@contextmanager
+def lost_proposal() -> Iterator[None]:
+    """B7: a proposal is made once; when its answer is lost, that was it."""
+    wanted = InSync.wanted
+
+    def once(self: InSync, *args: Any) -> tuple[int, ...] | None:
+        return None if self.unresolved else wanted(self, *args)
+
+    with patch.object(InSync, "wanted", once):
+        yield
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    """No fault: for mutants that are another way to elect."""
+    yield
+
+
+Mutant = tuple[Callable[[], Any], Elect | None]
+MUTANTS: dict[str, Mutant] = {
+    "ack before flush": (ack_before_flush, None),
+    "unclean election": (nothing, unclean),
+    "cut to watermark": (cut_to_watermark, None),
+    "minimal in-sync set": (minimal_set, None),
+    "shrink before it is agreed": (shrink_at_once, None),
+    "entry at a stale watermark": (stale_entry, None),
+    "lost proposal": (lost_proposal, None),
+}
