@@ -12,7 +12,7 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system run test check fmt unit bench proto clean
+.PHONY: help setup system run test check fmt unit bench chaos proto clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ fmt: setup ## format and mend what can be mended
 
 bench: setup ## every benchmark, with the machine and the ratios
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# In network namespaces when we are root; otherwise without cuts.
+chaos: setup system ## 15 minutes of faults on three brokers and etcd: acknowledged, lost, duplicated (ARGS="minutes seed")
+	$(BIN)/python -m tests.chaos.run $(ARGS)
 
 proto: setup ## generate the gRPC code from its schema
 	$(BIN)/python -m tidemill.wire.grpc.generate

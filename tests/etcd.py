@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,8 +18,9 @@ START_SECONDS = 60
 class Member:
     """One process of etcd, which can be killed and started again."""
 
-    def __init__(self, name: str, home: Path) -> None:
+    def __init__(self, name: str, home: Path, host: str = "127.0.0.1") -> None:
         self.name = name
+        self.host = host
         self.client = free_port()
         self.peer = free_port()
         self._home = home
@@ -27,7 +28,7 @@ class Member:
 
     def start(self, peers: str) -> None:
         """Start it; it is ready when its cluster is."""
-        urls = {"client": f"http://127.0.0.1:{self.client}", "peer": f"http://127.0.0.1:{self.peer}"}
+        urls = {"client": f"http://{self.host}:{self.client}", "peer": f"http://{self.host}:{self.peer}"}
         program = shutil.which("etcd")
         assert program, "etcd is not installed: install the Debian package 'etcd-server'"
         log = (self._home / f"{self.name}.log").open("ab")
@@ -70,7 +71,7 @@ class Member:
 
     def healthy(self) -> bool:
         """Whether it answers with a leader."""
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.client}/health", timeout=1) as answer:
+        with suppress(OSError), urllib.request.urlopen(f"http://{self.host}:{self.client}/health", timeout=1) as answer:
             return b'"true"' in answer.read()
         return False
 
@@ -78,14 +79,15 @@ class Member:
 class Etcd:
     """The members of one etcd."""
 
-    def __init__(self, home: Path, members: int) -> None:
-        self.members = [Member(f"m{number}", home) for number in range(members)]
+    def __init__(self, home: Path, members: int, hosts: Sequence[str] = ()) -> None:
+        at = hosts or ["127.0.0.1"] * members
+        self.members = [Member(f"m{number}", home, at[number]) for number in range(members)]
         self._folders = 0
 
     @property
     def url(self) -> str:
         """What --coordination is given."""
-        return "etcd://" + ",".join(f"127.0.0.1:{member.client}" for member in self.members)
+        return "etcd://" + ",".join(f"{member.host}:{member.client}" for member in self.members)
 
     def new_folder(self) -> str:
         """The URL of a folder that nobody has used."""
@@ -94,7 +96,7 @@ class Etcd:
 
     def start(self, *members: Member) -> None:
         """Start members (all unless told), and wait until they have a leader."""
-        peers = ",".join(f"{member.name}=http://127.0.0.1:{member.peer}" for member in self.members)
+        peers = ",".join(f"{member.name}=http://{member.host}:{member.peer}" for member in self.members)
         for member in members or self.members:
             member.start(peers)
         end = time.monotonic() + START_SECONDS
@@ -106,7 +108,7 @@ class Etcd:
         """The member that leads."""
         for member in self.members:
             with suppress(OSError):
-                metrics = urllib.request.urlopen(f"http://127.0.0.1:{member.client}/metrics", timeout=2).read()
+                metrics = urllib.request.urlopen(f"http://{member.host}:{member.client}/metrics", timeout=2).read()
                 if b"\netcd_server_is_leader 1\n" in metrics:
                     return member
         raise AssertionError("no member leads")
@@ -118,10 +120,10 @@ class Etcd:
 
 
 @contextmanager
-def running_etcd(members: int = 1) -> Iterator[Etcd]:
+def running_etcd(members: int = 1, hosts: Sequence[str] = ()) -> Iterator[Etcd]:
     """An etcd for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-etcd-"))
-    etcd = Etcd(home, members)
+    etcd = Etcd(home, members, hosts)
     try:
         etcd.start()
         yield etcd

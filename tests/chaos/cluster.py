@@ -1,0 +1,135 @@
+"""Three brokers and three members of etcd, on hosts of their own where that is allowed."""
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.chaos.hosts import Hosts, hosts
+from tests.etcd import Etcd, running_etcd
+from tests.postgres import free_port
+
+from tidemill.testing.child import Child
+
+BROKERS = 3
+TTL_MS = 3000
+PARTITIONS = 3
+TOPIC = "orders"
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "replica.lag.time.max.ms": "2000",
+    "offsets.topic.num.partitions": "3",
+}
+
+
+class _Hosted(Child):
+    """A broker on a host."""
+
+    def __init__(self, command: list[str], flags: dict[str, str]) -> None:
+        super().__init__(flags, SETTINGS)
+        self._command = [*command, *self._command]
+
+
+class Cluster:
+    """The brokers, by number."""
+
+    def __init__(self, etcd: Etcd, where: Hosts, home: Path) -> None:
+        self.etcd = etcd
+        self.hosts = where
+        self._home = home
+        self._url = etcd.new_folder()
+        self._ports = {number: free_port() for number in where.brokers}
+        self._running: dict[int, Child] = {}
+        self._admin: AdminClient | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given."""
+        return ",".join(f"{self.hosts.brokers[number]}:{port}" for number, port in self._ports.items())
+
+    def start(self, *numbers: int) -> None:
+        """Start brokers, all unless told."""
+        for number in numbers or self._ports:
+            flags = {
+                "node-id": str(number),
+                "kafka": f"{self.hosts.brokers[number]}:{self._ports[number]}",
+                "grpc": "none",
+                "http": "none",
+                "timelines": "memory:",
+                "coordination": self._url,
+                "data-dir": str(self._home / f"broker{number}"),
+                "session-ttl-ms": str(TTL_MS),
+                "cluster-secret": "of the chaos",
+            }
+            child = _Hosted(self.hosts.command(number), flags)
+            child.start()
+            self._running[number] = child
+
+    def create_topic(self) -> None:
+        """The topic that everything is about."""
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        config = {"min.insync.replicas": "2"}
+        self._admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS, config=config)])[TOPIC].result(30)
+
+    def leaders(self) -> dict[int, int]:
+        """Who leads each partition, as clients are told."""
+        assert self._admin is not None
+        parts = self._admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        return {index: part.leader for index, part in parts.items()}
+
+    def settle(self, within_s: float = 60.0) -> None:
+        """Wait until every partition has a leader and all its replicas in sync."""
+        assert self._admin is not None
+        end = time.monotonic() + within_s
+        while True:
+            parts = self._admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions.values()
+            if all(part.leader > 0 and len(part.isrs) == BROKERS for part in parts):
+                return
+            assert time.monotonic() < end, f"not in sync: {[(part.leader, part.isrs) for part in parts]}"
+            time.sleep(0.2)
+
+    def kill(self, number: int) -> None:
+        """kill -9."""
+        child = self._running.pop(number)
+        child.kill()
+        child.stop()
+
+    def stop(self, number: int) -> None:
+        """Stop in order."""
+        self._running.pop(number).stop()
+
+    def pause(self, number: int) -> None:
+        """Let it do nothing."""
+        os.kill(self._running[number].pid, signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """Let it go on."""
+        os.kill(self._running[number].pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        """End everything that runs."""
+        self.hosts.heal()
+        for child in self._running.values():
+            child.kill()
+            child.stop()
+
+
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """A cluster for the length of the block."""
+    home = Path(tempfile.mkdtemp(prefix="tidemill-chaos-"))
+    with hosts(BROKERS, 3) as where, running_etcd(3, where.members) as etcd:
+        cluster = Cluster(etcd, where, home)
+        try:
+            cluster.start()
+            cluster.create_topic()
+            cluster.settle()
+            yield cluster
+        finally:
+            cluster.end()
+            shutil.rmtree(home, ignore_errors=True)

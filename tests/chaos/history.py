@@ -1,0 +1,105 @@
+"""What clients asked and were told, and what of it cannot be true.
+
+Every value is sent once by one producer to one partition and carries a number that grows. A send ends as acknowledged
+(with its offset), refused, or unknown; unknown is never taken for refused. At the end the whole log is read.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+SEPARATOR = b":"
+
+
+class Sent(NamedTuple):
+    """A value that was acknowledged: where, and when (on one clock)."""
+
+    partition: int
+    offset: int
+    at: float
+
+
+class Read(NamedTuple):
+    """A record as somebody read it."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+
+@dataclass
+class History:
+    """Everything that clients saw."""
+
+    acknowledged: dict[bytes, Sent] = field(default_factory=dict)
+    unknown: set[bytes] = field(default_factory=set)
+    polled: dict[str, list[list[Read]]] = field(default_factory=dict)
+    """By group: what each consumer was given, in order, from one assignment to the next."""
+    final: list[Read] = field(default_factory=list)
+
+    def problems(self) -> dict[str, list[str]]:
+        """What is wrong, by kind; nothing when all is well."""
+        found: dict[str, list[str]] = defaultdict(list)
+        log = {(row.partition, row.offset): row.value for row in self.final}
+        self._check_log(found, log)
+        self._check_acknowledged(found, log)
+        for group, consumers in self.polled.items():
+            self._check_group(found, log, group, consumers)
+        return dict(found)
+
+    def _check_log(self, found: dict[str, list[str]], log: Mapping[tuple[int, int], bytes]) -> None:
+        for value, count in Counter(log.values()).items():
+            if count > 1:
+                found["duplicated"].append(f"{value.decode()} x{count}")
+        last: dict[tuple[bytes, int], int] = {}
+        for (partition, offset), value in sorted(log.items()):
+            producer, _, number = value.split(SEPARATOR)
+            if int(number) <= last.get((producer, partition), -1):
+                found["reordered"].append(f"{value.decode()} at {partition}/{offset}")
+            last[producer, partition] = int(number)
+
+    def _check_acknowledged(self, found: dict[str, list[str]], log: Mapping[tuple[int, int], bytes]) -> None:
+        there = set(log.values())
+        for value, sent in self.acknowledged.items():
+            if value not in there:
+                found["lost"].append(f"{value.decode()} at {sent.partition}/{sent.offset}")
+            elif log.get((sent.partition, sent.offset)) != value:
+                found["moved"].append(f"{value.decode()} was told to be at {sent.partition}/{sent.offset}")
+        for value in there - self.acknowledged.keys() - self.unknown:
+            found["never sent"].append(value.decode())
+
+    def _check_group(
+        self,
+        found: dict[str, list[str]],
+        log: Mapping[tuple[int, int], bytes],
+        group: str,
+        consumers: Sequence[Sequence[Read]],
+    ) -> None:
+        seen: set[bytes] = set()
+        for rows in consumers:
+            position: dict[int, int] = {}
+            for row in rows:
+                seen.add(row.value)
+                if log.get((row.partition, row.offset)) != row.value:
+                    found["seen and gone"].append(f"{group}: {row}")
+                if row.offset <= position.get(row.partition, -1):
+                    found["went back"].append(f"{group}: {row} after {position[row.partition]}")
+                position[row.partition] = row.offset
+        for value in self.acknowledged.keys() - seen:
+            found["never consumed"].append(f"{group}: {value.decode()}")
+
+
+def stalls(acknowledged: Sequence[Sent], began: float, ended: float) -> dict[int, float]:
+    """The longest time without an acknowledgement of each partition between two moments."""
+    longest: dict[int, float] = {}
+    times: dict[int, list[float]] = defaultdict(list)
+    for sent in acknowledged:
+        times[sent.partition].append(sent.at)
+    for partition, moments in times.items():
+        before = max((at for at in moments if at <= began), default=began)
+        after = min((at for at in moments if at >= ended), default=ended)
+        inside = sorted({max(before, began), *(at for at in moments if began < at < ended), after})
+        longest[partition] = max((b - a for a, b in pairwise(inside)), default=0.0)
+    return longest

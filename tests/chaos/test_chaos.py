@@ -1,0 +1,22 @@
+"""The short version of the soak (`make chaos`): each fault once, and the leader killed three times."""
+
+from tests.chaos.run import check, run
+
+FAULTS = (
+    "leader killed",
+    "leader cut from etcd",
+    "leader killed",
+    "leader paused",
+    "leader cut from followers",
+    "etcd leader killed",
+    "leader cut one way",
+    "rolling restart",
+    "leader killed",
+)
+
+
+def test_nothing_acknowledged_is_lost_or_doubled_whatever_happens_to_one_broker() -> None:
+    report = run(seed=7, faults=FAULTS)
+    print("\n".join(report.lines()))
+    check(report)
+    assert report.faults["leader killed"] == 3
