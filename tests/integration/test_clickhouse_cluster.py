@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,6 +19,7 @@ from tidemill.testing import Broker
 WAIT_S = 60.0
 PARTITIONS = 4
 COUNT = 80
+SOUND = "SELECT count(), uniqExact(partition, offset) FROM messages WHERE topic = 'shared'"
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "1",
@@ -135,8 +137,10 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
     assert second.seen
     for each in members:
         each.consumer.commit(asynchronous=False)
-    sound = "SELECT count(), uniqExact(partition, offset) FROM messages WHERE topic = 'shared' AND mark = 'record'"
-    assert world.server.ask(sound) == f"{COUNT}\t{COUNT}"
+    assert world.server.ask(f"{SOUND} AND mark = 'record'") == f"{COUNT}\t{COUNT}"
+    for broker in world.brokers:
+        told = httpx.post(f"{broker.http}/api/sql", json={"sql": SOUND}, timeout=WAIT_S)
+        assert told.json()["data"] == [[COUNT, COUNT]]
     committed = "SELECT sum(committed_offset), sum(lag) FROM consumer_lag WHERE group_id = 'both'"
     until(lambda: world.server.ask(committed) == f"{COUNT}\t0", "the offsets of both are told by the server")
     active = "SELECT members FROM group_activity WHERE group_id = 'both'"

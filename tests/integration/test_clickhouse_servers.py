@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -152,6 +153,8 @@ def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World)
     assert producer.flush(WAIT_S) == 0
     assert failed[0] is not None
     until(lambda: world.leaders("halved") == [0, 0, NOBODY, NOBODY], "the partitions of the server have no leader")
+    asked = {"sql": "SELECT count() FROM messages WHERE topic = 'halved' AND partition IN (0, 1)"}
+    assert httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["data"] == [[6]]
     world.send("halved", 1, 3, "on")
     # Java's producer and kafka-python take a partition that has a leader; librdkafka only tries twice.
     unkeyed = KafkaProducer(bootstrap_servers=world.broker.bootstrap_servers, acks="all")
@@ -171,6 +174,9 @@ def test_a_broker_that_starts_without_a_server_opens_its_partitions_later(world:
     world.second.kill()
     world.broker.restart()
     world.send("late", 0, 2)
+    asked = {"sql": "SELECT count() FROM messages WHERE topic = 'late' AND partition = 3"}
+    told = httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["error"]
+    assert told.startswith("late-3 cannot be read: ClickHouse at ")
     consumer = Consumer({"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "asker"})
     with pytest.raises(KafkaException):
         consumer.get_watermark_offsets(TopicPartition("late", 3), timeout=2)

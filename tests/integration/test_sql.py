@@ -118,6 +118,8 @@ def test_conditions_on_times_and_names_find_what_they_should(world: World) -> No
         ("topic = 'many' OR partition = 7", MANY),
         ("topic = 'many' AND partition = 7", 0),
         ("topic = ''", 0),
+        ("offset >= 29990", 10),
+        ("29990 < offset AND offset < 29995", 4),
     ):
         extra = "" if "topic" in condition else " AND topic = 'many'"
         assert world.ask(f"SELECT count() FROM messages WHERE {condition}{extra}") == [[count]], condition
@@ -239,6 +241,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.parametrize("world", ["segments:"], indirect=True)
 @pytest.mark.parametrize("sql", HOSTILE, ids=lambda sql: ascii(sql[:40]))
 def test_hostile_questions_are_refused(world: World, sql: str, tmp_path: Path) -> None:
     told = world.refused(sql.format(tmp_path))

@@ -75,6 +75,8 @@ class ChdbEngine:
         try:
             return await self._questions.run(sql, rows, form)
         except self._failures as error:
+            for failed in filter(None, (each.failed for each in rows.values())):
+                raise SqlRefused(f"records cannot be read: {failed}") from None
             raise _refusal(error) from None
 
     async def close(self) -> None:

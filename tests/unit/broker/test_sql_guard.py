@@ -131,6 +131,17 @@ def test_only_the_partitions_that_conditions_leave() -> None:
     tree = select(identifier("offset"), where=function("and", topic, function("and", index)))
     found = wanted(tree, asked(tree)[0])
     assert (found.topics, found.partitions, found.since) == (frozenset({"a"}), frozenset({1, 2}), None)
+    assert [found.has("a", 1), found.has("a", 3), found.has("b", 1)] == [True, False, False]
+
+
+def test_only_the_offsets_that_conditions_leave() -> None:
+    bounds = (
+        {"type": "Function", "name": name, "arguments": {"children": [identifier("offset"), literal(at)]}}
+        for name, at in (("greater", 5), ("greaterOrEquals", 7), ("less", 9))
+    )
+    tree = select(identifier("offset"), where=function("and", *bounds))
+    reference = Reference("messages", table("messages"), tree["list_of_selects"]["children"][0])
+    assert wanted(tree, reference).first_offset == 7
 
 
 def test_an_alias_that_takes_the_place_of_a_column_is_no_reason_to_read_less() -> None:

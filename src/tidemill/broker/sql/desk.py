@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from tidemill.broker.sql import guard, pruning
 from tidemill.broker.sql.catalog import MESSAGES, TABLES, Table, telling
+from tidemill.broker.sql.elsewhere import RowsElsewhere
 from tidemill.broker.sql.errors import SqlBusy, SqlRefused
 from tidemill.broker.sql.guard import Reference, Vocabulary
 from tidemill.broker.sql.interface import SqlEngine
 from tidemill.broker.sql.pruning import Wanted
-from tidemill.broker.sql.rows import ArrowRows, Loop, PartitionRows
+from tidemill.broker.sql.rows import ArrowRows, Loop, PartitionRows, Range
 from tidemill.broker.sql.state import State
 from tidemill.broker.sql.tree import Node
 from tidemill.streams.partition import Partition
@@ -105,19 +106,20 @@ class SqlDesk:
     async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows]) -> str:
         """The question that tells records: rows of this process's tables, and what other partitions hold."""
         table, columns, wanted = TABLES[MESSAGES], needed.columns, needed.wanted
-        partitions = [
-            each
-            for each in self._state.partitions()
-            if (wanted.topics is None or each.topic in wanted.topics)
-            and (wanted.partitions is None or each.index in wanted.partitions)
-        ]
-        here = [each for each in partitions if self._engine.has_messages and self._in_tables(each)]
-        others = [each for each in partitions if each not in here]
+        places = [place for place in self._state.places() if wanted.has(*place)]
+        led = {place: found for place in places if (found := self._state.led_here(place)) is not None}
+        here = [each for each in led.values() if self._engine.has_messages and self._in_tables(each)]
+        streamed = [each for each in led.values() if each not in here]
+        elsewhere = [place for place in places if place not in led]
         questions = [_stored(here, columns)] if here else []
-        if others or not here:
+        part = Range(await self._since_ms(wanted.since) if streamed or elsewhere else 0, wanted.first_offset)
+        if elsewhere:
             name = next(self._names)
-            since_ms = await self._since_ms(wanted.since) if others else 0
-            rows[name] = PartitionRows(self._loop, others, columns, since_ms).rows
+            rows[name] = RowsElsewhere(self._state.bootstrap(), elsewhere, columns, part).rows
+            questions.append(telling(table, columns, f"python({name})"))
+        if streamed or not questions:
+            name = next(self._names)
+            rows[name] = PartitionRows(self._loop, streamed, columns, part).rows
             questions.append(telling(table, columns, f"python({name})"))
         return " UNION ALL ".join(questions)
 

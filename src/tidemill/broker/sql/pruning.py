@@ -27,6 +27,13 @@ class Wanted(NamedTuple):
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     since: Node | None = None
+    first_offset: int = 0
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether records of a partition are needed."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
 
 
 def columns_in(tree: Node, columns: Iterable[str]) -> tuple[str, ...]:
@@ -44,18 +51,20 @@ def wanted(tree: Node, reference: Reference) -> Wanted:
     """What the conditions around a reference leave of its table."""
     if len(reference.select["tables"]["children"]) > 1:
         return Wanted()  # rows of one side may be wanted whatever the other says
-    hidden = {node.get("alias") for node, _, _ in walk(tree)} & {"topic", "partition", "timestamp"}
+    hidden = {node.get("alias") for node, _, _ in walk(tree)} & {"topic", "partition", "offset", "timestamp"}
     if hidden:
         return Wanted()  # an alias takes the place of the column, also in conditions
     conditions = [each for name in ("prewhere", "where") for each in _all_of(reference.select.get(name))]
     alias = reference.alias
     topics = [found for each in conditions if (found := _among(each, "topic", alias)) is not None]
     partitions = [found for each in conditions if (found := _among(each, "partition", alias)) is not None]
-    sinces = [bound for each in conditions if (bound := _since(each, alias)) is not None]
+    sinces = [bound for each in conditions if (bound := _at_least(each, "timestamp", alias)) is not None]
+    offsets = [bound for each in conditions if (bound := _at_least(each, "offset", alias)) is not None]
     return Wanted(
         frozenset.intersection(*map(frozenset, topics)) if topics else None,
         frozenset.intersection(*map(frozenset, partitions)) if partitions else None,
         sinces[0] if sinces else None,
+        max([0, *(value for each in offsets for value in constants(each) or () if isinstance(value, int))]),
     )
 
 
@@ -77,14 +86,14 @@ def _among(condition: Node, column: str, alias: str) -> list[Any] | None:
     return constants(right) if _is_column(left, column, alias) else None
 
 
-def _since(condition: Node, alias: str) -> Node | None:
-    """What the time of a row is not before; an expression without columns."""
+def _at_least(condition: Node, column: str, alias: str) -> Node | None:
+    """What a column is not below; an expression without columns."""
     if not is_function(condition, "greaterOrEquals", "greater", "lessOrEquals", "less"):
         return None
-    time, bound = arguments(condition)
+    told, bound = arguments(condition)
     if is_function(condition, "lessOrEquals", "less"):
-        time, bound = bound, time
-    if not _is_column(time, "timestamp", alias) or any(
+        told, bound = bound, told
+    if not _is_column(told, column, alias) or any(
         node["type"] in {"Identifier", "Subquery"} for node, _, _ in walk(bound)
     ):
         return None

@@ -7,7 +7,7 @@ and holds one block, whatever a topic has.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -26,11 +26,13 @@ ANSWER_S = 60.0
 
 T = TypeVar("T")
 _DECODED = {"timestamp_type": "timestampType"}
-_TYPES = {"timestamp_type": pa.int32(), "timestamp": pa.timestamp("us", tz="UTC")}
 
 
 class ArrowRows(Protocol):
     """Rows as the engine takes them."""
+
+    failed: Exception | None
+    """Why they could not be told to their end."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """A new stream over all of them."""
@@ -62,6 +64,7 @@ class TableRows:
     """A table that is there already."""
 
     def __init__(self, table: pa.Table) -> None:
+        self.failed: Exception | None = None
         self._table = table
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -72,38 +75,48 @@ class StreamedRows:
     """Rows that are made by a function while they are read."""
 
     def __init__(self, schema: pa.Schema, batches: Callable[[], Iterable[pa.RecordBatch]]) -> None:
+        self.failed: Exception | None = None
         self._schema = schema
         self._batches = batches
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._told())
         return reader.__arrow_c_stream__(requested_schema)
+
+    def _told(self) -> Iterator[pa.RecordBatch]:
+        """The batches; what goes wrong is kept, for the engine would tell it in a text of its own."""
+        try:
+            yield from self._batches()
+        except Exception as error:
+            self.failed = error
+            raise
+
+
+class Range(NamedTuple):
+    """What of each partition is needed at most."""
+
+    since_ms: int = 0
+    first_offset: int = 0
 
 
 class PartitionRows:
-    """The committed records of some partitions, as they are now; only the named columns are made."""
+    """The committed records of some partitions that this broker leads; only the named columns are made."""
 
-    def __init__(self, loop: Loop, partitions: Sequence[Partition], columns: Sequence[str], since_ms: int) -> None:
+    def __init__(self, loop: Loop, partitions: Sequence[Partition], columns: Sequence[str], wanted: Range) -> None:
         self._loop = loop
         self._partitions = partitions
-        self._columns = tuple(columns) or ("offset",)
-        self._since_ms = since_ms
-        self._decoded = [_DECODED.get(each, each) for each in self._columns]
-        schema = Decoder("", 0, columns=self._decoded, twin=kernels("python")).schema
-        self.rows = StreamedRows(
-            pa.schema([(n, f.type) for n, f in zip(self._columns, schema, strict=True)]), self._all
-        )
+        self._columns = list(columns)
+        self._wanted = wanted
+        self.rows = StreamedRows(schema_of(self._columns), self._all)
 
     def _all(self) -> Iterator[pa.RecordBatch]:
-        records = sum(each.high_watermark - each.log_start_offset for each in self._partitions)
-        twin = kernels("python" if records <= SMALL_RECORDS_MAX else None)
+        twin = twin_for(sum(each.high_watermark - each.log_start_offset for each in self._partitions))
         for partition in self._partitions:
             yield from self._of(partition, twin)
 
     def _of(self, partition: Partition, twin: Kernels) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(
-            partition.topic, partition.index, columns=self._decoded, rows=BLOCK_ROWS, verify=False, twin=twin
-        )
+        names = decoded_names(self._columns)
+        decoder = Decoder(partition.topic, partition.index, columns=names, rows=BLOCK_ROWS, verify=False, twin=twin)
         end = partition.last_stable_offset
         offset = self._loop.call(lambda: self._first(partition))
         while offset < end:
@@ -114,15 +127,31 @@ class PartitionRows:
             pieces = found.records
             buffer = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             for batch in decoder.decode(buffer, offset, min(end, OFFSET_MAX), aborted):
-                yield batch.rename_columns(list(self._columns))
+                yield batch.rename_columns(self._columns)
             offset = max(header.next_offset for _, header in iter_headers(buffer))
 
     async def _first(self, partition: Partition) -> int:
-        start = partition.log_start_offset
-        if self._since_ms <= 0:
+        start = max(partition.log_start_offset, self._wanted.first_offset)
+        if self._wanted.since_ms <= 0:
             return start
-        found = await partition.offset_at(self._since_ms)
+        found = await partition.offset_at(self._wanted.since_ms)
         return partition.log_end_offset if found.offset < 0 else max(start, found.offset)
+
+
+def decoded_names(columns: Sequence[str]) -> list[str]:
+    """The same columns as the decoder calls them."""
+    return [_DECODED.get(each, each) for each in columns]
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """What batches of these columns look like."""
+    decoded = Decoder("", 0, columns=decoded_names(columns), twin=kernels("python")).schema
+    return pa.schema([(name, field.type) for name, field in zip(columns, decoded, strict=True)])
+
+
+def twin_for(records: int) -> Kernels:
+    """Kernels for so many records."""
+    return kernels("python" if records <= SMALL_RECORDS_MAX else None)
 
 
 async def _read(partition: Partition, offset: int) -> Slice:

@@ -7,9 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.broker.broker import Broker
+from tidemill.broker.sql.errors import SqlRefused
 from tidemill.broker.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
 from tidemill.groups.core.overview import SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
+from tidemill.model.topics import TopicPartition
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.streams.partition import Partition
@@ -86,7 +88,8 @@ class State:
     async def rows(self, table: str) -> ArrowRows:
         """The rows of one of the tables."""
         if table == "partitions":
-            return _table(_PARTITIONS, map(self._partition, self.partitions()))
+            found = [self._broker.partitions.find(*each) for each in self.places()]
+            return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None])
         if table == "timers":
             return StreamedRows(_TIMERS, self._timers)
         overview = self._broker.groups.overview(self._broker.topic_name)
@@ -98,11 +101,24 @@ class State:
             return _table(_LAG, await self._lag(overview.offsets))
         raise ValueError(table)
 
-    def partitions(self) -> list[Partition]:
-        """Every partition of a user's topic that is open here, in order."""
+    def places(self) -> list[TopicPartition]:
+        """Every partition of a user's topic, in order."""
         topics = sorted((topic for topic in self._broker.topics() if not topic.internal), key=lambda topic: topic.name)
-        found = [self._broker.partitions.find(topic.name, each.index) for topic in topics for each in topic.partitions]
-        return [each for each in found if each is not None]
+        return [TopicPartition(topic.name, each.index) for topic in topics for each in topic.partitions]
+
+    def led_here(self, place: TopicPartition) -> Partition | None:
+        """The partition, if this broker leads it; SqlRefused when it should and cannot be read."""
+        found = self._broker.partitions.find(*place)
+        if found is not None:
+            return found if found.leads else None
+        broken = self._broker.partitions.broken().get(place)
+        if broken is not None:
+            raise SqlRefused(f"{place.topic}-{place.partition} cannot be read: {broken}")
+        return None
+
+    def bootstrap(self) -> str:
+        """Where other brokers' partitions are found: any broker knows."""
+        return ",".join(f"{each.host}:{each.port}" for each in self._broker.brokers())
 
     def storage_of(self, partition: Partition) -> str:
         """Where the records of a partition are."""
