@@ -175,6 +175,7 @@ def test_a_group_goes_on_when_a_broker_comes_back(world: World) -> None:
     member.consumer.commit(asynchronous=False)
     member.consumer.close()
     world.brokers[1].kill()
+    until(lambda: 1 not in world.admin.list_topics(timeout=WAIT_S).brokers, "the end of the broker is noticed")
     world.brokers[1].restart()
     send(world.brokers[0], "patient", 40, 40)
     again = Member(world.brokers[1], "patient", "waits")
