@@ -197,11 +197,12 @@ class Broker:
         await self._topics.settle()
         await self._deletions.close()
         await self._seats.close()
+        await self.membership.leave()
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
-        await self.membership.leave()
         await self.transactions.close()
+        self.transacting.close()
         await self.groups.close()
         if self.partitions.replicas is not None:
             await self.partitions.replicas.close()

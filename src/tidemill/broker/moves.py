@@ -109,18 +109,12 @@ class Moves:
             after = decide(topic, info)
             if after is None:
                 return info
-            if await self._states.write(StateChange(topic, info, after)):
-                await self._seen(topic, after)
+            written = await self._states.write(StateChange(topic, info, after))
+            if written is not None:
+                await self._metadata.caught_up(written)
                 return after
             await self._metadata.until(partial(self._moved_on, name, index, info), LOOK_AGAIN_S)
         raise InvalidUpdateVersion(f"{name}-{index} is changed by somebody else all the time")
-
-    async def _seen(self, topic: Topic, after: PartitionInfo) -> None:
-        def shown() -> bool:
-            now = self._metadata.image.by_id.get(topic.topic_id)
-            return now is None or now.partitions[after.index].version >= after.version
-
-        await self._metadata.until(shown, LOOK_AGAIN_S)
 
     def _moved_on(self, name: str, index: int, before: PartitionInfo) -> bool:
         topic = self._metadata.image.by_name.get(name)

@@ -75,6 +75,7 @@ class Partitions:
         self.store = store
         self.replicas: Replicas | None = None
         self._ids: dict[tuple[str, int], UUID] = {}
+        self._roles: dict[tuple[str, int], PartitionInfo] = {}
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
         self._mended = 0
@@ -140,7 +141,8 @@ class Partitions:
         await self._let_go(going, image)
         await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._ids)
         if self.replicas is not None:
-            await _bounded(self._assume(*wanted[key], self._open[key]) for key in wanted if key in self._open)
+            changed = (key for key in wanted if key in self._open and self._roles.get(key) != wanted[key][1])
+            await _bounded(self._assume(*wanted[key], self._open[key]) for key in changed)
 
     def step_down(self) -> None:
         """This broker is no member of the cluster: it leads nothing that others carry too."""
@@ -152,6 +154,7 @@ class Partitions:
         work = []
         for key in keys:
             topic_id = self._ids.pop(key)
+            self._roles.pop(key, None)
             self._broken.pop(key, None)
             if self.replicas is not None:
                 self.replicas.forget(topic_id, key[1])
@@ -164,6 +167,7 @@ class Partitions:
     async def _assume(self, topic: Topic, info: PartitionInfo, partition: Partition) -> None:
         if self.replicas is not None:
             await self.replicas.assume(topic, info, partition)
+            self._roles[topic.name, info.index] = info
 
     async def close(self) -> None:
         """Close everything; a partition that cannot be closed does not keep the others open."""

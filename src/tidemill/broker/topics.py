@@ -116,9 +116,13 @@ class Topics:
             self._claimed[name] = topic.topic_id
 
     def _apply_settings(self, topic: Topic | None) -> None:
-        for info in topic.partitions if topic is not None else ():
-            partition = self._partitions.find(topic.name, info.index) if topic is not None else None
-            if partition is not None and topic is not None and partition.settings != topic.settings:
+        """Tell the partitions of an altered topic; an image keeps the settings of one that was not."""
+        before = self.image.by_name.get(topic.name) if topic is not None else None
+        if topic is None or before is None or before.settings is topic.settings:
+            return
+        for info in topic.partitions:
+            partition = self._partitions.find(topic.name, info.index)
+            if partition is not None and partition.settings != topic.settings:
                 partition.apply_settings(topic.settings)
 
     async def settle(self) -> None:

@@ -13,9 +13,12 @@ import structlog
 from tidemill.cluster.core.image import Image
 from tidemill.cluster.core.view import Told, Touched, View
 from tidemill.cluster.interface import Changed, Coordination, CoordinationAway, Listing, WatchGap
+from tidemill.model.errors import RequestTimedOut
 
 CATCH_UP_S = 30.0
 PAUSE_S = 0.2
+GATHER_S = 0.02
+"""A change is worked on at once, but one that follows closely waits for others: a lost broker is a thousand of them."""
 
 OnChange = Callable[[Touched], Awaitable[None]]
 
@@ -45,22 +48,27 @@ class Metadata:
     async def follow(self, on_change: OnChange) -> None:
         """Apply what the watch tells, for ever; `on_change` is done before the next is applied."""
         pump = asyncio.create_task(self._pump())
+        loop = asyncio.get_running_loop()
+        last = 0.0
         try:
             while True:
                 await self._fresh.wait()
+                if loop.time() - last < GATHER_S:
+                    await asyncio.sleep(GATHER_S)
                 self._fresh.clear()
                 changes, self._pending = self._pending, []
                 if changes:
                     await on_change(self.view.apply(Told(*change) for change in changes))
                     await self._tell(changes[-1].revision)
+                    last = loop.time()
         finally:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
 
     async def caught_up(self, revision: int) -> None:
         """Wait until everything up to this revision is applied and worked on."""
-        async with asyncio.timeout(CATCH_UP_S), self._seen:
-            await self._seen.wait_for(lambda: self._revision >= revision)
+        if not await self.until(lambda: self._revision >= revision, CATCH_UP_S):
+            raise RequestTimedOut("it was written, but this broker has not heard of it yet")
 
     async def until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something is so, looking after each change; False when it is not in time."""

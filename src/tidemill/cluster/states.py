@@ -45,33 +45,36 @@ class States:
         after = PartitionInfo(
             index, info.leader, info.replicas, isr, leader_epoch, version + 1, info.adding, info.removing
         )
-        if not await self.write(StateChange(known, info, after)):
+        if await self.write(StateChange(known, info, after)) is None:
             raise InvalidUpdateVersion(f"{topic}-{index} was changed by somebody else")
         return after
 
-    async def write(self, change: StateChange, guard: Guard | None = None) -> bool:
-        """Write one state on the one that was seen; False when it is not that any more."""
+    async def write(self, change: StateChange, guard: Guard | None = None) -> int | None:
+        """Write one state on the one that was seen; its revision, or None when it is not that any more."""
         key = state_key(change.topic.topic_id, change.before.index)
         revision = self._metadata.view.revision_of(key)
         if self._find_in(change.topic, change.before.index) != change.before:
-            return False
-        document = encode_state(change.after)
-        return await self._coordination.compare_and_put(key, document, revision, guard=guard) is not None
+            return None
+        return await self._coordination.compare_and_put(key, encode_state(change.after), revision, guard=guard)
 
     async def write_all(self, changes: Iterable[StateChange], guard: Guard | None = None) -> int:
-        """Write many at a time; how many. What was changed by somebody else is seen, and decided, again."""
+        """Write many at a time, and see them here; how many. What somebody else changed is decided again."""
         room = asyncio.Semaphore(WRITES_MAX)
 
-        async def one(change: StateChange) -> bool:
+        async def one(change: StateChange) -> int | None:
             async with room:
                 try:
                     return await self.write(change, guard)
                 except CoordinationAway as error:
                     name = f"{change.topic.name}-{change.before.index}"
                     log.warning("the state of a partition was not written", partition=name, error=str(error))
-                    return False
+                    return None
 
-        return sum(await asyncio.gather(*(one(change) for change in changes)))
+        written = [each for each in await asyncio.gather(*map(one, changes)) if each is not None]
+        if written:
+            # Whoever decided this decides again on what it sees: not before it has seen this.
+            await self._metadata.caught_up(max(written))
+        return len(written)
 
     def _find(self, name: str, index: int) -> tuple[Topic, PartitionInfo]:
         topic = self._metadata.image.by_name.get(name)

@@ -36,28 +36,38 @@ _NOT_THERE = frozenset(
 log = structlog.get_logger("tidemill.cluster")
 
 
+class Line:
+    """A channel to a member, and what can be called on it: made once, for each costs as much as a call."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.keys = rpc.KVStub(channel)
+        self.leases = rpc.LeaseStub(channel)
+        self.watches = rpc.WatchStub(channel)
+
+
 class Channels:
     """The members of one etcd, of which one is asked."""
 
     def __init__(self, members: Sequence[str]) -> None:
         self.members = tuple(members)
         self._at = 0
-        self._open: dict[str, Any] = {}
+        self._open: dict[str, Line] = {}
 
-    def current(self) -> tuple[str, Any]:
-        """The member in use and its channel."""
+    def current(self) -> tuple[str, "Line"]:
+        """The member in use and the line to it."""
         member = self.members[self._at % len(self.members)]
-        channel = self._open.get(member)
-        if channel is None:
-            channel = self._open[member] = rpc.insecure_channel(member, options=OPTIONS)
-        return member, channel
+        line = self._open.get(member)
+        if line is None:
+            line = self._open[member] = Line(rpc.insecure_channel(member, options=OPTIONS))
+        return member, line
 
     def leave(self, member: str) -> None:
         """This member did not answer: the next one is asked from now on."""
         if self.members[self._at % len(self.members)] == member:
             self._at += 1
 
-    async def call(self, method: Callable[[Any], Any], request: Any, deadline: float) -> Any:
+    async def call(self, method: Callable[[Line], Any], request: Any, deadline: float) -> Any:
         """The answer of the first member that gives one; None when none did before the deadline of the loop's clock."""
         loop = asyncio.get_running_loop()
         while (left := deadline - loop.time()) > 0:
@@ -67,11 +77,11 @@ class Channels:
             await asyncio.sleep(min(PAUSE_S, max(0.0, deadline - loop.time())))
         return None
 
-    async def once(self, method: Callable[[Any], Any], request: Any, timeout_s: float) -> Any:
+    async def once(self, method: Callable[[Line], Any], request: Any, timeout_s: float) -> Any:
         """The answer of the member in use; None when it did not come, and whether it was done is not known."""
-        member, channel = self.current()
+        member, line = self.current()
         try:
-            return await method(channel)(request, timeout=timeout_s)
+            return await method(line)(request, timeout=timeout_s)
         except rpc.AioRpcError as error:
             if error.code() not in _NOT_THERE:
                 raise
@@ -81,6 +91,6 @@ class Channels:
 
     async def close(self) -> None:
         """Let go of every member."""
-        channels, self._open = list(self._open.values()), {}
-        for channel in channels:
-            await channel.close(grace=None)
+        lines, self._open = list(self._open.values()), {}
+        for line in lines:
+            await line.channel.close(grace=None)

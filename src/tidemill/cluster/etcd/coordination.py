@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from aetcd import rpc
 
-from tidemill.cluster.etcd.channels import PAUSE_S, Channels
+from tidemill.cluster.etcd.channels import PAUSE_S, Channels, Line
 from tidemill.cluster.etcd.session import EtcdSession
 from tidemill.cluster.etcd.url import parse
 from tidemill.cluster.interface import Changed, CoordinationAway, Entry, Guard, Listing, Session, WatchGap
@@ -100,9 +100,9 @@ class EtcdCoordination:
         """Every change under the prefix later than `after_revision`."""
         seen = after_revision
         while True:
-            member, channel = self._channels.current()
+            member, line = self._channels.current()
             try:
-                async for changes in self._stream(channel, prefix, seen + 1):
+                async for changes in self._stream(line, prefix, seen + 1):
                     for change in changes:
                         seen = change.revision
                         yield change
@@ -111,12 +111,12 @@ class EtcdCoordination:
             self._channels.leave(member)
             await asyncio.sleep(PAUSE_S)
 
-    async def _stream(self, channel: Any, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
+    async def _stream(self, line: Line, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
         """The changes of each revision together, as one stream tells them."""
         begin, end = self._key(prefix), _after(self._key(prefix))
         # A member without a leader would be silent for ever: it is told to end the stream instead.
         create = rpc.WatchCreateRequest(key=begin, range_end=end, start_revision=start)
-        stream = rpc.WatchStub(channel).Watch(metadata=(("hasleader", "true"),))
+        stream = line.watches.Watch(metadata=(("hasleader", "true"),))
         try:
             await stream.write(rpc.WatchRequest(create_request=create))
             while True:
@@ -156,7 +156,7 @@ class EtcdCoordination:
     def _where(self) -> str:
         return f"etcd at {','.join(self._url.members)}"
 
-    async def _ask(self, method: Callable[[Any], Any], request: Any) -> Any:
+    async def _ask(self, method: Callable[[Line], Any], request: Any) -> Any:
         deadline = asyncio.get_running_loop().time() + self._answer_s
         try:
             answer = await self._channels.call(method, request, deadline)
@@ -187,12 +187,12 @@ class EtcdCoordination:
         return key.decode().removeprefix(self._prefix)
 
 
-def _range(channel: Any) -> Any:
-    return rpc.KVStub(channel).Range
+def _range(line: Line) -> Any:
+    return line.keys.Range
 
 
-def _transact(channel: Any) -> Any:
-    return rpc.KVStub(channel).Txn
+def _transact(line: Line) -> Any:
+    return line.keys.Txn
 
 
 def _at_revision(name: bytes, revision: int) -> Any:

@@ -49,7 +49,7 @@ class EtcdSession:
         """Take a lease and keep it."""
         sent = self._clock()
         request = rpc.LeaseGrantRequest(TTL=math.ceil(self._ttl_s))
-        answer = await self._channels.call(lambda channel: rpc.LeaseStub(channel).LeaseGrant, request, deadline)
+        answer = await self._channels.call(lambda line: line.leases.LeaseGrant, request, deadline)
         if answer is None:
             raise CoordinationAway(f"etcd at {','.join(self._channels.members)} does not answer")
         self.lease_id = answer.ID
@@ -64,7 +64,7 @@ class EtcdSession:
             await asyncio.gather(self._renewing, return_exceptions=True)
         try:
             request = rpc.LeaseRevokeRequest(ID=self.lease_id)
-            await self._channels.once(lambda channel: rpc.LeaseStub(channel).LeaseRevoke, request, 1.0)
+            await self._channels.once(lambda line: line.leases.LeaseRevoke, request, 1.0)
         except rpc.AioRpcError:
             log.debug("the session had ended already")
 
@@ -87,10 +87,10 @@ class EtcdSession:
         log.warning("the session has ended: etcd was not reached in time")
 
     async def _renew_once(self, timeout_s: float) -> bool:
-        member, channel = self._channels.current()
+        member, line = self._channels.current()
         try:
             request = rpc.LeaseKeepAliveRequest(ID=self.lease_id)
-            call = rpc.LeaseStub(channel).LeaseKeepAlive(_one(request), timeout=timeout_s)
+            call = line.leases.LeaseKeepAlive(_one(request), timeout=timeout_s)
             async for answer in call:
                 if answer.TTL <= 0:
                     self._until = 0.0  # etcd has forgotten the lease: others may act already
