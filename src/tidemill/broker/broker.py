@@ -136,7 +136,9 @@ class Broker:
         if world.coordination.shared:
             self.partitions.replicas = self._make_replicas()
         self._controller = self._make_controller()
-        self.moves = Moves(self._metadata, self.membership.states, self._topics.carriers)
+        self.moves = Moves(
+            self._metadata, self.membership.states, self._topics.carriers, is_shared=self._topics.is_shared
+        )
         self._timers: list[asyncio.Task[None]] = []
         self.timelines: Dispatcher | None = None
         self.scheduler: Scheduler | None = None

@@ -17,6 +17,7 @@ from tidemill.cluster.states import States
 from tidemill.model.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidUpdateVersion,
     NoReassignmentInProgress,
@@ -33,8 +34,15 @@ Decide = Callable[[Topic, PartitionInfo], PartitionInfo | None]
 class Moves:
     """Changes of leaders and replicas on demand."""
 
-    def __init__(self, metadata: Metadata, states: States, carriers: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        states: States,
+        carriers: Callable[[], Iterable[int]],
+        is_shared: Callable[[Topic], bool],
+    ) -> None:
         self._metadata = metadata
+        self._is_shared = is_shared
         self._states = states
         self._carriers = carriers
 
@@ -69,8 +77,10 @@ class Moves:
     ) -> PartitionInfo:
         """Begin to move a partition to these brokers."""
 
-        def decide(_: Topic, info: PartitionInfo) -> PartitionInfo | None:
+        def decide(topic: Topic, info: PartitionInfo) -> PartitionInfo | None:
             check_replicas(list(self._carriers()), index, replicas)
+            if self._is_shared(topic):  # a second broker would copy rows into the table that they come from
+                raise InvalidReplicaAssignment(f"{name} is on servers that all brokers share; there is nothing to move")
             now = len(info.replicas) - len(info.adding)
             if same_number and len(replicas) != now:
                 raise InvalidReplicationFactor(f"{name}-{index} has {now} replicas, not {len(replicas)}")

@@ -147,10 +147,8 @@ class Topics:
             raise InvalidTopic(f"{name} is kept by the broker itself")
         shared = self._partitions.store.is_shared(overrides.get("tidemill.storage", BROKERS_CHOICE))
         infos = self._place(name, partitions, 1 if shared and internal else replication_factor, assignment)
-        if shared and any(len(info.replicas) > 1 for info in infos):
-            raise InvalidReplicationFactor(
-                f"{name} is on servers that keep copies themselves; its replication factor is 1"
-            )
+        if shared:
+            _refuse_copies(name, infos)
         change = TopicCreated(name, topic_id, infos, dict(overrides))
         if validate_only:
             self._refuse_blocked(name)
@@ -174,6 +172,10 @@ class Topics:
     async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
         """The topic with another whole set of overrides."""
         return await self._run(self._alter(name, overrides, validate_only=validate_only))
+
+    def is_shared(self, topic: Topic) -> bool:
+        """Whether all brokers see the same records of a topic."""
+        return self._partitions.store.is_shared(topic.settings.tidemill_storage)
 
     def carriers(self) -> dict[int, str | None]:
         """The brokers that partitions may be placed on, with their racks."""
@@ -230,6 +232,8 @@ class Topics:
             if len(assignment) != total - present:
                 raise InvalidPartitions(f"{len(assignment)} assignments for {total - present} new partitions")
             told = place_as_told(list(racks), dict(enumerate(assignment)))
+            if self.is_shared(topic):
+                _refuse_copies(name, told)
             added = tuple(replace(info, index=info.index + present) for info in told)
         else:
             copies = len(topic.partitions[0].replicas) - len(topic.partitions[0].adding)
@@ -293,6 +297,11 @@ class Topics:
     async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
         async with self._turn:
             return await work
+
+
+def _refuse_copies(name: str, infos: Collection[PartitionInfo]) -> None:
+    if any(len(info.replicas) > 1 for info in infos):
+        raise InvalidReplicationFactor(f"{name} is on servers that keep copies themselves; its replication factor is 1")
 
 
 def _carries(topic: Topic, node_id: int) -> bool:

@@ -36,8 +36,8 @@ def test_a_heartbeat_is_written_when_the_last_one_is_old() -> None:
     recording = Recording()
     written(recording, Overview([MEMBER], []), 1_000)
     soon = MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS - 1)
-    assert written(recording, Overview([soon], []), 2_000) == ([], [])
-    changes = recording.changes(Overview([MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS)], []), 3_000, here)
+    assert written(recording, Overview([soon], []), 20_000) == ([], [])
+    changes = recording.changes(Overview([MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS)], []), 30_000, here)
     assert [each.joined_ms for each in changes.members] == [1_000]
 
 
@@ -55,3 +55,12 @@ def test_a_group_that_went_to_another_broker_is_not_said_to_be_gone() -> None:
     written(recording, Overview([MEMBER], [OFFSET]), 1_000)
     changes = recording.changes(Overview([], []), 2_000, lambda _group: False)
     assert changes == ([], [])
+
+
+def test_nobody_was_heard_of_in_the_future_and_goodbyes_come_last() -> None:
+    recording = Recording()
+    ahead = Overview([MEMBER._replace(heard_ms=300_000)], [])
+    first = recording.changes(ahead, 1_000, here)
+    assert first.members[0].seen.heard_ms == 1_000
+    recording.accept(first)
+    assert recording.changes(Overview([], []), 1_000, here).members[0].seen.heard_ms == 1_001

@@ -74,7 +74,6 @@ _TIMERS = pa.schema(
         "bytes": pa.int64(),
     }
 )
-_NOBODY_SINCE_MS = 0
 
 
 class State:
@@ -94,7 +93,8 @@ class State:
             return StreamedRows(_TIMERS, self._timers)
         overview = self._broker.groups.overview(self._broker.topic_name)
         if table == "group_members":
-            return _table(_MEMBERS, map(_member, overview.members))
+            now_ms = self._clock_ms()
+            return _table(_MEMBERS, [_member(each, now_ms) for each in overview.members])
         if table == "consumer_offsets":
             return _table(_OFFSETS, overview.offsets)
         if table == "consumer_lag":
@@ -186,11 +186,11 @@ async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
     return 0.0
 
 
-def _member(each: SeenMember) -> Sequence[Any]:
+def _member(each: SeenMember, now_ms: int) -> Sequence[Any]:
     assignment = [
         (topic, [(index, each.member_id) for index in indexes]) for topic, indexes in sorted(each.assignment.items())
     ]
-    return (*each[:7], assignment, each.leads, max(each.heard_ms, _NOBODY_SINCE_MS), each.state)
+    return (*each[:7], assignment, each.leads, min(max(each.heard_ms, 0), now_ms), each.state)
 
 
 def _timer(timeline: str, each: Message, now_ms: int) -> Sequence[Any]:

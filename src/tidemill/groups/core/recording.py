@@ -51,14 +51,16 @@ class Recording:
         """What differs from what was written; groups that are not here any more are another broker's to write."""
         self._members = {place: each for place, each in self._members.items() if is_here(place[0])}
         self._offsets = {place: each for place, each in self._offsets.items() if is_here(place[0])}
-        present = {(each.group_id, each.member_id): each for each in overview.members}
+        # While a rebalance is on, members have longer than a session: nobody was heard of in the future.
+        seen = (each._replace(heard_ms=min(each.heard_ms, now_ms)) for each in overview.members)
+        present = {(each.group_id, each.member_id): each for each in seen}
         members = [
             RecordedMember(each, known.joined_ms if known else now_ms)
             for place, each in present.items()
             if _is_news(each, known := self._members.get(place))
         ]
         members += [
-            RecordedMember(known.seen._replace(state=GONE, assignment={}, heard_ms=now_ms), known.joined_ms)
+            RecordedMember(known.seen._replace(state=GONE, assignment={}, heard_ms=now_ms + 1), known.joined_ms)
             for place, known in self._members.items()
             if place not in present
         ]
