@@ -1,6 +1,7 @@
 """Clients of two families under way at the same time: idempotent producers, and consumers in groups."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.chaos.history import SEPARATOR, History, Read, Sent
+
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every fault that is injected
 
 DELIVERY_S = 120
 SETTINGS = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 1000, "log_level": 0}

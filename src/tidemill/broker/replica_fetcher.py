@@ -14,6 +14,7 @@ from uuid import UUID
 
 import structlog
 
+from tidemill.client.raw.errors import AuthenticationFailed
 from tidemill.client.raw.replication import PartGiven, PartWanted
 from tidemill.model.errors import OffsetOutOfRange, TidemillError, of_code
 from tidemill.streams.copying import Copied
@@ -115,7 +116,9 @@ class Fetcher:
                 await self._round()
             except (TidemillError, OSError, TimeoutError) as error:
                 self._unlink()
-                log.info("a leader cannot be asked", leader=self._leader, error=str(error))
+                if not self._link_rest.length_s:  # once for each outage
+                    tell = log.error if isinstance(error, AuthenticationFailed) else log.info
+                    tell("a leader cannot be asked", leader=self._leader, error=str(error))
                 self._link_rest.begin(self._loop.time())
                 await asyncio.sleep(self._link_rest.length_s)
             except Exception:
@@ -149,6 +152,14 @@ class Fetcher:
         self._link_rest.end()
         given = [part for part in answer if (part.topic_id, part.partition) in asked]
         await asyncio.gather(*(self._take(*asked[part.topic_id, part.partition], part) for part in given))
+        self._rotate([(part.topic_id, part.partition) for part in given if part.records])
+
+    def _rotate(self, served: Sequence[tuple[UUID, int]]) -> None:
+        """Who was given records asks last next time: an answer has room for so many bytes only."""
+        for key in served:
+            copy = self._copies.pop(key, None)
+            if copy is not None:
+                self._copies[key] = copy
 
     async def _questions(self) -> dict[tuple[UUID, int], tuple[Copy, Question]]:
         """What every partition asks that does not rest; each has flushed what it has."""
