@@ -60,6 +60,7 @@ class Nemesis:
             "leader paused": self.pause_leader,
             "etcd leader killed": self.kill_etcd_leader,
             "rolling restart": self.rolling_restart,
+            "all brokers killed": self.kill_all,
         }
         if cluster.hosts.real:
             self.kinds |= {
@@ -78,6 +79,13 @@ class Nemesis:
         self._cluster.kill(victim)
         time.sleep(self._random.uniform(3, 6))
         self._cluster.start(victim)
+
+    def kill_all(self) -> None:
+        """Every broker at the same time; whoever was in sync has everything."""
+        for number in self._cluster.hosts.brokers:
+            self._cluster.kill(number)
+        for number in self._random.sample(sorted(self._cluster.hosts.brokers), len(self._cluster.hosts.brokers)):
+            self._cluster.start(number)
 
     def pause_leader(self) -> None:
         """Stopped for longer than its session lasts, then it goes on as if nothing had been."""

@@ -11,6 +11,7 @@ FAULTS = (
     "etcd leader killed",
     "leader cut one way",
     "rolling restart",
+    "all brokers killed",
     "leader killed",
 )
 
