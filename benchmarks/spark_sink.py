@@ -35,12 +35,12 @@ class Bench:
         self.servers = servers
         self.folder = folder
         self.connector = connector
+        self._admin = AdminClient({"bootstrap.servers": servers})
         self._numbers = count()
 
     def topic(self) -> str:
         name = f"written-{next(self._numbers)}"
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        admin.create_topics([NewTopic(name, CORES)])[name].result(60)
+        self._admin.create_topics([NewTopic(name, CORES)])[name].result(60)
         return name
 
     def rows(self, total: int, size: int) -> DataFrame:
@@ -74,7 +74,8 @@ class Bench:
         print(f"{size:>5} B {codec}")
         for name, took in found.items():
             beside = "".join(ratio(found, took, peer) for peer in (PARQUET, JVM))
-            print(f"        {name:<26}{total / took.seconds:>12,.0f} rows/s{beside}", flush=True)
+            rate = f"{total / took.seconds:>12,.0f} rows/s {took.cpu_s / total * 1e6:6.2f} cpu s/million"
+            print(f"        {name:<26}{rate}{beside}", flush=True)
 
     def streaming(self) -> None:
         """What exactly once costs a small micro-batch."""
