@@ -341,6 +341,7 @@ def test_a_member_that_was_silent_for_too_long_is_fenced(broker: Broker, topic: 
             thread.join()  # the loop stands still: no sign of life
             with pytest.raises(UnknownMemberId):
                 await stale.commit()
+            assert stale.take() is None  # what it had in its buffer is others' by now
             assert committed(broker, topic, topic, 1) == [20]
             await asyncio.to_thread(until, lambda: bool(stale.assignment))
             assert stale.assignment == [TopicPartition(topic, 0)]

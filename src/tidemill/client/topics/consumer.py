@@ -160,7 +160,11 @@ class AsyncConsumer:
             raise UnknownMemberId("the membership was over before the commit: the records come again")
         with self._lock:
             self._progress.finish(_now_ms())
-        await self._commit()
+        try:
+            await self._commit()
+        except FENCED:
+            self._dropped = False  # it is told now
+            raise
 
     async def close(self, *, handled: bool = True) -> None:
         """Commit what was handled, leave the group and let go of the brokers.
@@ -327,12 +331,8 @@ class AsyncConsumer:
         """Commit by the way: what is refused comes again, what was not heard is committed the next time."""
         if not self.options.auto_commit:
             return
-        try:
+        with suppress(TidemillError):
             await self._commit()
-        except FENCED:
-            self._lose()
-        except TidemillError:
-            return
 
     async def _commit(self) -> None:
         async with self._committing:
@@ -351,6 +351,9 @@ class AsyncConsumer:
             try:
                 await self._send_commit(request)
             except FENCED:
+                if self._epoch == request.member_epoch:
+                    self._lose()  # at once: nothing more of what is here is handed out
+                self._dropped = True
                 raise
             except BaseException:  # also when it is cancelled half way: a commit that arrived may be repeated
                 with self._lock:
