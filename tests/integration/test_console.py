@@ -69,9 +69,8 @@ def test_pages_and_documents(tmp_path: Path) -> None:
 def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.broker.partitions import Partitions
 
-    monkeypatch.setattr(Partitions, "broken", lambda _: {("orders", 0): OSError("disk <full>")})
-
     async def check(client: httpx.AsyncClient, door: Door) -> None:
+        monkeypatch.setattr(Partitions, "broken", lambda _: {("orders", 0): OSError("disk <full>")})
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
         assert "orders-0: disk <full>" in ready.text

@@ -26,7 +26,7 @@ import asyncio, sys, time
 from pathlib import Path
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.partition import opener
+from tidemill.streams.opener import opener
 from tidemill.streams.segments import SegmentStore
 
 async def main():
