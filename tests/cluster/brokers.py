@@ -3,13 +3,14 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.etcd import Etcd, running_etcd
 from tests.postgres import free_port
 
+from tidemill.settings import Address
 from tidemill.testing.child import Child
 
 TTL_MS = 4_000
@@ -20,9 +21,18 @@ class Brokers:
     """The brokers of one cluster, by number."""
 
     def __init__(
-        self, etcd: Etcd, home: Path, count: int, settings: dict[str, str] | None = None, *, racks: bool = True
+        self,
+        etcd: Etcd,
+        home: Path,
+        count: int,
+        settings: dict[str, str] | None = None,
+        *,
+        racks: bool = True,
+        **flags: str,
     ) -> None:
         self.etcd = etcd
+        self.doors: dict[int, Mapping[str, Address | None]] = {}
+        self._flags = flags
         self._racks = racks
         self._url = etcd.new_folder()
         self._home = home
@@ -50,14 +60,14 @@ class Brokers:
             "coordination": self._url,
             "data-dir": str(self._home / f"broker{number}"),
             "session-ttl-ms": str(TTL_MS),
-            **{name.replace("_", "-"): value for name, value in more.items()},
+            **{name.replace("_", "-"): value for name, value in {**self._flags, **more}.items()},
         }
 
     def start(self, *numbers: int) -> None:
         """Start brokers, all unless told; each is ready when this returns."""
         for number in numbers or self._ports:
             child = Child(self.flags(number), self._settings)
-            child.start()
+            self.doors[number] = child.start()
             self._running[number] = child
 
     def kill(self, number: int) -> None:
@@ -73,12 +83,12 @@ class Brokers:
 
 @contextmanager
 def running_brokers(
-    count: int = 3, settings: dict[str, str] | None = None, members: int = 1, *, racks: bool = True
+    count: int = 3, settings: dict[str, str] | None = None, members: int = 1, *, racks: bool = True, **flags: str
 ) -> Iterator[Brokers]:
     """A cluster for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
     with running_etcd(members) as etcd:
-        brokers = Brokers(etcd, home, count, settings, racks=racks)
+        brokers = Brokers(etcd, home, count, settings, racks=racks, **flags)
         try:
             brokers.start()
             yield brokers

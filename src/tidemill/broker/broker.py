@@ -368,10 +368,20 @@ class Broker:
         state = HEALTHY if not broken else INACTIVE if failed and self._world.coordination.shared else DEGRADED
         key, error = next(iter(broken.items()), (None, None))
         reason = "" if key is None else f"{key[0]}-{key[1]}: {error}"
+        consumers = self._consumers()
         known = self.membership.registration
         if (known.state, known.reason) != (state, reason):
             log.warning("the state of this broker has changed", state=state, reason=reason)
-            await self.membership.announce(known.but(state=state, reason=reason))
+        elif known.consumers == consumers:
+            return
+        await self.membership.announce(known.but(state=state, reason=reason, consumers=consumers))
+
+    def _consumers(self) -> dict[str, int]:
+        """How many consumers of each timeline are connected here."""
+        if self.timelines is None:
+            return {}
+        counts = {name: len(self.timelines.consumers(name)) for name in sorted(self.timelines.stats)}
+        return {name: count for name, count in counts.items() if count}
 
     async def _repeat(self, interval_ms: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do the work again and again; one failure is logged and does not end it."""
@@ -551,6 +561,14 @@ class Broker:
 
     def _shapes(self) -> Iterable[TopicShape]:
         return [TopicShape(topic.name, topic.topic_id, len(topic.partitions)) for topic in self.topics()]
+
+    async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
+        """Append durably, wherever the partition is led."""
+        leader = self._leader(partition)
+        if leader == self.node_id:
+            await self.partition(*partition).append(batch, acks=-1)
+        else:
+            await self._peers.produce(leader, partition, batch)
 
     async def verify_transaction(
         self, partition: Partition, transactional_id: str | None, producer_id: int, epoch: int, *, implicit: bool

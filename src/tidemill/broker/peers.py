@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from tidemill.client.raw.errors import Unreachable
+from tidemill.client.raw.errors import ClientError, Unreachable
 from tidemill.client.raw.peers import PeerConnection
+from tidemill.client.raw.producing import produce_request, produced
 from tidemill.client.raw.replication import Limits, PartGiven, PartWanted, given, replica_fetch
-from tidemill.model.errors import of_code
+from tidemill.model.errors import KafkaError, NotLeaderOrFollower, of_code
+from tidemill.model.topics import TopicPartition
+
+PRODUCE_MS = 10_000
 
 AddressOf = Callable[[int], tuple[str, int] | None]
 
@@ -48,6 +52,21 @@ class Peers:
         return await PeerConnection.open(
             *address, secret=self._secret(), node_id=self._node_id, client_id=f"broker-{self._node_id}"
         )
+
+    async def produce(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
+        """Append at another broker, durably; NotLeaderOrFollower when it cannot be asked."""
+        request = produce_request({partition: batch}, acks=-1, timeout_ms=PRODUCE_MS, transactional_id=None)
+        try:
+            connection = await self.connect(node_id)
+            try:
+                answer = await connection.call(request, extra_s=PRODUCE_MS / 1000)
+            finally:
+                connection.close()
+        except ClientError as error:
+            raise NotLeaderOrFollower(f"broker {node_id} cannot be asked: {error}") from None
+        refused = [each for each in produced(answer).values() if isinstance(each, KafkaError)]
+        if refused:
+            raise refused[0]
 
     async def link(self, node_id: int) -> PeerLink:
         """The way to a leader, for a fetcher."""

@@ -8,8 +8,8 @@ from tidemill.broker.telemetry import Gauge
 from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import KafkaError
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.partition import Partition
 from tidemill.timelines.consumer import Consumer
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.graves import Append
@@ -26,8 +26,8 @@ class Streams(Protocol):
     async def create_topic(self, name: str) -> Topic:
         """A new topic."""
 
-    def partition(self, topic: str, index: int) -> Partition:
-        """One partition of a topic."""
+    async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
+        """Append durably, wherever the partition is led."""
 
 
 def dead_letter_writer(streams: Streams, clock_ms: Callable[[], int]) -> Append:
@@ -38,7 +38,7 @@ def dead_letter_writer(streams: Streams, clock_ms: Callable[[], int]) -> Append:
         try:
             home = streams.topic(topic) or await streams.create_topic(topic)
             index = zlib.crc32(key) % len(home.partitions) if key is not None else 0
-            await streams.partition(topic, index).append(build_batch([record]), acks=-1)
+            await streams.append_at_leader(TopicPartition(topic, index), build_batch([record]))
         except KafkaError as error:
             raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
 

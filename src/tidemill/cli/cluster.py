@@ -14,8 +14,15 @@ app = typer.Typer(help="Run a cluster, see how it is, even out its load.", no_ar
 
 BROKERS_MAX = 9
 SHOWN_MAX = 20
-FACTS = {"broker.rack": "rack", "process.roles": "roles", "tidemill.state": "state", "tidemill.state.reason": "reason"}
-INACTIVE = "inactive"
+FACTS = {
+    "broker.rack": "rack",
+    "process.roles": "roles",
+    "tidemill.consumers": "consumers",
+    "tidemill.grpc": "grpc",
+    "tidemill.state": "state",
+    "tidemill.state.reason": "reason",
+}
+HEALTHY, INACTIVE = "healthy", "inactive"
 FACTS_S = 3.0
 """How long a broker has to tell about itself."""
 
@@ -135,6 +142,46 @@ def rebalance(
         )
         if rows:
             say(f"{len(rows)} partitions {'would change' if dry_run else 'changed'}")
+
+
+@app.command()
+def choose(
+    timeline: Annotated[str, typer.Argument(metavar="TIMELINE", help="Name of the timeline.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Show which brokers a client of a timeline should talk to, best first, with weights.
+
+    Brokers that serve the timeline already come first, up to 4 consumers each, then the least loaded; none gets more
+    than 7.
+
+    Example: tidemill cluster choose reminders
+    """
+    from tidemill.cluster.core.selector import BrokerLoad
+    from tidemill.cluster.core.selector import choose as decide
+
+    nodes, _, _ = _look(bootstrap)
+    carriers = {node.node_id: node for node in nodes if _carries(node)}
+    loads = [
+        BrokerLoad(number, _served(node), healthy=node.facts.get("state") == HEALTHY)
+        for number, node in carriers.items()
+    ]
+    rows = [
+        {
+            "broker": choice.node_id,
+            "weight": choice.weight,
+            "grpc": carriers[choice.node_id].facts.get("grpc") or None,
+            "consumers": _served(carriers[choice.node_id]).get(timeline, 0),
+            "timelines": len(_served(carriers[choice.node_id])),
+        }
+        for choice in decide(timeline, loads)
+    ]
+    show(rows, ("broker", "weight", "grpc", "consumers", "timelines"), as_json=as_json)
+
+
+def _served(node: Node) -> dict[str, int]:
+    pairs = [part.rpartition("=") for part in node.facts.get("consumers", "").split(",") if part]
+    return {name: int(count) for name, _, count in pairs}
 
 
 def _carry_out(client: Any, moves: dict[Any, Any], elections: list[Any]) -> None:

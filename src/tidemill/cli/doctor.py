@@ -40,6 +40,9 @@ SERVERS = {
 POSTGRES_PLACES = "/usr/lib/postgresql/*/bin/postgres"
 
 
+ETCD_S = 3.0
+
+
 class Finding(NamedTuple):
     """One thing that was looked at: fine, worth knowing, or wrong."""
 
@@ -53,6 +56,9 @@ def doctor(
     data_dir: Annotated[
         Path, typer.Option(envvar="TIDEMILL_DATA_DIR", help="Where the broker would keep its data.")
     ] = Path("data"),
+    coordination: Annotated[
+        str, typer.Option(envvar="TIDEMILL_COORDINATION", help="etcd of a cluster, to see whether it answers.")
+    ] = "local:",
     as_json: Json = False,
 ) -> None:
     """Check Python, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong.
@@ -69,6 +75,7 @@ def doctor(
         _spark_connect(),
         *_extras(),
         *_servers(),
+        *_coordination(coordination),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
     wrong = [finding.check for finding in findings if finding.state == "wrong"]
@@ -165,6 +172,30 @@ def _servers() -> list[Finding]:
     for name, (program, advice) in SERVERS.items():
         at = shutil.which(program) or next(iter(reversed(places.get(name, []))), None)
         found.append(Finding(name, "fine", at) if at else Finding(name, "note", "not on this machine", advice))
+    return found
+
+
+def _coordination(url: str) -> list[Finding]:
+    """Whether the members of etcd that a broker would be given answer."""
+    if not url.startswith("etcd:"):
+        return []
+    from urllib.request import urlopen
+
+    members = [
+        part if ":" in part else f"{part}:2379" for part in url.removeprefix("etcd://").partition("/")[0].split(",")
+    ]
+    found = []
+    for member in members:
+        try:
+            with urlopen(f"http://{member}/health", timeout=ETCD_S) as answer:
+                well = b'"true"' in answer.read()
+        except (OSError, ValueError) as error:
+            found.append(
+                Finding(f"etcd {member}", "wrong", f"does not answer: {error}", "start it, or mend --coordination")
+            )
+            continue
+        state = ("fine", "answers, with a leader", "") if well else ("wrong", "has no leader", "a majority has to run")
+        found.append(Finding(f"etcd {member}", *state))
     return found
 
 

@@ -262,6 +262,8 @@ def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
                 "broker.rack": "",
                 "node.id": "0",
                 "process.roles": "overseer,carrier",
+                "tidemill.consumers": "",
+                "tidemill.grpc": "",
                 "tidemill.state": "healthy",
                 "tidemill.state.reason": "",
             }

@@ -6,7 +6,8 @@ process before is dead, for only one may hold it; another one means that what th
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -45,6 +46,8 @@ class Registration:
     state: str = HEALTHY
     reason: str = ""
     """Why it is not healthy."""
+    consumers: Mapping[str, int] = field(default_factory=dict)
+    """How many consumers of each timeline it serves."""
 
     @property
     def carries(self) -> bool:
@@ -56,9 +59,9 @@ class Registration:
         """Whether it may be the controller."""
         return OVERSEER in self.roles
 
-    def but(self, *, state: str, reason: str) -> "Registration":
-        """The same broker in another state."""
-        return replace(self, state=state, reason=reason)
+    def but(self, *, state: str, reason: str, consumers: Mapping[str, int]) -> "Registration":
+        """The same broker in another state, with other work."""
+        return replace(self, state=state, reason=reason, consumers=dict(consumers))
 
 
 def broker_key(node_id: int) -> str:
@@ -85,6 +88,7 @@ def decode_registration(document: bytes) -> Registration:
             roles=tuple(read["roles"]),
             state=read["state"],
             reason=read.get("reason", ""),
+            consumers=dict(read.get("consumers", {})),
             **endpoints,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

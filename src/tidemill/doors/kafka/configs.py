@@ -83,6 +83,11 @@ def _place_listing(broker: Broker) -> list[Entry]:
         "broker.rack": ("Rack or zone of this broker.", mine.rack or ""),
         "node.id": ("Number of this broker.", str(mine.node_id)),
         "process.roles": ("What this broker does: overseer, carrier or both.", ",".join(mine.roles)),
+        "tidemill.consumers": (
+            "Consumers of timelines that it serves.",
+            ",".join(f"{name}={count}" for name, count in sorted(mine.consumers.items())),
+        ),
+        "tidemill.grpc": ("Where its gRPC door is.", str(mine.grpc or "")),
         "tidemill.state": ("healthy, degraded or inactive.", mine.state),
         "tidemill.state.reason": ("Why it is not healthy.", mine.reason),
     }

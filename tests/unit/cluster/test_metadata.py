@@ -1,0 +1,79 @@
+"""The view of a broker: what it missed it lists again (B21), and whoever wrote waits until it is seen."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tidemill.cluster import metadata
+from tidemill.cluster.core.view import CONTROLLER, Touched
+from tidemill.cluster.interface import Changed, WatchGap
+from tidemill.cluster.local import LocalCoordination
+from tidemill.cluster.metadata import Metadata
+from tidemill.model.errors import RequestTimedOut
+
+
+class Forgetful(LocalCoordination):
+    """Forgets what was between, whenever it is told to."""
+
+    gaps = 0
+
+    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
+        async for change in super().watch(prefix, after_revision):
+            if self.gaps:
+                self.gaps -= 1
+                raise WatchGap
+            yield change
+
+
+def run(folder: Path, scenario: Callable[[Forgetful, Metadata], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = await Forgetful.open(folder)
+        assert isinstance(store, Forgetful)
+        known = Metadata(store, {})
+        await known.load()
+
+        async def note(_: Touched) -> None:
+            await asyncio.sleep(0)
+
+        following = asyncio.create_task(known.follow(note))
+        async with asyncio.timeout(30):
+            await scenario(store, known)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_missed_is_listed_again(tmp_path: Path) -> None:
+    async def scenario(store: Forgetful, known: Metadata) -> None:
+        first = await store.compare_and_put(CONTROLLER, b"1", 0)
+        assert first is not None
+        await known.caught_up(first)
+        seen = [known.view.controller]
+        store.gaps = 1
+        second = await store.compare_and_put(CONTROLLER, b"2", first)
+        assert second is not None
+        await known.caught_up(second)
+        seen.append(known.view.controller)
+        store.gaps = 1
+        third = await store.compare_and_put(CONTROLLER, None, second)
+        assert third is not None
+        await known.caught_up(third)
+        seen.append(known.view.controller)
+        assert seen == [1, 2, -1], "what is new is seen, and what is gone"
+        assert store.gaps == 0
+
+    run(tmp_path, scenario)
+
+
+def test_who_waits_for_what_never_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "CATCH_UP_S", 0.01)
+
+    async def scenario(_: Forgetful, known: Metadata) -> None:
+        with pytest.raises(RequestTimedOut):
+            await known.caught_up(1_000_000)
+
+    run(tmp_path, scenario)
