@@ -167,8 +167,8 @@ def catch_up_mb_s(cluster: Cluster, topic: str, megabytes: int) -> float:
     away = next(number for number in BROKERS if number != cluster.leader(topic))
     cluster.kill(away)
     produce_mb_s(cluster, topic, megabytes)
-    began = time.perf_counter()
     cluster.start(away)
+    began = time.perf_counter()
     cluster.settle(topic, 3)
     return megabytes * len(VALUE) / 1000 / (time.perf_counter() - began)
 
