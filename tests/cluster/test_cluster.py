@@ -1,10 +1,12 @@
 """Three brokers on etcd, with stock clients: what one is asked all know, and nobody is needed for long."""
 
+import asyncio
 import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.cluster.brokers import TTL_MS, WAIT_S, Brokers, eventually
@@ -146,6 +148,38 @@ def test_a_killed_broker_takes_nothing_along(brokers: Brokers, tidemill: Command
     send(600, 601)
     assert len(acked) == 601
     assert sorted(map(int, read_all(brokers, "kept", 601, "afresh"))) == list(range(601))
+
+
+def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
+    """aiokafka, with its stock settings: the group's offsets are where they were."""
+    create(brokers.address(1), "asyncio", 3)
+    leader = partitions_of(brokers.address(1), "asyncio")[0][0]
+
+    async def scenario() -> list[int]:
+        producer = AIOKafkaProducer(bootstrap_servers=brokers.bootstrap, enable_idempotence=True)
+        await producer.start()
+        for number in range(30):
+            await producer.send_and_wait("asyncio", b"%d" % number, partition=number % 3)
+        await read(30)
+        await asyncio.to_thread(brokers.kill, leader)
+        for number in range(30, 60):
+            await producer.send_and_wait("asyncio", b"%d" % number, partition=number % 3)
+        await producer.stop()
+        return await read(30)
+
+    async def read(count: int) -> list[int]:
+        consumer = AIOKafkaConsumer(
+            "asyncio", bootstrap_servers=brokers.bootstrap, group_id="aio", auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        found = [int((await consumer.getone()).value) for _ in range(count)]
+        await consumer.stop()
+        return sorted(found)
+
+    try:
+        assert asyncio.run(asyncio.wait_for(scenario(), 2 * WAIT_S)) == list(range(30, 60))
+    finally:
+        brokers.start(leader)
 
 
 def coordinator_of(brokers: Brokers, group: str) -> int:

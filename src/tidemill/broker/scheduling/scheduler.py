@@ -26,7 +26,7 @@ import structlog
 
 from tidemill.broker.scheduling.log import Due, Streams, by_partition, deliver, delivered_since
 from tidemill.broker.scheduling.plan import Origin, Plan, plan_batch
-from tidemill.model.errors import TidemillError, UnknownTopicOrPartition
+from tidemill.model.errors import NotLeaderOrFollower, TidemillError, UnknownTopicOrPartition
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.records.compact import compact_batch
 from tidemill.records.header import BatchHeader
@@ -234,5 +234,5 @@ class Scheduler:
     def _partitions(self, topic: str) -> Iterable[Partition]:
         known = self._streams.topic(topic)
         for info in known.partitions if known else ():
-            with contextlib.suppress(UnknownTopicOrPartition):
+            with contextlib.suppress(UnknownTopicOrPartition, NotLeaderOrFollower):
                 yield self._streams.partition(topic, info.index)
