@@ -189,10 +189,12 @@ def coordinator_of(brokers: Brokers, group: str) -> int:
 
 
 def test_replicas_move_and_leaders_are_evened_out(brokers: Brokers, tidemill: CommandLine) -> None:
+    eventually(lambda: not tidemill.fine("cluster", "status", "--json").json()["under_replicated"], "not in sync")
+    third = brokers.address(3)
     create(brokers.address(1), "moving", 4)
     rows = tidemill.fine("topic", "reassign", "moving", "--replicas", "2,1", "--json").json()
     assert [row["replicas"] for row in rows] == ["2,1", "1,2", "2,1", "1,2"]
-    assert all(sorted(replicas) == [1, 2] for _, replicas, _ in partitions_of(brokers.address(3), "moving").values())
+    eventually(lambda: all(sorted(each[1]) == [1, 2] for each in partitions_of(third, "moving").values()), "not moved")
     planned = tidemill.fine("cluster", "rebalance", "--dry-run", "--json").json()
     assert planned
     assert tidemill.fine("cluster", "rebalance", "--json").json() == planned
