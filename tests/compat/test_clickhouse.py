@@ -18,16 +18,13 @@ from tests.compat.test_clients import (
     test_keys_headers_nulls_and_times,
     topic,
 )
-from tests.compat.test_groups import (
-    test_a_group_in_the_hands_of_an_operator,
-    test_a_static_member_that_restarts_disturbs_nobody,
-    test_members_come_and_go_and_nothing_is_left_out,
-    test_who_comes_later_goes_on_where_the_others_stopped,
-)
 from tests.compat.test_groups_python import TestAiokafka, TestKafkaPython
 from tests.compat.test_transactions import (
+    test_a_timeout_beyond_the_brokers_limit_is_refused,
+    test_a_transaction_that_its_producer_left_is_aborted_in_time,
     test_a_zombie_is_fenced,
     test_aborted_records_are_never_shown,
+    test_admin_tools_see_transactions_and_producers,
     test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed,
     test_offsets_of_a_transaction_become_visible_with_its_commit,
 )
@@ -40,19 +37,18 @@ MANY = 12_000
 __all__ = [
     "TestAiokafka",
     "TestKafkaPython",
-    "test_a_group_in_the_hands_of_an_operator",
-    "test_a_static_member_that_restarts_disturbs_nobody",
+    "test_a_timeout_beyond_the_brokers_limit_is_refused",
+    "test_a_transaction_that_its_producer_left_is_aborted_in_time",
     "test_a_zombie_is_fenced",
     "test_aborted_records_are_never_shown",
     "test_admin",
+    "test_admin_tools_see_transactions_and_producers",
     "test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed",
     "test_every_codec",
     "test_from_every_kind_of_offset",
     "test_idempotent",
     "test_keys_headers_nulls_and_times",
-    "test_members_come_and_go_and_nothing_is_left_out",
     "test_offsets_of_a_transaction_become_visible_with_its_commit",
-    "test_who_comes_later_goes_on_where_the_others_stopped",
     "topic",
 ]
 

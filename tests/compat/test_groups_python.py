@@ -85,6 +85,10 @@ class TestAiokafka:
         asyncio.run(asyncio.wait_for(scene(), WAIT_S * 2))
 
 
+POLL_MS = 1_000
+"""A join that a poll of kafka-python gives up half way leaves a member behind that others wait for."""
+
+
 class TestKafkaPython:
     def consumer(self, broker: Broker, topic: str) -> Any:
         from kafka import KafkaConsumer
@@ -108,7 +112,7 @@ class TestKafkaPython:
             end = time.monotonic() + WAIT_S
             while len(seen) < PARTITIONS * 10:
                 assert time.monotonic() < end, f"{len(seen)} records seen"
-                for records in first.poll(timeout_ms=200).values():
+                for records in first.poll(timeout_ms=POLL_MS).values():
                     seen.update((record.partition, record.offset) for record in records)
             first.commit()
             self.share_with_a_second(broker, topic, first)
@@ -124,7 +128,7 @@ class TestKafkaPython:
             consumer = self.consumer(broker, topic)
             try:
                 while not enough.is_set():
-                    consumer.poll(timeout_ms=100)
+                    consumer.poll(timeout_ms=POLL_MS)
                     mine = consumer.assignment()
                     if len(mine) == PARTITIONS // 2 and not found:
                         found.append((len(mine), [consumer.committed(each) for each in mine]))
@@ -137,15 +141,15 @@ class TestKafkaPython:
             end = time.monotonic() + WAIT_S
             while not found:
                 assert time.monotonic() < end, "the second has no half"
-                first.poll(timeout_ms=100)
+                first.poll(timeout_ms=POLL_MS)
         finally:
             enough.set()
             end = time.monotonic() + WAIT_S
             while thread.is_alive() and time.monotonic() < end:
-                first.poll(timeout_ms=100)
+                first.poll(timeout_ms=POLL_MS)
             thread.join(WAIT_S)
         assert found == [(PARTITIONS // 2, [10] * (PARTITIONS // 2))]
         end = time.monotonic() + WAIT_S
         while len(first.assignment()) < PARTITIONS:
             assert time.monotonic() < end, "the first does not take over"
-            first.poll(timeout_ms=100)
+            first.poll(timeout_ms=POLL_MS)

@@ -1,0 +1,41 @@
+"""The tests of groups with librdkafka, on a broker that keeps its streams, and so its journals, in tables."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.compat.crowd import quick_groups
+from tests.compat.test_groups import (
+    protocol,
+    test_a_group_in_the_hands_of_an_operator,
+    test_a_pattern_finds_topics_that_are_made_later,
+    test_a_running_group_changes_its_protocol_and_back,
+    test_a_static_member_that_restarts_disturbs_nobody,
+    test_cooperative_members_keep_what_they_may,
+    test_members_come_and_go_and_nothing_is_left_out,
+    test_new_partitions_are_shared_out,
+    test_the_broker_assigns_as_it_is_asked,
+    test_who_comes_later_goes_on_where_the_others_stopped,
+    topic,
+)
+
+from tidemill.testing import Broker
+
+__all__ = [
+    "protocol",
+    "test_a_group_in_the_hands_of_an_operator",
+    "test_a_pattern_finds_topics_that_are_made_later",
+    "test_a_running_group_changes_its_protocol_and_back",
+    "test_a_static_member_that_restarts_disturbs_nobody",
+    "test_cooperative_members_keep_what_they_may",
+    "test_members_come_and_go_and_nothing_is_left_out",
+    "test_new_partitions_are_shared_out",
+    "test_the_broker_assigns_as_it_is_asked",
+    "test_who_comes_later_goes_on_where_the_others_stopped",
+    "topic",
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(process=True, flags={"streams": "chdb:?fsync=false"}, settings=quick_groups()) as broker:
+        yield broker
