@@ -94,7 +94,7 @@ def lost_proposal() -> Iterator[None]:
     wanted = InSync.wanted
 
     def once(self: InSync, *args: Any) -> tuple[int, ...] | None:
-        return None if self.unresolved else wanted(self, *args)
+        return None if self._pending else wanted(self, *args)
 
     with patch.object(InSync, "wanted", once):
         yield

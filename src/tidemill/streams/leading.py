@@ -73,10 +73,6 @@ class Leading:
         """Where the log ended when this epoch began."""
         return self._insync.start_offset
 
-    def place_of(self, node: int) -> int:
-        """The offset that a follower asked for last, or -1."""
-        return self._insync.place_of(node)
-
     def check_enough(self) -> None:
         """NotEnoughReplicas when acks=all cannot be kept now."""
         if not self._insync.enough(self._min_insync()):

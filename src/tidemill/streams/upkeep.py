@@ -94,11 +94,6 @@ class Upkeep:
         """Leave a checkpoint."""
         await self.to_the_end(self._checkpoint())
 
-    async def save_if_changed(self) -> None:
-        """Leave a checkpoint unless the last one says it all."""
-        if self._log.failed is None and self._saved_at != self._log.end_offset:
-            await self.save()
-
     def forget_saved(self) -> None:
         """The log was cut: the last checkpoint says nothing about it."""
         self._saved_at = -1
@@ -200,6 +195,7 @@ class Upkeep:
     async def close(self) -> None:
         """Leave a checkpoint so that the next start need not scan."""
         try:
-            await self.save_if_changed()
+            if self._log.failed is None and self._saved_at != self._log.end_offset:
+                await self.save()
         except KafkaStorageError as error:
             LOGGER.error("partition closed without checkpoint", partition=self._name, error=str(error))

@@ -68,11 +68,6 @@ class InSync:
         """Everyone who may be in the in-sync set: the agreed one and all proposals that are not resolved."""
         return self._pending.union(self.term.isr)
 
-    @property
-    def unresolved(self) -> bool:
-        """Whether a proposal is under way, or its outcome is not known."""
-        return bool(self._pending)
-
     def place_of(self, node: int) -> int:
         """The offset that a follower asked for last in this epoch, or -1."""
         place = self._places.get(node)
