@@ -1,8 +1,9 @@
 """The image: which topics there are, as one immutable value.
 
-A change is data (`TopicCreated`, `PartitionChanged`, ...); `Image.apply` makes the next image from it and counts
-`version` up. Whoever holds an image may keep reading it; nobody sees half a change. A topic keeps its id for life; a
-topic deleted and created again is another topic.
+A change is data (`TopicCreated`, `TopicAltered`, ...); `Image.apply` makes the next image from it and counts `version`
+up, to see what would become of it; what became of it is told by coordination (`view.py`). Whoever holds an image may
+keep reading it; nobody sees half a change. A topic keeps its id for life; a topic deleted and created again is another
+topic.
 
 In coordination a topic is one JSON document (`encode_topic`) with the first placement of its partitions. A partition
 whose state has changed since has a small document of its own (`encode_state`), and that one counts: a change of one
@@ -10,7 +11,7 @@ in-sync set does not write a topic of a thousand partitions anew, and a partitio
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -88,26 +89,7 @@ class TopicAltered(NamedTuple):
     overrides: Mapping[str, str]
 
 
-class BrokerJoined(NamedTuple):
-    """A broker is there, or tells something new about itself."""
-
-    registration: Registration
-
-
-class BrokerLeft(NamedTuple):
-    """A broker's session has ended."""
-
-    node_id: int
-
-
-class PartitionChanged(NamedTuple):
-    """A partition is carried otherwise than before."""
-
-    name: str
-    partition: PartitionInfo
-
-
-Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered | PartitionChanged | BrokerJoined | BrokerLeft
+Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +117,6 @@ class Image:
             case TopicAltered(name, overrides):
                 settings = self._settings(overrides)
                 return self._with(replace(self._known(name), overrides=dict(overrides), settings=settings))
-            case PartitionChanged(name, info):
-                known = self._known(name)
-                after = known.partitions[info.index + 1 :]
-                return self._with(replace(known, partitions=(*known.partitions[: info.index], info, *after)))
-            case BrokerJoined(registration):
-                return self._with_brokers({**self.brokers, registration.node_id: registration})
-            case BrokerLeft(node_id):
-                return self._with_brokers({key: each for key, each in self.brokers.items() if key != node_id})
-
-    def _with_brokers(self, brokers: Mapping[int, Registration]) -> "Image":
-        return replace(self, version=self.version + 1, brokers=MappingProxyType(dict(sorted(brokers.items()))))
 
     def _settings(self, overrides: Mapping[str, str]) -> TopicSettings:
         return parse({**self.defaults, **overrides})
@@ -171,20 +142,6 @@ class Image:
             by_name=MappingProxyType({name: each for name, each in self.by_name.items() if name != topic.name}),
             by_id=MappingProxyType({key: each for key, each in self.by_id.items() if key != topic.topic_id}),
         )
-
-
-def image_of(created: Sequence[TopicCreated], defaults: Mapping[str, str]) -> Image:
-    """The image that holds these topics, built in one go."""
-    topics = [
-        Topic(each.name, each.topic_id, each.partitions, dict(each.overrides), parse({**defaults, **each.overrides}))
-        for each in created
-    ]
-    return Image(
-        version=len(topics),
-        by_name=MappingProxyType({topic.name: topic for topic in topics}),
-        by_id=MappingProxyType({topic.topic_id: topic for topic in topics}),
-        defaults=MappingProxyType(dict(defaults)),
-    )
 
 
 def encode_topic(topic: Topic) -> bytes:
