@@ -1,6 +1,6 @@
 """Whose data directory this is: a small file that says which broker of which cluster keeps its data in it.
 
-It is written once, before anything else, and read at every start. A directory of another broker, of another cluster or
+It is written once, when the cluster is known and before a record is, and read at every start. A directory of another broker, of another cluster or
 of a newer version of Tidemill is refused before anything in it is touched.
 """
 
@@ -30,8 +30,7 @@ class DataDirectory:
 
     def __init__(self, folder: Path, node_id: int) -> None:
         self._path = folder / FILE
-        known = self._read()
-        self._owner = known or _Owner(FORMAT, str(uuid4()), node_id, "")
+        self._owner = self._read() or _Owner(FORMAT, str(uuid4()), node_id, "")
         if self._owner.format > FORMAT:
             raise InvalidConfig(
                 f"the data directory {folder} has format {self._owner.format}, this version knows {FORMAT}; "
@@ -40,8 +39,6 @@ class DataDirectory:
         if self._owner.node_id != node_id:
             owner = self._owner.node_id
             raise InvalidConfig(f"the data directory belongs to broker {owner}; start with --node-id {owner}")
-        if known is None:
-            self._write()
 
     @property
     def id(self) -> UUID:
