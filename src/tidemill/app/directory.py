@@ -1,7 +1,7 @@
 """Whose data directory this is: a small file that says which broker of which cluster keeps its data in it.
 
-It is written once, when the cluster is known and before a record is, and read at every start. A directory of another broker, of another cluster or
-of a newer version of Tidemill is refused before anything in it is touched.
+It is written once, when the cluster is known and before a record is, and read at every start. A directory of another
+broker, of another cluster or of a newer version of Tidemill is refused before anything in it is touched.
 """
 
 import json
