@@ -12,7 +12,6 @@ Tending runs every few seconds: retention, rotation by age, compaction, expiry o
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -21,7 +20,7 @@ import structlog
 
 from tidemill.broker import identity
 from tidemill.broker.deletions import Deletions
-from tidemill.broker.journals import Journal
+from tidemill.broker.internal import InternalTopics, shapes
 from tidemill.broker.moves import Moves
 from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.peers import Peers
@@ -37,7 +36,7 @@ from tidemill.client.raw.replication import Limits
 from tidemill.client.raw.transacting import Writer
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
-from tidemill.cluster.core.image import NOBODY, Image, Topic
+from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.registration import (
     CARRIER,
     DEGRADED,
@@ -55,7 +54,7 @@ from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
-from tidemill.model.errors import NotLeaderOrFollower, TidemillError, TopicAlreadyExists
+from tidemill.model.errors import NotLeaderOrFollower, TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, TopicPartition
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
@@ -131,6 +130,15 @@ class Broker:
             settings=settings,
             node_id=self.node_id,
         )
+        self._internal = InternalTopics(
+            self._topics,
+            self.partitions,
+            shapes(settings),
+            node_id=self.node_id,
+            shared=world.coordination.shared,
+            clock_ms=world.clock_ms,
+            new_id=world.new_id,
+        )
         self.membership = self._make_membership()
         self._peers = self._make_peers()
         if world.coordination.shared:
@@ -151,7 +159,7 @@ class Broker:
             write_here=self._write_marker_here,
         )
         self.transactions = self._make_transactions()
-        self._seats = Seats(self.groups, self.transactions, self._led)
+        self._seats = Seats(self.groups, self.transactions, self._internal.led)
 
     async def start(self) -> None:
         """Open everything; when this returns every record that was acknowledged can be read."""
@@ -261,17 +269,15 @@ class Broker:
 
     def coordinator_of(self, group_id: str) -> int:
         """The broker that coordinates a group; -1: nobody at the moment."""
-        return self._leader_of(GROUP_OFFSETS, self.groups.partition_of(group_id))
+        return self._internal.leader_of(GROUP_OFFSETS, self.groups.partition_of(group_id))
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
         """The broker that coordinates a transactional id; -1: nobody at the moment."""
-        return self._leader_of(TRANSACTION_STATE, self.transactions.partition_of(transactional_id))
+        return self._internal.leader_of(TRANSACTION_STATE, self.transactions.partition_of(transactional_id))
 
     async def ensure_internal(self, topic: str) -> None:
         """Create the topic of a coordinator, where its leader has to be known before the first record."""
-        if self._world.coordination.shared and self.topic(topic) is None:
-            with suppress(TopicAlreadyExists):
-                await (self._create_offsets() if topic == GROUP_OFFSETS else self._create_transactions())
+        await self._internal.ensure(topic)
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""
@@ -407,7 +413,7 @@ class Broker:
             consumer_members_max=settings.group_consumer_max_size,
         )
         return GroupCoordinator(
-            self._journal(GROUP_OFFSETS, settings.offsets_topic_num_partitions, self._create_offsets),
+            self._internal.journal(GROUP_OFFSETS),
             topics=self._shapes,
             image_version=lambda: self.image_version,
             clock=self._world.clock_ms,
@@ -418,7 +424,7 @@ class Broker:
     def _make_transactions(self) -> TransactionCoordinator:
         settings = self.settings
         return TransactionCoordinator(
-            self._journal(TRANSACTION_STATE, settings.transaction_state_log_num_partitions, self._create_transactions),
+            self._internal.journal(TRANSACTION_STATE),
             write_marker=self.transacting.write_marker,
             new_producer_id=self.new_producer_id,
             clock=self._world.clock_ms,
@@ -450,10 +456,7 @@ class Broker:
             self._metadata,
             self.membership,
             rebalance_s=interval_s if settings.auto_leader_rebalance_enable else None,
-            copies={
-                GROUP_OFFSETS: settings.offsets_topic_replication_factor,
-                TRANSACTION_STATE: settings.transaction_state_log_replication_factor,
-            },
+            copies={topic: shape.copies for topic, shape in shapes(settings).items()},
         )
 
     def _make_peers(self) -> Peers:
@@ -492,72 +495,6 @@ class Broker:
         await self.groups.topic_deleted(name)
         if self.scheduler is not None:
             await self.scheduler.topic_deleted(name)
-
-    def _led(self, topic: str) -> dict[int, int]:
-        """The partitions of an internal topic that this broker leads, with their epochs.
-
-        A broker that is alone coordinates before there is a topic: the first record creates it.
-        """
-        known = self.topic(topic)
-        if known is not None:
-            return {info.index: info.leader_epoch for info in known.partitions if info.leader == self.node_id}
-        if self._world.coordination.shared:
-            return {}
-        width = self.groups.width if topic == GROUP_OFFSETS else self.transactions.width
-        return dict.fromkeys(range(width), 0)
-
-    def _leader_of(self, topic: str, index: int) -> int:
-        known = self.topic(topic)
-        if known is None:
-            return NOBODY if self._world.coordination.shared else self.node_id
-        return known.partitions[index].leader
-
-    async def _create_offsets(self) -> None:
-        settings = self.settings
-        await self._create_internal(
-            GROUP_OFFSETS,
-            settings.offsets_topic_num_partitions,
-            settings.offsets_topic_replication_factor,
-            settings.offsets_topic_segment_bytes,
-        )
-
-    async def _create_transactions(self) -> None:
-        settings = self.settings
-        await self._create_internal(
-            TRANSACTION_STATE,
-            settings.transaction_state_log_num_partitions,
-            settings.transaction_state_log_replication_factor,
-            settings.transaction_state_log_segment_bytes,
-        )
-
-    async def _create_internal(self, topic: str, partitions: int, copies: int, segment_bytes: int) -> None:
-        overrides = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes), "compression.type": "producer"}
-        copies = min(copies, len(self._topics.carriers()))
-        await self._topics.create(
-            topic,
-            partitions,
-            copies,
-            overrides,
-            None,
-            topic_id=self._world.new_id(),
-            validate_only=False,
-            internal=True,
-        )
-
-    def _journal(self, topic: str, partitions: int, create: Callable[[], Awaitable[None]]) -> Journal:
-        """A journal whose topic is created by the first record, compacted, and as wide as it once was made."""
-
-        def width() -> int:
-            known = self.topic(topic)
-            return partitions if known is None else len(known.partitions)
-
-        return Journal(
-            topic,
-            width=width,
-            create=create,
-            find=lambda index: self.partitions.find(topic, index),
-            clock=self._world.clock_ms,
-        )
 
     def _shapes(self) -> Iterable[TopicShape]:
         return [TopicShape(topic.name, topic.topic_id, len(topic.partitions)) for topic in self.topics()]

@@ -123,11 +123,6 @@ class GroupEngine:
         for future in list(self._parked):
             _refuse(future)
 
-    @property
-    def width(self) -> int:
-        """How many partitions the journal has, or will have."""
-        return self._journal.partitions
-
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps the group."""
         return self._journal.partition_of(group_id)

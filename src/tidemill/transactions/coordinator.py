@@ -120,11 +120,6 @@ class TransactionCoordinator:
         for transactional_id in self._table.unfinished():
             self._finish_soon(transactional_id)
 
-    @property
-    def width(self) -> int:
-        """How many partitions the journal has, or will have."""
-        return self._journal.partitions
-
     def partition_of(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` that keeps the id."""
         return self._journal.partition_of(transactional_id)

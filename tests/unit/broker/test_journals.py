@@ -9,9 +9,11 @@ from tidemill.broker.broker import Broker
 from tidemill.broker.journals import Journal, java_hash
 from tidemill.model.topics import GROUP_OFFSETS
 
+NARROW = {"offsets.topic.num.partitions": "4"}
+
 
 def journal_of(broker: Broker) -> Journal:
-    return broker._journal(GROUP_OFFSETS, 4, lambda: broker._create_internal(GROUP_OFFSETS, 4, 1, 1 << 20))
+    return broker._internal.journal(GROUP_OFFSETS)
 
 
 async def replayed(journal: Journal, partition: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -28,7 +30,7 @@ def test_java_hash_is_javas() -> None:
 
 def test_nothing_is_replayed_and_made_before_the_first_record(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path) as broker:
+        async with running(tmp_path, NARROW) as broker:
             assert await replayed(journal_of(broker), 0) == []
             assert broker.topics() == []
             assert not list((tmp_path / "streams").iterdir())
@@ -38,7 +40,7 @@ def test_nothing_is_replayed_and_made_before_the_first_record(tmp_path: Path) ->
 
 def test_records_come_back_in_the_order_of_the_calls(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path) as broker:
+        async with running(tmp_path, NARROW) as broker:
             journal = journal_of(broker)
             done: list[int] = []
 
@@ -52,7 +54,7 @@ def test_records_come_back_in_the_order_of_the_calls(tmp_path: Path) -> None:
             assert topic is not None
             assert topic.internal
             assert topic.settings.compacted
-        async with running(tmp_path) as broker:
+        async with running(tmp_path, NARROW) as broker:
             journal = journal_of(broker)
             expected = [pair for number in range(50) for pair in ((b"key", b"%d" % number), (b"gone", None))]
             assert await replayed(journal, 1) == expected
@@ -63,7 +65,7 @@ def test_records_come_back_in_the_order_of_the_calls(tmp_path: Path) -> None:
 
 def test_a_caller_that_goes_away_does_not_undo_its_append(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path) as broker:
+        async with running(tmp_path, NARROW) as broker:
             journal = journal_of(broker)
             await journal.append(0, [(b"first", b"1")])
             task = asyncio.create_task(journal.append(0, [(b"second", b"2")]))
@@ -78,10 +80,10 @@ def test_a_caller_that_goes_away_does_not_undo_its_append(tmp_path: Path) -> Non
 
 def test_the_width_of_a_journal_is_that_of_its_topic(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path) as broker:
+        async with running(tmp_path, NARROW) as broker:
             await journal_of(broker).append(0, [(b"k", b"v")])
-        async with running(tmp_path) as broker:
-            wider = broker._journal(GROUP_OFFSETS, 16, broker._create_offsets)
+        async with running(tmp_path, {"offsets.topic.num.partitions": "16"}) as broker:
+            wider = journal_of(broker)
             assert wider.partitions == 4
             assert {wider.partition_of(f"group-{number}") for number in range(100)} == {0, 1, 2, 3}
 

@@ -1,0 +1,119 @@
+"""The broker's own topics: where groups and transactions are kept, one journal for each.
+
+They are compacted, as wide as they once were made, and created by the first record; in a cluster before that, for
+their leaders have to be known to whoever asks for a coordinator.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.broker.journals import Journal
+from tidemill.broker.partitions import Partitions
+from tidemill.broker.topics import Topics
+from tidemill.cluster.core.image import NOBODY
+from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.errors import TopicAlreadyExists
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+
+
+class Shape(NamedTuple):
+    """What the settings say about one of them."""
+
+    partitions: int
+    copies: int
+    segment_bytes: int
+
+
+def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
+    """Each of the broker's own topics."""
+    return {
+        GROUP_OFFSETS: Shape(
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            settings.offsets_topic_segment_bytes,
+        ),
+        TRANSACTION_STATE: Shape(
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            settings.transaction_state_log_segment_bytes,
+        ),
+    }
+
+
+class InternalTopics:
+    """Creates them, keeps their journals, and says who leads what of them."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        partitions: Partitions,
+        shapes: Mapping[str, Shape],
+        *,
+        node_id: int,
+        shared: bool,
+        clock_ms: Callable[[], int],
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._shapes = shapes
+        self._node_id = node_id
+        self._shared = shared
+        self._clock_ms = clock_ms
+        self._new_id = new_id
+
+    def journal(self, topic: str) -> Journal:
+        """The journal of one of them."""
+
+        async def create() -> None:
+            await self._create(topic)
+
+        return Journal(
+            topic,
+            width=lambda: self._width(topic),
+            create=create,
+            find=lambda index: self._partitions.find(topic, index),
+            clock=self._clock_ms,
+        )
+
+    async def ensure(self, topic: str) -> None:
+        """Create it, where its leader has to be known before the first record."""
+        if self._shared and topic not in self._topics.image.by_name:
+            with suppress(TopicAlreadyExists):
+                await self._create(topic)
+
+    def led(self, topic: str) -> dict[int, int]:
+        """The partitions of it that this broker leads, with their epochs.
+
+        A broker that is alone coordinates before there is a topic.
+        """
+        known = self._topics.image.by_name.get(topic)
+        if known is not None:
+            return {info.index: info.leader_epoch for info in known.partitions if info.leader == self._node_id}
+        return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
+
+    def leader_of(self, topic: str, index: int) -> int:
+        """Who leads a partition of it; -1: nobody at the moment."""
+        known = self._topics.image.by_name.get(topic)
+        if known is None:
+            return NOBODY if self._shared else self._node_id
+        return known.partitions[index].leader
+
+    def _width(self, topic: str) -> int:
+        known = self._topics.image.by_name.get(topic)
+        return self._shapes[topic].partitions if known is None else len(known.partitions)
+
+    async def _create(self, topic: str) -> None:
+        shape = self._shapes[topic]
+        await self._topics.create(
+            topic,
+            shape.partitions,
+            min(shape.copies, len(self._topics.carriers())),
+            {"cleanup.policy": "compact", "segment.bytes": str(shape.segment_bytes), "compression.type": "producer"},
+            None,
+            topic_id=self._new_id(),
+            validate_only=False,
+            internal=True,
+        )
