@@ -3,8 +3,8 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.ready
-# One process more than there are cores: most tests wait for a broker, not for a core.
-WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
+# Twice as many processes as there are cores: most tests wait for a broker, not for a core.
+WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
 ARGS    ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export UV_LINK_MODE = copy
