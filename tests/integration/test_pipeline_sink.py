@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tidemill.client.raw import LATEST, RawClient
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
-from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
+from tidemill.pipelines.committing import SLOTS_MIN, Plan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
 from tidemill.pipelines.core.sink import parse_sink
 from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch
@@ -170,6 +170,17 @@ def test_drivers_that_die_again_and_again(sink: Sink) -> None:
             # Spark did not note that the micro-batch is done: it runs again all the same
         sink.run(batch, draw.randrange(1, 5))
     assert visible(sink) == expected(10)
+    assert nothing_open(sink)
+
+
+def test_more_tasks_than_before_die_undecided(sink: Sink) -> None:
+    sink.run(0, tasks=2)
+    with sink.driver() as client:  # it dies after its tasks have written
+        sink.write(client, begin(client, sink.name), 1, tasks=SLOTS_MIN)
+    assert not nothing_open(sink)
+    sink.run(1, tasks=1)
+    assert nothing_open(sink)
+    assert visible(sink) == expected(2)
 
 
 def test_a_driver_that_comes_back_from_the_dead_changes_nothing(sink: Sink) -> None:

@@ -127,13 +127,14 @@ def test_ctrl_c_gives_back_what_was_not_shown(broker: Broker, name: str) -> None
         timeline.schedule([Message(body, 0.0) for _ in range(total)])
         words = [sys.executable, "-m", "tidemill", "timeline", "work", name, "--address", broker.grpc]
         words += ["--lease-ms", "600000", "--max-in-flight", str(total)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
-            wait_until(lambda: timeline.count("leased") > 0)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as worker:
+            assert worker.stdout is not None
+            first = worker.stdout.read(1)  # it has begun to show them
             worker.send_signal(signal.SIGINT)
             out, err = worker.communicate(timeout=60)
-        shown = out.count("x" * 4_000)
+        shown = (first + out).count(body)
         assert worker.returncode == 130
-        assert f"completed {shown} message" in err
+        assert f"completed {shown} message" in err.decode()
         assert 0 < shown < total
         wait_until(lambda: timeline.count("leased") == 0)  # long before the leases end
         assert timeline.count("available") == total - shown

@@ -38,8 +38,8 @@ from tidemill.pipelines.core.errors import PipelineError, SinkFenced
 from tidemill.pipelines.core.ledger import Branch, Entry, decided, pieces_of, read_entry, write_entry
 
 DECIDER_TIMEOUT_MS = 60_000
-SLOTS_FIRST = 8
-"""How many tasks a sink is expected to have before it has decided anything."""
+SLOTS_MIN = 8
+"""So many tasks are looked after at least: a micro-batch that died undecided may have had more than the one before."""
 SLOTS_MAX = 512
 GIVEN_UP = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, InvalidProducerIdMapping)
 """What brokers say of a transaction that is no longer the producer's: it timed out, or somebody took its id."""
@@ -77,8 +77,7 @@ def begin(client: RawClient, sink: str) -> Plan:
     if last is not None and last.branches:
         last = last.settled(_finish(client, sink, last.branches))
         ledger.write(last)
-    expected = SLOTS_FIRST if last is None else min(last.tasks, SLOTS_MAX)
-    for task in range(expected):
+    for task in range(SLOTS_MIN if last is None else min(max(last.tasks, SLOTS_MIN), SLOTS_MAX)):
         client.init_producer(f"{sink}-{task}")
     return Plan(sink, decider, last)
 
