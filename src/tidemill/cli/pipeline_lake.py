@@ -175,9 +175,10 @@ def told_batches(advance: Advance, *, follow: bool) -> "Callable[[Reports], None
     def tell(reports: "Reports") -> None:
         for name, batches in reports.items():
             for batch in batches:
-                advance(batch["numInputRows"])
-                if follow and batch["numInputRows"]:
-                    remark(f"{batch['timestamp'][11:19]}  {name}  {batch['numInputRows']:,} records")
+                rows = int(batch.get("numInputRows") or 0)  # Spark Connect leaves it out
+                advance(rows)
+                if follow and rows:
+                    remark(f"{batch['timestamp'][11:19]}  {name}  {rows:,} records")
 
     return tell
 

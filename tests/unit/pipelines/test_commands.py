@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.cli.main import main
+from tidemill.cli.pipeline_lake import told_batches
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.interface import Step
 from tidemill.pipelines.lake.opening import open_lake
@@ -55,3 +56,9 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == f"error: {tmp_path}/pipeline.yml: nme is not known; did you mean name?\n"
     assert main(["pipeline", "audit", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"error: there is no lake at {tmp_path}")
+
+
+def test_reports_of_spark_connect_that_leave_out_the_rows_are_counted_as_none() -> None:
+    rows: list[int] = []
+    told_batches(rows.append, follow=True)({"orders": [{"batchId": 0, "timestamp": "2026-11-16T10:00:00Z"}]})
+    assert rows == [0]
