@@ -120,7 +120,7 @@ class PartitionRows:
         end = partition.last_stable_offset
         offset = self._loop.call(lambda: self._first(partition))
         while offset < end:
-            found = self._loop.call(lambda at=offset: _read(partition, at))  # type: ignore[misc]
+            found = self._loop.call(lambda at=offset: _read(partition, at))  # type: ignore[misc]  # defaults bind
             if not found.records:
                 return
             aborted = [(each.producer_id, each.first_offset) for each in found.aborted]
