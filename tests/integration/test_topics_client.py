@@ -278,6 +278,40 @@ def test_a_commit_that_is_under_way_when_the_consumer_closes_is_not_lost(broker:
     assert committed(broker, topic, topic, 1) == [10]
 
 
+def test_who_closes_while_the_group_rebalances_commits_under_the_epoch_it_was_not_told(
+    broker: Broker, topic: str
+) -> None:
+    with TopicProducer(broker.grpc, topic, partitions=2) as producer:
+        for number in range(20):
+            producer.send(str(number).encode())
+
+    async def run() -> None:
+        first = AsyncConsumer(broker.grpc, topic, topic, commit_interval_ms=60_000)
+        second = AsyncConsumer(broker.grpc, topic, topic, auto_commit=False)
+        async with asyncio.timeout(PATIENCE_S):
+            while not len(first.assignment) == len(second.assignment) == 1:
+                await asyncio.sleep(0.01)
+            for _ in range(10):
+                await first.next()
+        call_at, unheard = first._brokers.call_at, asyncio.Event()
+
+        async def cut(where: str, method: str, request: Any, **how: int) -> Any:
+            reply = await call_at(where, method, request, **how)
+            if method == "Poll" and not unheard.is_set() and reply.member_epoch != request.member_epoch:
+                unheard.set()
+                await asyncio.sleep(PATIENCE_S)  # the answer does not come before the consumer closes
+            return reply
+
+        with patch.object(first._brokers, "call_at", cut):
+            await second.close()  # the first one gets both partitions, under another epoch
+            async with asyncio.timeout(PATIENCE_S):
+                await unheard.wait()
+            await first.close()
+
+    asyncio.run(run())
+    assert sorted(committed(broker, topic, topic, 2)) == [-1001, 10]
+
+
 def test_from_the_end_and_a_place_that_is_gone(broker: Broker, topic: str, stub: generated.BrokerServiceStub) -> None:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         producer.send(b"old").result(PATIENCE_S)

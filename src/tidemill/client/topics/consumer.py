@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
@@ -31,6 +31,7 @@ from tidemill.wire.grpc import broker_pb2 as wire
 
 CALL_TIMEOUT_MS = 10_000
 LEAVE_TIMEOUT_MS = 2_000
+COMMIT_TRIES = 3
 RESETS = {"earliest": (wire.RESET_EARLIEST, -2), "latest": (wire.RESET_LATEST, -1)}
 FENCED = (UnknownMemberId, FencedMemberEpoch)
 
@@ -244,13 +245,7 @@ class AsyncConsumer:
             has_room = self._progress.buffered <= self.options.buffer_records // 2
             positions = self._progress.positions()
             keeps = self._progress.leaving
-        request = wire.PollRequest(
-            **self._about(),
-            member_epoch=self._epoch,
-            positions=[wire.Position(**place._asdict(), offset=offset) for place, offset in positions.items()],
-            max_records=self.options.poll_records if has_room else 0,
-            max_wait_ms=self.options.poll_interval_ms,
-        )
+        request = self._poll_request(positions, max_records=self.options.poll_records if has_room else 0)
         epoch = self._epoch
         reply = await self._brokers.call_at(
             self._brokers.address, "Poll", request, timeout_ms=self.options.poll_interval_ms + CALL_TIMEOUT_MS
@@ -265,6 +260,15 @@ class AsyncConsumer:
             raise error
         if keeps or not ((positions and has_room) or reply.rebalance):
             await self._pause()
+
+    def _poll_request(self, positions: Mapping[TopicPartition, int], *, max_records: int) -> wire.PollRequest:
+        return wire.PollRequest(
+            **self._about(),
+            member_epoch=self._epoch,
+            positions=[wire.Position(**place._asdict(), offset=offset) for place, offset in positions.items()],
+            max_records=max_records,
+            max_wait_ms=self.options.poll_interval_ms,
+        )
 
     async def _pause(self) -> None:
         """Nothing to ask for: wait until there is room, but not longer than a sign of life may take."""
@@ -361,17 +365,29 @@ class AsyncConsumer:
                 raise
 
     async def _send_commit(self, request: wire.CommitRequest) -> None:
-        """A poll that is under way may have raised the epoch: once more under the new one, if there is a new one.
+        """A poll may have raised the epoch: once more under the new one, if there is a new one.
 
-        Nothing is released while a commit is under way, so the partitions are still this member's.
+        Nothing is released while a commit is under way, so the partitions are still this member's. The answer of a poll
+        that `close` gave up is not known: then a last sign of life asks for the epoch.
         """
-        try:
-            await self._brokers.call("Commit", request, timeout_ms=CALL_TIMEOUT_MS)
-        except StaleMemberEpoch:
-            if self._epoch in (0, request.member_epoch):
-                raise
-            request.member_epoch = self._epoch
-            await self._brokers.call("Commit", request, timeout_ms=CALL_TIMEOUT_MS)
+        for _ in range(COMMIT_TRIES):
+            try:
+                await self._brokers.call("Commit", request, timeout_ms=CALL_TIMEOUT_MS)
+            except StaleMemberEpoch:
+                if self._closed:
+                    await self._learn_epoch()
+                if self._epoch in (0, request.member_epoch):
+                    raise
+                request.member_epoch = self._epoch
+            else:
+                return
+        raise StaleMemberEpoch("the group rebalances all the time; the records come again")
+
+    async def _learn_epoch(self) -> None:
+        """Heartbeat without asking for records: everything that this member holds stays its own."""
+        request = self._poll_request(self._progress.positions(), max_records=0)
+        reply = await self._brokers.call("Poll", request, timeout_ms=CALL_TIMEOUT_MS)
+        self._epoch = reply.member_epoch
 
 
 def _checked(options: ConsumerOptions, group: str, topics: Sequence[str]) -> ConsumerOptions:
