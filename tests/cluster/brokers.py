@@ -1,5 +1,6 @@
 """A cluster of real processes: etcd and some brokers, each of which can be killed and started again."""
 
+import asyncio
 import shutil
 import tempfile
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from tests.etcd import Etcd, running_etcd
 from tests.postgres import free_port
 
+from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.settings import Address
 from tidemill.testing.child import Child
 
@@ -48,6 +50,18 @@ class Brokers:
     def address(self, number: int) -> str:
         """Where one broker is."""
         return f"127.0.0.1:{self._ports[number]}"
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys in coordination that begin so."""
+
+        async def look() -> list[str]:
+            store = EtcdCoordination(self._url)
+            try:
+                return list((await store.get_prefix(prefix)).entries)
+            finally:
+                await store.close()
+
+        return asyncio.run(look())
 
     def flags(self, number: int, **more: str) -> dict[str, str]:
         """The flags of a broker."""

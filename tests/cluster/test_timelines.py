@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from tests.cluster.brokers import WAIT_S, Brokers, eventually, running_brokers
@@ -10,6 +11,7 @@ from tests.integration.command_line import CommandLine
 from tests.postgres import running_postgres
 
 from tidemill import Message, Timeline
+from tidemill.model.errors import TidemillError
 
 MESSAGES = 60
 
@@ -42,6 +44,73 @@ def test_any_broker_delivers_what_any_broker_was_given(
             for worker in workers:
                 worker.join(WAIT_S)
         assert done == Counter({b"%d" % number: 1 for number in range(MESSAGES)})
+
+
+def test_two_brokers_share_a_timeline_out_and_one_takes_over_when_the_other_is_killed() -> None:
+    with (
+        running_postgres() as postgres,
+        running_brokers(2, grpc="127.0.0.1:0", timelines=postgres.new_database()) as brokers,
+        Timeline(address(brokers, 1), "reminders") as first,
+    ):
+        first.create(window_ms=1_000, lease_ms=3_000)
+        crew = {number: Crew(address(brokers, number)) for number in (1, 2)}
+        for each in crew.values():
+            each.start()
+        eventually(lambda: len(brokers.keys("consumers/reminders/")) == 4, "not all consumers are registered")
+        time.sleep(2)  # a window turns: everybody is dealt in
+        start = time.time() + 0.5
+        bodies = [b"%d" % number for number in range(200)]
+        first.schedule([Message(body, due=start + number / 40) for number, body in enumerate(bodies)])
+        eventually(lambda: sum(len(each.done) for each in crew.values()) >= 80, "messages do not come")
+        together = Counter(crew[1].done) + Counter(crew[2].done)
+        assert set(together.values()) == {1}, "a message was delivered twice"
+        assert all(len(each.done) > 20 for each in crew.values()), "one broker delivered nearly everything"
+        brokers.kill(2)
+        completed = list(crew[2].done)
+        eventually(lambda: set(crew[1].done) | set(completed) >= set(bodies), "the rest is not delivered", 30)
+        eventually(lambda: len(brokers.keys("consumers/reminders/")) == 2, "the lost broker's consumers stay")
+        for each in crew.values():
+            each.stop()
+        again = Counter(crew[1].done) + Counter(completed)
+        assert {body for body, count in again.items() if count > 1} <= crew[2].in_doubt
+        assert not crew[1].early
+        assert not crew[2].early
+
+
+class Crew:
+    """Two consumers of one broker, in two racks, and what they have completed."""
+
+    def __init__(self, where: str) -> None:
+        self.done: list[bytes] = []
+        self.early: list[bytes] = []
+        self.in_doubt: set[bytes] = set()
+        """Handled, but the broker did not answer the completion."""
+        self._where = where
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._work, args=(rack,), daemon=True) for rack in "ab"]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+
+    def _work(self, rack: str) -> None:
+        with suppress(TidemillError), Timeline(self._where, "reminders", timeout_ms=2_000) as timeline:
+            timeline.create(window_ms=1_000, lease_ms=3_000)
+            while not self._stopping.is_set():
+                for lease in timeline.work(rack=rack, idle_ms=1_000):
+                    if time.time() < lease.due.timestamp():
+                        self.early.append(lease.body)
+                    self.in_doubt.add(lease.body)
+                    lease.complete()
+                    self.in_doubt.discard(lease.body)
+                    self.done.append(lease.body)
+                    if self._stopping.is_set():
+                        break
 
 
 def address(brokers: Brokers, number: int) -> str:

@@ -190,7 +190,7 @@ class Node:
     async def _open_timelines(self, broker: Broker) -> None:
         store = await open_timelines(self.settings)
         append = dead_letter_writer(broker, system_clock_ms)
-        dispatcher = Dispatcher(store, Clock(), SystemRandom(), append=append)
+        dispatcher = Dispatcher(store, Clock(), SystemRandom(), append=append, attendance=broker.attendance)
         self._opened.push_async_callback(dispatcher.close)
         await dispatcher.open()
         self._opened.push_async_callback(broker.leave_timelines)

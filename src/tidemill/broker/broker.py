@@ -19,6 +19,7 @@ from uuid import UUID
 import structlog
 
 from tidemill.broker import identity
+from tidemill.broker.attendance import Attendance
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.internal import InternalTopics, shapes
 from tidemill.broker.moves import Moves
@@ -140,6 +141,7 @@ class Broker:
             new_id=world.new_id,
         )
         self.membership = self._make_membership()
+        self.attendance = Attendance(world.coordination, self._metadata, self.membership, world.clock_ms)
         self._peers = self._make_peers()
         if world.coordination.shared:
             self.partitions.replicas = self._make_replicas()
@@ -175,6 +177,7 @@ class Broker:
         transactions_tick_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._timers += [
             asyncio.create_task(self.membership.stay()),
+            asyncio.create_task(self.attendance.run()),
             asyncio.create_task(self._repeat(self.settings.tidemill_tend_interval_ms, self.tend)),
             asyncio.create_task(self._repeat(transactions_tick_ms, self.transactions.tick)),
         ]
@@ -488,6 +491,8 @@ class Broker:
         self._deletions.look()
         self._seats.look()
         self._controller.changed(touched)
+        if touched.timelines:
+            self.attendance.changed(touched.timelines)
 
     async def _forget_topic(self, name: str) -> None:
         """What this broker knows about a topic that is gone."""

@@ -27,12 +27,13 @@ from tidemill.timelines.alarm import Alarm
 from tidemill.timelines.burial import Burial, Bury
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, Granted
+from tidemill.timelines.core.agreed import Seat
 from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, Lease, Outcome, Release
 from tidemill.timelines.core.message import Message, NewMessage, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.feed import Feed
 from tidemill.timelines.guard import Guard
-from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.interface import Attendance, TimelineStore
 from tidemill.timelines.ledger import Held, Ledger
 from tidemill.timelines.outgoing import Outgoing
 from tidemill.timelines.prefetch import Prefetch
@@ -66,11 +67,12 @@ class Delivery:
         stats: TimelineStats,
         *,
         shared: bool,
+        attendance: Attendance | None,
         bury: Bury,
     ) -> None:
         self.name = name
         self.settings = settings
-        self.roster = Roster(settings)
+        self.roster = Roster(name, settings, attendance)
         self._store = store
         self._clock = clock
         self._guard = guard
@@ -107,7 +109,7 @@ class Delivery:
         if not self._feed.wants_bodies:
             self._feed.wanted = self._feed.wants_bodies = True
             self._feed.start_over()
-        self._alarm.ring()
+        self._dealt()
 
     def leave(self, consumer: Consumer) -> None:
         """A consumer is gone; without any, nothing is kept in memory for nobody."""
@@ -118,7 +120,22 @@ class Delivery:
             self._feed.wants_bodies = False
             self._feed.wanted = self.settings.max_attempts > 0
             self._feed.start_over()
+        self._dealt()
+
+    def attend(self, seats: Iterable[Seat]) -> None:
+        """Consumers of other brokers came or went, or ours are known to all."""
+        self.roster.told(seats, self._clock.now_ms())
+        self._dealt()
+
+    def _dealt(self) -> None:
+        """The buckets may have been dealt anew: bring what is ours now, let go of what is another broker's."""
+        self._let_go()
+        self._feed.deal(self.roster.own(), self.roster.backed_up())
         self._alarm.ring()
+
+    def _let_go(self) -> None:
+        for message in self.roster.let_go():
+            self._moving.pop(message.seq, None)
 
     def wake(self) -> None:
         """Something changed: look again."""
@@ -188,6 +205,7 @@ class Delivery:
                 consumer.moved_ms = now_ms
         if self.roster.consumers and now_ms >= self.roster.ends_ms:
             self.roster.turn(now_ms)
+            self._dealt()
         if not self._guard.may_lease:
             return False
         self._burial.add(self._ripen(now_ms))
@@ -210,7 +228,8 @@ class Delivery:
             elif self.roster.consumers:
                 ripe.append(message)
                 self._moving[message.seq] = message.version
-        self.roster.queue(ripe)
+        self.roster.queue(ripe, now_ms)
+        self._let_go()
         self._feed.has_room()
         return exhausted
 

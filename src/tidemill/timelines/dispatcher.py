@@ -8,7 +8,7 @@ again, where other brokers share it, and its clock compared with ours.
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -37,7 +37,7 @@ from tidemill.timelines.core.timeline import Timeline, TimelineSettings
 from tidemill.timelines.delivery import Delivery
 from tidemill.timelines.graves import Append, Graves
 from tidemill.timelines.guard import Guard, Health
-from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.interface import Attendance, TimelineStore
 from tidemill.timelines.lifecycle import Lifecycle
 from tidemill.timelines.stats import TimelineStats
 
@@ -60,13 +60,22 @@ class Wanted(NamedTuple):
 class Dispatcher:
     """All timelines of a broker."""
 
-    def __init__(self, store: TimelineStore, clock: Clock, rng: random.Random, *, append: Append | None = None) -> None:
+    def __init__(
+        self,
+        store: TimelineStore,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        append: Append | None = None,
+        attendance: Attendance | None = None,
+    ) -> None:
         self.clock = clock
         self.guard = Guard(clock, rng)
         self.stats: dict[str, TimelineStats] = {}
         self._store = store
         self._rng = rng
         self._shared = False
+        self._attendance = attendance
         self._life = Lifecycle(store, self.guard, gone=self._gone)
         self._graves = Graves(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
         self._deliveries: dict[str, Delivery] = {}
@@ -77,6 +86,10 @@ class Dispatcher:
         """Read the catalogue, finish what was left unfinished, and start."""
         store_ms = await self._life.open()
         self._shared = store_ms is not None
+        if not self._shared:
+            self._attendance = None
+        elif self._attendance is not None:
+            self._attendance.listen(self._heard)
         self._compare(store_ms)
         self.guard.activate(active=True)
         self.guard.check()
@@ -113,6 +126,10 @@ class Dispatcher:
         """The consumers that are connected here."""
         delivery = self._deliveries.get(name)
         return list(delivery.roster.consumers.values()) if delivery else []
+
+    def attending(self, name: str) -> int:
+        """How many consumers the timeline has, at all brokers that share it."""
+        return len(self.consumers(name) if self._attendance is None else self._attendance.seats(name))
 
     async def create(self, name: str, settings: TimelineSettings) -> Timeline:
         """Create a timeline; the same again changes nothing."""
@@ -263,9 +280,28 @@ class Dispatcher:
                 self.guard,
                 stats,
                 shared=self._shared,
+                attendance=self._attendance,
                 bury=lambda dead: self._graves.bury(timeline, stats, dead),
             )
+            self._seat(timeline.name, delivery)
         return delivery
+
+    def _heard(self, timelines: Iterable[str]) -> None:
+        """Consumers came or went, at any broker."""
+        for name in timelines:
+            delivery = self._deliveries.get(name)
+            if delivery is not None:
+                self._seat(name, delivery)
+
+    def _seat(self, name: str, delivery: Delivery) -> None:
+        if self._attendance is None:
+            return
+        for consumer_id in self._attendance.ousted(name):
+            consumer = delivery.roster.consumers.get(consumer_id)
+            if consumer is not None:
+                consumer.end(ConsumerReplaced(f"another consumer {consumer_id!r} has connected to {name!r}"))
+                delivery.leave(consumer)
+        delivery.attend(self._attendance.seats(name))
 
     def _gone(self, name: str) -> None:
         """The timeline is deleted or has other settings: its consumers must come again."""
@@ -273,6 +309,8 @@ class Dispatcher:
         if delivery is None:
             return
         for consumer in list(delivery.roster.consumers.values()):
+            if self._attendance is not None:
+                self._attendance.leave(name, consumer.id)
             consumer.end(TimelineNotReady(f"timeline {name!r} has changed; connect again"))
         task = asyncio.create_task(delivery.close())
         self._closing.add(task)

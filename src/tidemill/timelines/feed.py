@@ -7,6 +7,9 @@ Three ways lead into the prefetch:
 - a new message that is due before the frontier is added by whoever scheduled it (`add_new`), without a look at the
   store.
 
+Where several brokers serve the timeline, only the messages of its own buckets (`deal`) are brought here, and each
+rescan looks for what is late in the buckets that are backed up here.
+
 A *rescan* starts the fill at the beginning again. It finds what other brokers wrote into a shared store, and what
 happened in a call whose answer was lost. While a fill is under way, everything up to the horizon counts as covered: a
 message that is scheduled meanwhile is added directly, whether the fill saw it or not.
@@ -14,14 +17,15 @@ message that is scheduled meanwhile is added directly, whether the fill saw it o
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.alarm import Alarm
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, NewMessage, Place, Scheduled, Selection
+from tidemill.timelines.core.agreed import HELP_AFTER_MS, Ranges, covers
+from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, NewMessage, Place, Scheduled, Selection, Status
 from tidemill.timelines.guard import Guard
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.prefetch import Prefetch
@@ -32,6 +36,8 @@ NOTES_MAX = 50_000
 NOTE_AHEAD_MS = 100
 RESCAN_MS = 10_000
 SHARED_RESCAN_MS = 250
+HELP_MESSAGES_MAX = 100
+"""So many late messages of other brokers are taken in at a time: they may be about to be delivered there."""
 RETRY_MS = 500
 _LAST_SEQ = 2**63 - 1
 
@@ -64,6 +70,8 @@ class Feed:
         self._rescan_ms = SHARED_RESCAN_MS if shared else RESCAN_MS
         self._skip = skip
         self._fed = fed
+        self._own: Ranges | None = None
+        self._backed_up: Ranges = ()
         self._alarm = Alarm()
         self._notes: list[tuple[int, str]] = []
         self._filling_ms: int | None = None
@@ -75,7 +83,7 @@ class Feed:
         if not self.wanted:
             return
         for message, kept in zip(new, scheduled, strict=True):
-            if not self._covers(kept.due_ms):
+            if not self._covers(kept.due_ms) or not self._is_own(message.bucket):
                 continue
             if kept.duplicate:
                 self.note(kept.id, kept.due_ms)
@@ -97,6 +105,17 @@ class Feed:
         """Start the fill at the beginning again."""
         self._rescan_at_ms = 0
         self._alarm.ring()
+
+    def deal(self, own: Ranges | None, backed_up: Ranges) -> None:
+        """Bring the messages of these buckets, None for all; and of those that are backed up what is late."""
+        self._backed_up = backed_up
+        if own != self._own:
+            self._own = own
+            self._prefetch.generation += 1  # a fill under way has read other buckets
+            self.rescan()
+
+    def _is_own(self, bucket: int) -> bool:
+        return self._own is None or covers(self._own, bucket)
 
     def start_over(self) -> None:
         """Forget everything and fill anew."""
@@ -136,7 +155,7 @@ class Feed:
             while self._notes and self._notes[0][0] <= soon_ms and len(ids) < FILL_MESSAGES_MAX:
                 ids[heapq.heappop(self._notes)[1]] = None
             while ids and (found := await self._find(Selection(ids=tuple(ids)), len(ids), None)):
-                self._take_in(found)
+                self._take_in(message for message in found if self._is_own(message.bucket))
                 for message in found:
                     del ids[message.id]
 
@@ -145,15 +164,23 @@ class Feed:
         if now_ms >= self._rescan_at_ms:
             self._prefetch.frontier = None
             self._rescan_at_ms = now_ms + self._rescan_ms
+            await self._help(now_ms)
         while self.wanted and self._prefetch.room() > 0 and self._behind(self._clock.now_ms()):
             await self._fill_once(self._clock.now_ms() + HORIZON_MS)
+
+    async def _help(self, now_ms: int) -> None:
+        limit = min(HELP_MESSAGES_MAX, self._prefetch.room())
+        if not self._backed_up or not self.wants_bodies or limit <= 0:
+            return
+        late = Selection(end_ms=now_ms - HELP_AFTER_MS, status=Status.AVAILABLE, buckets=self._backed_up)
+        self._take_in(await self._find(late, limit, None))
 
     def _behind(self, now_ms: int) -> bool:
         frontier = self._prefetch.frontier
         return frontier is None or self._more or frontier.due_ms < now_ms + HORIZON_MS // 2
 
     async def _fill_once(self, end_ms: int) -> None:
-        selection, generation = Selection(end_ms=end_ms), self._prefetch.generation
+        selection, generation = Selection(end_ms=end_ms, buckets=self._own), self._prefetch.generation
         after = self._prefetch.frontier
         self._filling_ms = end_ms
         try:
@@ -191,7 +218,7 @@ class Feed:
             lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies)
         )
 
-    def _take_in(self, found: Sequence[Message]) -> None:
+    def _take_in(self, found: Iterable[Message]) -> None:
         for message in found:
             if not self._skip(message) and (message.body is not None or not self.wants_bodies):
                 self._prefetch.add(message)

@@ -1,4 +1,4 @@
-"""What the dispatcher asks of a place that keeps timelines.
+"""What the dispatcher asks of a place that keeps timelines, and of whoever knows the consumers of other brokers.
 
 A store is durable when a call returns, compares and writes in one step, and never reads a clock: `now_ms` comes with
 the call (see `core/clock.py` for the one clock that may be passed). Calls may overlap; each is atomic as a whole,
@@ -11,9 +11,11 @@ Errors are those of `core/errors.py`; a store that cannot be reached raises Stor
 the call may have happened: repeat it (natural ids, versions and tokens make that safe).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from tidemill.timelines.core.agreed import Seat
+from tidemill.timelines.core.dealer import Member
 from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
 from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection
 from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
@@ -59,3 +61,22 @@ class TimelineStore(Protocol):
 
     async def close(self) -> None:
         """Finish what was accepted and let go of files and connections."""
+
+
+class Attendance(Protocol):
+    """The consumers of all brokers that share a store, as each of these brokers knows them."""
+
+    def enter(self, timeline: str, member: Member) -> None:
+        """A consumer is connected here: let everybody know, also when others have one of that id."""
+
+    def leave(self, timeline: str, consumer: str) -> None:
+        """It is not, or cannot work."""
+
+    def seats(self, timeline: str) -> Sequence[Seat]:
+        """Everybody who is registered, as far as this broker has heard."""
+
+    def ousted(self, timeline: str) -> Sequence[str]:
+        """Consumers here whose id another broker's consumer has by now."""
+
+    def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
+        """From now on `heard` is told the timelines whose consumers have changed."""

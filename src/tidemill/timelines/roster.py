@@ -4,18 +4,24 @@ A ripe message stands in the queue of its bucket's primary consumer. A consumer 
 own queue; when that is empty it helps those whose backup it is, from the far end of their queues. Messages that
 nobody may take now wait in `_unowned` for the next deal. When the deal changes, everything is queued anew.
 
+Where several brokers serve the timeline, only buckets of consumers that are connected here are queued here. A message
+of another broker's consumer is let go, unless it is late by `HELP_AFTER_MS` and one of ours backs its bucket up.
+
 A consumer that did not move for a whole window (busy, silent, or full) is left out of the next deals until it moves
 again, so that its messages do not wait behind it for ever.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 
 from tidemill.timelines.consumer import Consumer
+from tidemill.timelines.core.agreed import HELP_AFTER_MS, AgreedWindows, Ranges, Seat
 from tidemill.timelines.core.message import Message
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.core.windows import Windows
+from tidemill.timelines.interface import Attendance
 
 HELP_LOOKS_MAX = 16
 
@@ -23,14 +29,16 @@ HELP_LOOKS_MAX = 16
 class Roster:
     """The consumers of one timeline and their queues."""
 
-    def __init__(self, settings: TimelineSettings) -> None:
+    def __init__(self, name: str, settings: TimelineSettings, attendance: Attendance | None) -> None:
         self.consumers: dict[str, Consumer] = {}
         self.queued = 0
         self.queued_bytes = 0
-        self._windows = Windows(settings.window_ms, dealer=settings.dealer)
+        self._agreed = None if attendance is None else _agreed(name, settings, attendance)
+        self._windows = self._agreed or Windows(settings.window_ms, dealer=settings.dealer)
         self._window_ms = settings.window_ms
         self._queues: dict[str, deque[Message]] = {}
         self._unowned: deque[Message] = deque()
+        self._foreign: list[Message] = []
 
     @property
     def ends_ms(self) -> int:
@@ -42,42 +50,65 @@ class Roster:
         self.consumers[consumer.id] = consumer
         consumer.dealt_in = True
         self._windows.join(consumer.member, now_ms)
-        self._requeue()
+        self._requeue(now_ms)
 
     def leave(self, consumer: Consumer, now_ms: int) -> None:
         """A consumer is gone; what was queued for it goes to its backups."""
         if self.consumers.get(consumer.id) is consumer:
             del self.consumers[consumer.id]
             self._windows.leave(consumer.id, now_ms)
-            self._requeue()
+            self._requeue(now_ms)
+
+    def told(self, seats: Iterable[Seat], now_ms: int) -> None:
+        """Who is registered at all brokers."""
+        if self._agreed is not None:
+            self._agreed.told(seats, now_ms)
+            self._requeue(now_ms)
+
+    def own(self) -> Ranges | None:
+        """The buckets that are worked on here; None for all of them."""
+        return None if self._agreed is None or not self.consumers else self._agreed.own(self.consumers)
+
+    def backed_up(self) -> Ranges:
+        """The buckets of others that consumers here take when they are late."""
+        return () if self._agreed is None else self._agreed.backed_up(self.consumers)
+
+    def let_go(self) -> list[Message]:
+        """What was queued here and is another broker's by now."""
+        foreign, self._foreign = self._foreign, []
+        return foreign
 
     def turn(self, now_ms: int) -> None:
         """Go on to the window of `now_ms`; leave out those who stalled, take back those who move."""
         changed = False
         for consumer in self.consumers.values():
             stalled = consumer.silent(now_ms) or now_ms - consumer.moved_ms > self._window_ms
-            if stalled and consumer.dealt_in and self._others(consumer):
+            if stalled and consumer.dealt_in and self._windows.others(consumer.id):
                 consumer.dealt_in, changed = False, True
                 self._windows.leave(consumer.id, now_ms)
             elif not stalled and not consumer.dealt_in:
                 consumer.dealt_in, changed = True, True
                 self._windows.join(consumer.member, now_ms)
         if self._windows.turn(now_ms) or changed:
-            self._requeue()
+            self._requeue(now_ms)
         self._windows.prepare()
 
-    def _others(self, consumer: Consumer) -> bool:
-        return any(one.dealt_in and one is not consumer for one in self.consumers.values())
-
-    def queue(self, messages: Iterable[Message]) -> None:
+    def queue(self, messages: Iterable[Message], now_ms: int) -> None:
         """Queue ripe messages for their primaries."""
         for message in messages:
-            self._place(message)
             self.queued += 1
             self.queued_bytes += message.size
+            self._place(message, now_ms)
 
-    def _place(self, message: Message) -> None:
+    def _place(self, message: Message, now_ms: int) -> None:
         owner = self._windows.first_candidate(message.bucket)
+        if self._agreed is not None and owner is not None and owner not in self.consumers:
+            late = message.due_ms <= now_ms - HELP_AFTER_MS
+            helpers = (name for name in self._windows.candidates(message.bucket) if late and name in self.consumers)
+            owner = next(helpers, None)
+            if owner is None:
+                self._give_away(message)
+                return
         if owner is None:
             self._unowned.append(message)
         elif (queue := self._queues.get(owner)) is not None:
@@ -85,10 +116,15 @@ class Roster:
         else:
             self._queues[owner] = deque([message])
 
-    def _requeue(self) -> None:
+    def _give_away(self, message: Message) -> None:
+        self.queued -= 1
+        self.queued_bytes -= message.size
+        self._foreign.append(message)
+
+    def _requeue(self, now_ms: int) -> None:
         waiting = sorted(self._drain(), key=lambda one: (one.due_ms, one.seq))
         for message in waiting:
-            self._place(message)
+            self._place(message, now_ms)
 
     def _drain(self) -> list[Message]:
         waiting = [message for queue in (*self._queues.values(), self._unowned) for message in queue]
@@ -130,3 +166,12 @@ class Roster:
                 message = queue[found]
                 del queue[found]
                 yield message
+
+
+def _agreed(name: str, settings: TimelineSettings, attendance: Attendance) -> AgreedWindows:
+    return AgreedWindows(
+        settings.window_ms,
+        dealer=settings.dealer,
+        enrol=partial(attendance.enter, name),
+        withdraw=partial(attendance.leave, name),
+    )

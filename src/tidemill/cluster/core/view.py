@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.cluster.core.attendance import CONSUMERS, Attendee, decode_attendee, parse_consumer_key
 from tidemill.cluster.core.image import (
     NOBODY,
     STATES,
@@ -46,6 +47,8 @@ class Touched(NamedTuple):
     brokers: bool
     controller: bool
     deletions: bool
+    timelines: frozenset[str] = frozenset()
+    """Those whose consumers are others now."""
 
 
 class View:
@@ -55,6 +58,8 @@ class View:
         self.image = Image(defaults=MappingProxyType(dict(defaults)))
         self.controller = NOBODY
         self.tombstones: dict[str, Tombstone] = {}
+        self.consumers: defaultdict[str, dict[str, Attendee]] = defaultdict(dict)
+        """Of each timeline, by id."""
         self.revisions: dict[str, int] = {}
         self._created: dict[str, TopicCreated] = {}
         self._names: dict[UUID, str] = {}
@@ -69,18 +74,21 @@ class View:
         """Carry the view on; what it was about."""
         topics: set[str] = set()
         kinds: set[str] = set()
+        timelines: set[str] = set()
         for change in changes:
-            self._note(change, topics, kinds)
+            if change.key.startswith(CONSUMERS):
+                timelines.add(self._note_consumer(change))
+            else:
+                self._note(change, topics, kinds)
         if topics or kinds:
             self._make_image(topics)
-        return Touched(frozenset(topics), BROKERS in kinds, CONTROLLER in kinds, DELETIONS in kinds)
+        return Touched(
+            frozenset(topics), BROKERS in kinds, CONTROLLER in kinds, DELETIONS in kinds, frozenset(timelines)
+        )
 
     def _note(self, change: Told, topics: set[str], kinds: set[str]) -> None:
-        key, value, revision = change
-        if value is None:
-            self.revisions.pop(key, None)
-        else:
-            self.revisions[key] = revision
+        key, value, _ = change
+        self._note_revision(change)
         if key.startswith(STATES):
             topic_id, index = parse_state_key(key)
             if value is not None:
@@ -102,6 +110,23 @@ class View:
         elif key == CONTROLLER:
             kinds.add(CONTROLLER)
             self.controller = NOBODY if value is None else int(value)
+
+    def _note_revision(self, change: Told) -> None:
+        if change.value is None:
+            self.revisions.pop(change.key, None)
+        else:
+            self.revisions[change.key] = change.revision
+
+    def _note_consumer(self, change: Told) -> str:
+        self._note_revision(change)
+        timeline, consumer = parse_consumer_key(change.key)
+        if change.value is not None:
+            self.consumers[timeline][consumer] = decode_attendee(consumer, change.value)
+            return timeline
+        self.consumers[timeline].pop(consumer, None)
+        if not self.consumers[timeline]:
+            del self.consumers[timeline]
+        return timeline
 
     def _note_topic(self, name: str, value: bytes | None) -> None:
         before = self._created.pop(name, None)

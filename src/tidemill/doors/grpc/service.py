@@ -101,7 +101,7 @@ class TimelineService(generated.TimelineServiceServicer):
             name=timeline.name,
             state=timeline.state.value,
             settings=settings_to(timeline.settings),
-            consumers=len(self._dispatcher.consumers(timeline.name)),
+            consumers=self._dispatcher.attending(timeline.name),
         )
 
     async def Schedule(self, request: wire.ScheduleRequest, context: Any) -> wire.ScheduleReply:  # noqa: N802

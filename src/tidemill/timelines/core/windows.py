@@ -67,6 +67,10 @@ class Windows:
         self._start()
         return self.deal is not before
 
+    def others(self, consumer: str) -> bool:
+        """Whether anybody else could do the work of this one."""
+        return any(name != consumer for name in self._members)
+
     def candidates(self, bucket: int) -> tuple[str, ...]:
         """Who may work on the bucket now: its primary, then its backups, as far as they are there."""
         if self.deal is None:

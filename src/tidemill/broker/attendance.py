@@ -1,0 +1,134 @@
+"""The consumers of timelines in coordination: what is connected here is written there, what others wrote is read.
+
+One task writes. It compares who should be registered with what the view shows and mends the difference, so that it does
+not matter what was lost on the way: a write, an answer, or a whole session with every key of it. There is no traffic
+between brokers: each hears of the others' consumers by the watch that tells it everything else.
+
+An id is one consumer. Who connects takes the place of one of the same id at another broker; that broker sees that the
+key is not its own any more, and does not fight for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from tidemill.cluster.core.attendance import Attendee, consumer_key, encode_attendee
+from tidemill.cluster.interface import Coordination, CoordinationAway, Session
+from tidemill.cluster.membership import Membership
+from tidemill.cluster.metadata import Metadata
+from tidemill.timelines.core.agreed import Seat
+from tidemill.timelines.core.dealer import Member
+
+RETRY_S = 0.5
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class Attendance:
+    """Who is at the timelines, here and elsewhere."""
+
+    def __init__(
+        self, coordination: Coordination, metadata: Metadata, membership: Membership, clock_ms: Callable[[], int]
+    ) -> None:
+        self._coordination = coordination
+        self._metadata = metadata
+        self._membership = membership
+        self._node_id = membership.registration.node_id
+        self._clock_ms = clock_ms
+        self._here: dict[tuple[str, str], Member] = {}
+        self._claims: set[tuple[str, str]] = set()
+        """Those that came after whoever has their key."""
+        self._heard: Callable[[Iterable[str]], None] = lambda _timelines: None
+        self._fresh = asyncio.Event()
+
+    def enter(self, timeline: str, member: Member) -> None:
+        """A consumer is connected here."""
+        self._here[timeline, member.id] = member
+        self._claims.add((timeline, member.id))
+        self._fresh.set()
+
+    def leave(self, timeline: str, consumer: str) -> None:
+        """It is not, or cannot work."""
+        if self._here.pop((timeline, consumer), None) is not None:
+            self._claims.discard((timeline, consumer))
+            self._fresh.set()
+
+    def seats(self, timeline: str) -> list[Seat]:
+        """Everybody who is registered, as far as this broker has heard."""
+        known = self._metadata.view.consumers.get(timeline, {})
+        return [Seat(Member(one.id, one.rack), one.since_ms, one.node_id == self._node_id) for one in known.values()]
+
+    def ousted(self, timeline: str) -> list[str]:
+        """Consumers here whose id another broker's consumer has by now."""
+        return [
+            seat.member.id
+            for seat in self.seats(timeline)
+            if not seat.here and (timeline, seat.member.id) in self._here.keys() - self._claims
+        ]
+
+    def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
+        """From now on `heard` is told the timelines whose consumers have changed."""
+        self._heard = heard
+
+    def changed(self, timelines: Iterable[str]) -> None:
+        """The view shows other consumers."""
+        self._fresh.set()
+        self._heard(timelines)
+
+    async def run(self) -> None:
+        """Keep what is written as it should be, for ever."""
+        while True:
+            await self._fresh.wait()
+            self._fresh.clear()
+            session = await self._membership.joined()
+            try:
+                await self._mend(session)
+            except CoordinationAway as error:
+                log.warning("consumers cannot be registered yet", error=str(error))
+                await asyncio.sleep(RETRY_S)
+                self._fresh.set()
+
+    async def _mend(self, session: Session) -> None:
+        known = self._metadata.view.consumers
+        for (timeline, consumer), member in list(self._here.items()):
+            there = known.get(timeline, {}).get(consumer)
+            if there is None or (timeline, consumer) in self._claims:
+                await self._write(timeline, member, session)
+        mine = [
+            (timeline, one.id)
+            for timeline, there in list(known.items())
+            for one in list(there.values())
+            if one.node_id == self._node_id and (timeline, one.id) not in self._here
+        ]
+        for timeline, consumer in mine:
+            await self._remove(timeline, consumer)
+
+    async def _write(self, timeline: str, member: Member, session: Session) -> None:
+        """Register one, over whoever has its id where it came later; who lost the race looks again."""
+        key = consumer_key(timeline, member.id)
+        there = self._metadata.view.consumers.get(timeline, {}).get(member.id)
+        # Who takes a place goes on in it: the buckets of an id are the same wherever it is connected.
+        since_ms = self._clock_ms() if there is None else there.since_ms
+        attendee = Attendee(member.id, member.rack, self._node_id, since_ms)
+        if attendee == there:
+            self._claims.discard((timeline, member.id))
+            return
+        revision = self._metadata.view.revision_of(key)
+        written = await self._coordination.compare_and_put(key, encode_attendee(attendee), revision, session=session)
+        if written is not None:
+            self._claims.discard((timeline, member.id))
+        else:
+            await self._see(key)
+
+    async def _remove(self, timeline: str, consumer: str) -> None:
+        key = consumer_key(timeline, consumer)
+        if await self._coordination.compare_and_put(key, None, self._metadata.view.revision_of(key)) is None:
+            await self._see(key)
+
+    async def _see(self, key: str) -> None:
+        """Somebody else was faster: look again when this broker has heard of it."""
+        entry = await self._coordination.get(key)
+        revision = 0 if entry is None else entry.revision
+        await self._metadata.until(lambda: self._metadata.view.revision_of(key) == revision, RETRY_S)
+        self._fresh.set()

@@ -1,0 +1,242 @@
+"""Two brokers over one store, on a virtual clock: each delivers its own consumers' buckets, nobody's are forgotten."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+from tests.unit.timelines_shell.virtual import START_MS, Fleet, Received, VirtualLoop, World
+
+from tidemill.model.timeline_errors import ConsumerReplaced
+from tidemill.timelines.core.agreed import HELP_AFTER_MS, Seat
+from tidemill.timelines.core.dealer import Member
+from tidemill.timelines.core.timeline import Catalogue, TimelineSettings
+from tidemill.timelines.delivery import EARLY_MS
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.memory import MemoryStore
+
+NEWS_S = 0.03
+WINDOW_MS = 2_000
+
+
+class SharedStore(MemoryStore):
+    """A store that others use too: it says what time it is there."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    async def catalogue(self) -> Catalogue:
+        return (await super().catalogue())._replace(now_ms=self._world.clock.now_ms())
+
+    async def close(self) -> None:
+        """The others go on with it."""
+
+
+class Hub:
+    """Coordination: who is registered where; each broker hears of it a little later."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.written: dict[tuple[str, str], tuple[Member, int, int]] = {}
+        self.brokers: list[Desk] = []
+        self.revision = 0
+
+    def write(self, timeline: str, consumer: str, entry: tuple[Member, int, int] | None) -> None:
+        if entry is None:
+            self.written.pop((timeline, consumer), None)
+        else:
+            self.written[timeline, consumer] = entry
+        self.revision += 1
+        for broker in self.brokers:
+            self.world.loop.call_later(NEWS_S, broker.hear, timeline, self.revision, dict(self.written))
+
+    def lose(self, node: int) -> None:
+        for (timeline, consumer), (_, _, at) in list(self.written.items()):
+            if at == node:
+                self.write(timeline, consumer, None)
+
+
+class Desk:
+    """One broker's attendance."""
+
+    def __init__(self, hub: Hub, node: int) -> None:
+        self.hub, self.node = hub, node
+        self.known: dict[tuple[str, str], tuple[Member, int, int]] = {}
+        self.here: set[tuple[str, str]] = set()
+        self.revision = 0
+        self.heard: Callable[[Iterable[str]], None] = lambda _timelines: None
+        hub.brokers.append(self)
+
+    def enter(self, timeline: str, member: Member) -> None:
+        self.here.add((timeline, member.id))
+        self.hub.write(timeline, member.id, (member, self.hub.world.clock.now_ms(), self.node))
+
+    def leave(self, timeline: str, consumer: str) -> None:
+        self.here.discard((timeline, consumer))
+        if self.hub.written.get((timeline, consumer), (None, 0, -1))[2] == self.node:
+            self.hub.write(timeline, consumer, None)
+
+    def seats(self, timeline: str) -> list[Seat]:
+        return [Seat(*entry[:2], entry[2] == self.node) for (name, _), entry in self.known.items() if name == timeline]
+
+    def ousted(self, timeline: str) -> list[str]:
+        there = [seat.member.id for seat in self.seats(timeline) if not seat.here]
+        return [one for one in there if (timeline, one) in self.here]
+
+    def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
+        self.heard = heard
+
+    def hear(self, timeline: str, revision: int, state: dict[tuple[str, str], tuple[Member, int, int]]) -> None:
+        if revision > self.revision:  # timers of one instant have no order, revisions do
+            self.revision, self.known = revision, state
+            self.heard([timeline])
+
+
+class Pair:
+    """Two brokers."""
+
+    def __init__(self, hub: Hub, one: Fleet, two: Fleet) -> None:
+        self.hub, self.one, self.two = hub, one, two
+
+    @property
+    def received(self) -> list[Received]:
+        return [*self.one.received, *self.two.received]
+
+    def buckets(self, fleet: Fleet) -> set[int]:
+        return {one.granted.message.bucket for one in fleet.received}
+
+    async def deal(self) -> None:
+        """Until everybody who is there is dealt in."""
+        await asyncio.sleep(2 * WINDOW_MS / 1_000)
+
+
+def completing(fleet: Fleet) -> Callable[[Received], None]:
+    """A consumer that completes what it gets."""
+    under_way: set[asyncio.Task[object]] = set()
+
+    def treat(received: Received) -> None:
+        task: asyncio.Task[object] = asyncio.create_task(fleet.complete([received]))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+
+    return treat
+
+
+def run_pair(test: Callable[[Pair], Awaitable[None]]) -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        world = World(loop)
+        store, hub = SharedStore(world), Hub(world)
+        fleets = []
+        for node in (1, 2):
+            dispatcher = Dispatcher(store, world.clock, random.Random(node), attendance=Desk(hub, node))
+            await dispatcher.open()
+            fleets.append(Fleet(world, dispatcher))
+            await dispatcher.create("line", TimelineSettings(window_ms=WINDOW_MS, lease_ms=60_000))
+        pings = [asyncio.create_task(fleet.answer_pings()) for fleet in fleets]
+        try:
+            await test(Pair(hub, fleets[0], fleets[1]))
+        finally:
+            for ping in pings:
+                ping.cancel()
+            for fleet in fleets:
+                with suppress(Exception):
+                    await fleet.dispatcher.close()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+def test_each_message_goes_to_the_one_broker_whose_consumer_has_its_bucket() -> None:
+    async def scenario(pair: Pair) -> None:
+        for fleet, names in ((pair.one, ("a", "b")), (pair.two, ("c", "d"))):
+            for name in names:
+                fleet.consumer(id=name, rack=name, max_in_flight=10_000)
+        await pair.deal()
+        due_ms = pair.one.now_ms() + 1_000
+        await pair.one.schedule(*(due_ms + number for number in range(1_000)))
+        await pair.two.schedule(*(due_ms + number for number in range(1_000)))
+        await pair.one.until(lambda: len(pair.received) == 2_000)
+        assert len({one.id for one in pair.received}) == 2_000
+        assert not pair.buckets(pair.one) & pair.buckets(pair.two)
+        assert all(len(fleet.received) > 800 for fleet in (pair.one, pair.two))
+        assert {one.consumer for one in pair.received} == set("abcd")
+        assert all(one.granted.lease.attempts == 1 and 0 <= one.late_ms <= 2 for one in pair.received)
+
+    run_pair(scenario)
+
+
+def test_what_a_lost_broker_had_free_goes_to_the_others_when_they_hear_of_it() -> None:
+    async def scenario(pair: Pair) -> None:
+        for fleet, name in ((pair.one, "a"), (pair.two, "b")):
+            fleet.treat = completing(fleet)
+            fleet.consumer(id=name, max_in_flight=10_000)
+        await pair.deal()
+        due_ms = pair.one.now_ms() + 1_000
+        await pair.two.schedule(*(due_ms + 5 * number for number in range(1_000)))
+        await asyncio.sleep(2)
+        await pair.two.dispatcher.close()
+        pair.hub.lose(2)
+        lost_ms = pair.one.now_ms()
+        await pair.one.until(lambda: len({one.id for one in pair.received}) == 1_000)
+        assert {one.id for one in pair.one.received}.isdisjoint(one.id for one in pair.two.received)
+        assert all(one.late_ms >= 0 for one in pair.received)
+        # What the lost broker had leased and not yet sent returns with the end of its lease; all else is on time.
+        later = [one for one in pair.one.received if one.granted.message.scheduled_ms > lost_ms + EARLY_MS]
+        assert len(later) > 500
+        assert max(one.late_ms for one in later) < 500
+
+    run_pair(scenario)
+
+
+def test_backups_of_another_rack_take_what_is_late_before_anybody_hears_of_a_loss() -> None:
+    async def scenario(pair: Pair) -> None:
+        pair.one.consumer(id="a", rack="x", max_in_flight=10_000)
+        pair.two.consumer(id="b", rack="y", max_in_flight=10_000)
+        await pair.deal()
+        await pair.two.dispatcher.close()  # its session lives on in coordination
+        pair.hub.write("line", "b", (Member("b", "y"), START_MS, 2))
+        due_ms = pair.one.now_ms() + 500
+        await pair.one.schedule(*(due_ms + number for number in range(200)))
+        await pair.one.until(lambda: len(pair.one.received) == 200, 60)
+        helped = [one for one in pair.one.received if one.late_ms > 2]
+        assert 50 < len(helped) < 150
+        assert all(HELP_AFTER_MS <= one.late_ms < HELP_AFTER_MS + 1_500 for one in helped)
+
+    run_pair(scenario)
+
+
+def test_a_consumer_that_stands_still_leaves_its_buckets_to_another_broker() -> None:
+    async def scenario(pair: Pair) -> None:
+        pair.one.consumer(id="a", max_in_flight=10_000)
+        stuck = pair.two.consumer(id="b", max_in_flight=10_000)
+        await pair.deal()
+        pair.two.dispatcher.ready("line", stuck, busy=True)
+        await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
+        await pair.one.until(lambda: len(pair.one.received) == 200, 30)
+        pair.two.dispatcher.ready("line", stuck, busy=False)
+        await pair.deal()
+        await pair.deal()
+        await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
+        await pair.one.until(lambda: len(pair.received) == 400, 30)
+        assert len(pair.two.received) > 50
+
+    run_pair(scenario)
+
+
+def test_whoever_connects_last_has_the_id() -> None:
+    async def scenario(pair: Pair) -> None:
+        pair.one.consumer(id="a", max_in_flight=10_000)
+        await pair.deal()
+        pair.two.consumer(id="a", max_in_flight=10_000)
+        await asyncio.sleep(1)
+        assert [type(error) for error in pair.one.ended] == [ConsumerReplaced]
+        assert not pair.two.ended
+        await pair.one.schedule(pair.one.now_ms() + 500)
+        await pair.one.until(lambda: len(pair.two.received) == 1, 10)
+
+    run_pair(scenario)
