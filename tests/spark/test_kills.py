@@ -104,7 +104,7 @@ class Driver:
         """Write down which classes its JVM has loaded, where Java can: others then start in half the time."""
         javas = [each.pid for each in psutil.Process(self._process.pid).children() if "java" in each.name()]
         if jcmd := shutil.which("jcmd"):
-            command = [jcmd, str(javas[0]), "VM.cds", "dynamic_dump", path]
+            command = [jcmd, str(javas[0]), "VM.cds", "dynamic_dump", str(path)]
             subprocess.run(command, capture_output=True, check=False, timeout=END_S)
 
     def close(self) -> None:
