@@ -179,7 +179,7 @@ def test_damage_in_a_closed_segment_does_not_keep_a_log_without_saved_state_from
         asyncio.run(run(seed))
 
 
-def test_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
+def test_b11_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
     async def run() -> None:
         disk = SimDisk(Random(2), quota_bytes=2000)
         log = await open_log(disk)
@@ -234,6 +234,35 @@ def test_a_full_disk_still_takes_what_the_broker_itself_must_write() -> None:
     asyncio.run(run())
 
 
+def is_full(store: SegmentStore) -> bool:
+    return store.full
+
+
+def test_a_small_disk_has_a_small_reserve_and_a_full_one_takes_nothing_until_there_is_room() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(9), quota_bytes=6_000)
+        store = SegmentStore(disk, reserve_bytes=8_000)
+        log = await opener(store, lambda: NOW)("t", 0, parse(SMALL), 0)
+        assert disk.size(RESERVE) == 2_000
+        assert (await log.append(batch(0), acks=-1)).base_offset == 0
+        assert not is_full(store)
+        await log.close()
+        disk.remove(RESERVE)
+        disk.quota_bytes = 1_000
+        store = SegmentStore(disk, reserve_bytes=8_000)
+        log = await opener(store, lambda: NOW)("t", 0, parse(SMALL), 0)
+        assert is_full(store)
+        with pytest.raises(KafkaStorageError, match="the disk is full"):
+            await log.append(batch(1), acks=-1)
+        assert len((await read_all(log))[0]) == 1, "what is there can be read"
+        disk.quota_bytes = 6_000
+        await log.tend(NOW + RETAKE_INTERVAL_MS)
+        assert not is_full(store)
+        assert (await log.append(batch(1), acks=-1)).base_offset == 1
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_the_write_of_the_broker_that_finds_the_disk_full_is_made_all_the_same(large: bool) -> None:
     async def run() -> None:
@@ -252,7 +281,7 @@ def test_the_write_of_the_broker_that_finds_the_disk_full_is_made_all_the_same(l
     asyncio.run(run())
 
 
-def test_a_failed_flush_fences_the_log_for_good() -> None:
+def test_b10_a_failed_flush_fences_the_log_for_good() -> None:
     async def run() -> None:
         disk = SimDisk(Random(3))
         log = await open_log(disk)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from tidemill.cluster.core import election
-from tidemill.cluster.core.changes import StateChange, live_brokers, preferred
+from tidemill.cluster.core.changes import StateChange, full_brokers, live_brokers, preferred
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.cluster.core.placement import check_replicas
 from tidemill.cluster.metadata import Metadata
@@ -63,7 +63,7 @@ class Moves:
         """Let any replica lead that is there; what only the others had is lost."""
 
         def decide(_: Topic, info: PartitionInfo) -> PartitionInfo | None:
-            live = live_brokers(self._metadata.image)
+            live = live_brokers(self._metadata.image) | full_brokers(self._metadata.image)
             if info.leader in live:
                 raise ElectionNotNeeded(f"broker {info.leader} leads {name}-{index}")
             if not set(info.replicas) & live:

@@ -43,6 +43,10 @@ class PartitionStore(Protocol):
     def outages(self) -> int:
         """How often a place of partitions went out of reach or came back."""
 
+    @property
+    def full(self) -> bool:
+        """Whether records are refused because there is no room for them."""
+
     def is_in_tables(self, topic: str) -> bool:
         """Whether SQL finds the topic's records where they are stored."""
 

@@ -53,6 +53,11 @@ class TopicFolders:
         for left in list(self._deleted.iterdir()):
             self._remove_later(left)
 
+    @property
+    def full(self) -> bool:
+        """Whether the disk is full."""
+        return self._logs.full
+
     def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
         """Nothing is."""
         return False
@@ -143,6 +148,7 @@ class MemoryTopics:
     """Partitions that are forgotten with the process; each topic has a store of its own, which goes with it."""
 
     outages = 0
+    full = False
 
     def __init__(self, make_logs: Callable[[], LogStore], clock: Callable[[], int]) -> None:
         self._make_logs = make_logs

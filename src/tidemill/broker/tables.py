@@ -67,6 +67,11 @@ class FilesAndTables:
         """How often a place of partitions went out of reach or came back."""
         return self._tables.outages if self._tables is not None else 0
 
+    @property
+    def full(self) -> bool:
+        """Whether the disk of the files is full: the broker's own topics are there."""
+        return self._files.full
+
     def is_in_tables(self, topic: str) -> bool:
         """Whether the topic's records are rows."""
         return topic in self._in_tables

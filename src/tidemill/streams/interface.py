@@ -183,6 +183,11 @@ class StreamLog(Protocol):
 class LogStore(Protocol):
     """Where the logs of all partitions are."""
 
+    @property
+    def full(self) -> bool:
+        """Whether batches of producers are refused because there is no room for them."""
+        ...
+
     async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> StreamLog:
         """The log of a partition, recovered if need be, new if there was none.
 

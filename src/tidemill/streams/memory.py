@@ -215,6 +215,8 @@ class MemoryLog:
 class MemoryStore:
     """Logs in memory, by topic and partition."""
 
+    full = False
+
     def __init__(self) -> None:
         self._logs: dict[tuple[str, int], MemoryLog] = {}
 

@@ -18,8 +18,8 @@ def test_the_next_in_sync_leads() -> None:
     assert elect(behind, {2, 3}, unclean=False) == replace(INFO, leader=3, isr=(3,), leader_epoch=5, version=10)
 
 
-def test_nobody_leads_what_nobody_has() -> None:
-    """B2: a replica that is not in sync does not lead unless the topic allows it."""
+def test_b2_nobody_leads_what_nobody_has() -> None:
+    """A replica that is not in sync does not lead unless the topic allows it."""
     alone = replace(INFO, isr=(1,))
     after = elect(alone, {2, 3}, unclean=False)
     assert after == replace(alone, leader=NOBODY, leader_epoch=5, version=10)
@@ -33,8 +33,23 @@ def test_the_dead_leave_the_in_sync_set_without_a_new_epoch() -> None:
     assert elect(INFO, {1, 2, 3}, unclean=True) is None
 
 
-def test_a_broker_that_comes_back_does_not_lead_on() -> None:
-    """B22: a new incarnation loses leadership."""
+def test_a_full_broker_leads_only_what_nobody_else_can() -> None:
+    moved = elect(INFO, {2, 3}, {1}, unclean=False)
+    assert moved == replace(INFO, leader=2, isr=(2, 3), leader_epoch=5, version=10)
+    assert elect(moved, {2}, {1, 3}, unclean=False) == replace(moved, isr=(2,), version=11), "acks=all need not wait"
+    assert elect(INFO, set(), {1, 2, 3}, unclean=False) is None, "all are full: who led can still be read"
+    assert elect(INFO, set(), {2, 3}, unclean=False) == replace(
+        INFO, leader=2, isr=(2, 3), leader_epoch=5, version=10
+    ), "the leader is dead, a full one has everything"
+    alone = replace(INFO, isr=(1,))
+    assert elect(alone, {2, 3}, {1}, unclean=False) is None, "the others do not have everything"
+    assert elect(replace(alone, isr=(1, 3)), {2, 3}, {1}, unclean=False) == replace(
+        alone, leader=3, isr=(3,), leader_epoch=5, version=10
+    ), "one has caught up"
+
+
+def test_b22_a_broker_that_comes_back_does_not_lead_on() -> None:
+    """A new incarnation loses leadership."""
     assert retire(INFO, 1, {2, 3}) == replace(INFO, leader=2, isr=(2, 3), leader_epoch=5, version=10)
     alone = replace(INFO, isr=(1,))
     assert retire(alone, 1, {2, 3}) == replace(alone, leader=NOBODY, leader_epoch=5, version=10)

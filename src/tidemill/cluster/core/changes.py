@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidemill.cluster.core import election
-from tidemill.cluster.core.image import Image, PartitionInfo, Topic
-from tidemill.cluster.core.registration import INACTIVE
+from tidemill.cluster.core.image import NOBODY, Image, PartitionInfo, Topic
+from tidemill.cluster.core.registration import INACTIVE, Registration
 
 
 class StateChange(NamedTuple):
@@ -20,23 +20,29 @@ class StateChange(NamedTuple):
     before: PartitionInfo
     after: PartitionInfo
 
+    @property
+    def unclean(self) -> bool:
+        """Whether somebody leads who may lack records."""
+        return self.after.leader not in (self.before.leader, NOBODY, *self.before.isr)
+
 
 def live_brokers(image: Image) -> frozenset[int]:
-    """Who may lead: brokers that carry messages, can be reached, and have not lost their disk."""
-    return frozenset(
-        node
-        for node, each in image.brokers.items()
-        if each.carries and each.kafka is not None and each.state != INACTIVE
-    )
+    """Who may lead: brokers that carry messages, can be reached, have not lost their disk and have room on it."""
+    return frozenset(node for node, each in image.brokers.items() if _reachable(each) and each.room)
+
+
+def full_brokers(image: Image) -> frozenset[int]:
+    """Who may lead only where nobody else can: brokers that can be read from, and whose disk is full."""
+    return frozenset(node for node, each in image.brokers.items() if _reachable(each) and not each.room)
 
 
 def plan(image: Image, names: Iterable[str] | None = None) -> Iterator[StateChange]:
     """What has to change in these topics, or in all: leaders for the leaderless, and moves that can be finished."""
-    live = live_brokers(image)
+    live, full = live_brokers(image), full_brokers(image)
     for topic in _chosen(image, names):
         unclean = topic.settings.unclean_leader_election_enable
         for info in topic.partitions:
-            after = election.settle(info, live) or election.elect(info, live, unclean=unclean)
+            after = election.settle(info, live) or election.elect(info, live, full, unclean=unclean)
             if after is not None:
                 yield StateChange(topic, info, after)
 
@@ -80,6 +86,10 @@ def retirements(image: Image, node_id: int, *, lost: bool = False) -> Iterator[S
                 after = election.retire(info, node_id, live, lost=lost)
                 if after is not None:
                     yield StateChange(topic, info, after)
+
+
+def _reachable(broker: Registration) -> bool:
+    return broker.carries and broker.kafka is not None and broker.state != INACTIVE
 
 
 def _chosen(image: Image, names: Iterable[str] | None) -> list[Topic]:

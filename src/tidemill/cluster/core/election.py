@@ -4,6 +4,8 @@ Each function takes a partition and says what it becomes, or None when nothing c
 - A leader comes from the in-sync replicas that are alive, in the order of the replicas. Without one nobody leads, and
   the in-sync set stays as it was: it names those who have everything. Only a topic that allows it (unclean) takes any
   replica that is alive, and may lose what the others had.
+- A broker whose disk is full is as good as dead where another one in sync is alive: it takes no records, and holds up
+  acks=all. Where none is, it leads: what it has can be read, and retention makes room.
 - Every change of the leader counts the epoch up, so that whoever led before is refused.
 - Every change counts the version up; who changes the same partition at the same time loses and decides again.
 """
@@ -14,13 +16,17 @@ from dataclasses import replace
 from tidemill.cluster.core.image import NOBODY, PartitionInfo
 
 
-def elect(info: PartitionInfo, live: Collection[int], *, unclean: bool) -> PartitionInfo | None:
+def elect(
+    info: PartitionInfo, live: Collection[int], full: Collection[int] = (), *, unclean: bool
+) -> PartitionInfo | None:
     """A leader for a partition whose leader is not alive; the dead leave the in-sync set of one that has a leader."""
     if info.leader in live:
         return _without_the_dead(info, live)
     ready = [node for node in info.replicas if node in info.isr and node in live]
     if ready:
         return _led_by(info, ready[0], isr=tuple(node for node in info.isr if node in live))
+    if full:
+        return elect(info, {*live, *full}, unclean=unclean)
     alive = [node for node in info.replicas if node in live]
     if unclean and alive:
         return _led_by(info, alive[0], isr=(alive[0],))

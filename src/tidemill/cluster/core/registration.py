@@ -46,6 +46,8 @@ class Registration:
     state: str = HEALTHY
     reason: str = ""
     """Why it is not healthy."""
+    room: bool = True
+    """Whether its disk has room for records; without, it leads only what nobody else can lead."""
     consumers: Mapping[str, int] = field(default_factory=dict)
     """How many consumers of each timeline it serves."""
 
@@ -59,9 +61,9 @@ class Registration:
         """Whether it may be the controller."""
         return OVERSEER in self.roles
 
-    def but(self, *, state: str, reason: str, consumers: Mapping[str, int]) -> "Registration":
+    def but(self, *, state: str, reason: str, room: bool, consumers: Mapping[str, int]) -> "Registration":
         """The same broker in another state, with other work."""
-        return replace(self, state=state, reason=reason, consumers=dict(consumers))
+        return replace(self, state=state, reason=reason, room=room, consumers=dict(consumers))
 
 
 def broker_key(node_id: int) -> str:
@@ -88,6 +90,7 @@ def decode_registration(document: bytes) -> Registration:
             roles=tuple(read["roles"]),
             state=read["state"],
             reason=read.get("reason", ""),
+            room=bool(read.get("room", True)),
             consumers=dict(read.get("consumers", {})),
             **endpoints,
         )

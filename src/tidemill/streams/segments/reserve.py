@@ -5,7 +5,8 @@ the broker's own topics (offsets of groups, states of transactions) and to check
 until there is room again, so consumers go on, commit, and retention makes room. That there is room again is found by
 making the file anew, which wants twice its size, so that the broker does not change its mind with every batch.
 
-On a disk that is already full at the start, or whose system cannot reserve, there is no reserve.
+A small disk has a smaller reserve. One that is full at the start takes no records either until there is room. Where the
+system cannot reserve, there is no reserve.
 """
 
 import errno
@@ -15,6 +16,8 @@ import structlog
 from tidemill.streams.interface import Disk
 
 RESERVE_BYTES = 8 * 1024 * 1024
+HALVINGS = 4
+"""How often the reserve may be halved to fit on a small disk."""
 RETAKE_INTERVAL_MS = 5_000
 NAME = "reserve~"  # no topic can have this name
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -31,19 +34,29 @@ class Reserve:
         self._retake_ms = 0
         self.given_up = False  # the disk is full, what room there is belongs to the broker itself
 
+    def begin(self) -> None:
+        """Reserve at the start as much of the room as fits; a disk that has none is full. Blocks."""
+        for _ in range(HALVINGS if self._size_bytes else 0):
+            error = self._try()
+            if error is None:
+                return
+            if error.errno not in _FULL:
+                LOGGER.debug("no room is reserved", error=str(error))
+                return
+            self._size_bytes //= 2
+        if self._size_bytes:
+            self.given_up = True
+            LOGGER.error("the disk is full: records are refused until there is room", wanted_bytes=2 * self._size_bytes)
+
     def take(self) -> None:
-        """Reserve the room, if there is twice as much; blocks."""
-        if not self._size_bytes:
-            return
-        try:
-            self._disk.make_dir("")
-            self._allocate()
-        except OSError as error:
+        """Reserve the room again, if there is twice as much; blocks."""
+        error = self._try()
+        if error is not None:
             LOGGER.debug("no room is reserved", error=str(error))
             return
         if self.given_up:
             LOGGER.info("there is room on the disk again, records are taken")
-        self._held, self.given_up = True, False
+        self.given_up = False
 
     def give_up(self, error: BaseException | None) -> bool:
         """Free the room when the disk is full; whether that has freed any."""
@@ -63,6 +76,15 @@ class Reserve:
             return False
         self._retake_ms = now_ms + RETAKE_INTERVAL_MS
         return True
+
+    def _try(self) -> OSError | None:
+        try:
+            self._disk.make_dir("")
+            self._allocate()
+        except OSError as error:
+            return error
+        self._held = True
+        return None
 
     def _allocate(self) -> None:
         file = self._disk.open(NAME, create=True)

@@ -31,6 +31,11 @@ class SegmentStore:
         """A store on the real disk."""
         return cls(RealDisk(root), RESERVE_BYTES)
 
+    @property
+    def full(self) -> bool:
+        """Whether the disk was full when it was last written to, and has not had room since."""
+        return self._shared.reserve.given_up
+
     async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> SegmentLog:
         """The log of a partition; recovered when the last stop was not clean, or looked at as a whole."""
         folder = f"{topic}/{index}"
@@ -38,7 +43,7 @@ class SegmentStore:
             raise self._shared.failed
         if not self._reserved:
             self._reserved = True
-            await self._disk.aside(self._shared.reserve.take)
+            await self._disk.aside(self._shared.reserve.begin)
         try:
             opened = await self._disk.aside(partial(self._open, folder, settings, believe=believe))
         except FlushFailed as error:
