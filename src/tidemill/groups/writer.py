@@ -17,6 +17,7 @@ from tidemill.model.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
     KafkaError,
+    KafkaStorageError,
     NotCoordinator,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -109,8 +110,11 @@ class ShardWriter:
 
 
 def _as_told_to_members(error: Exception) -> KafkaError:
-    """The error in words that members know: a journal that is led elsewhere is a coordinator that is elsewhere."""
-    if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
+    """The error in words that members know: a journal that is led elsewhere is a coordinator that is elsewhere.
+
+    One whose disk takes nothing soon will be.
+    """
+    if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch | KafkaStorageError):
         return NotCoordinator(str(error))
     if isinstance(error, NotEnoughReplicas | NotEnoughReplicasAfterAppend | RequestTimedOut):
         return CoordinatorNotAvailable(str(error))

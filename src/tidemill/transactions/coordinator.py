@@ -28,6 +28,7 @@ from tidemill.model.errors import (
     FencedLeaderEpoch,
     InvalidProducerEpoch,
     InvalidTxnState,
+    KafkaStorageError,
     NotCoordinator,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -293,10 +294,13 @@ class TransactionCoordinator:
             self._finish_soon(change.transactional_id)
 
     async def _append(self, transactional_id: str, key: bytes, value: bytes | None) -> None:
-        """A record that is durable is replayed; a journal that is led elsewhere is a coordinator that is elsewhere."""
+        """A record that is durable is replayed; a journal that is led elsewhere is a coordinator that is elsewhere.
+
+        One whose disk takes nothing soon will be: clients know no other word for it, and look for the next one.
+        """
         try:
             await self._journal.append(self._journal.partition_of(transactional_id), [(key, value)])
-        except (NotLeaderOrFollower, FencedLeaderEpoch) as error:
+        except (NotLeaderOrFollower, FencedLeaderEpoch, KafkaStorageError) as error:
             raise NotCoordinator(str(error)) from error
         except (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut) as error:
             raise CoordinatorNotAvailable(str(error)) from error

@@ -192,7 +192,7 @@ def test_commits_share_a_batch_and_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"), [(KafkaStorageError(), KafkaStorageError), (OSError("disk"), CoordinatorNotAvailable)]
+    ("failure", "told"), [(KafkaStorageError(), NotCoordinator), (OSError("disk"), CoordinatorNotAvailable)]
 )
 def test_a_journal_that_fails_changes_nothing(failure: Exception, told: type[KafkaError]) -> None:
     async def scene(lab: Lab) -> None:

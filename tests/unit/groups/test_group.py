@@ -231,7 +231,7 @@ def test_cooperative_members_that_join_twice_in_a_row_stay() -> None:
 
 
 @pytest.mark.parametrize("verb", ["beat", "sync", "commit"])
-def test_an_old_generation_is_refused(verb: str) -> None:
+def test_b17_an_old_generation_is_refused(verb: str) -> None:
     stage = stable("a")
     stage.client("a").generation -= 1
     with pytest.raises(IllegalGeneration):

@@ -14,6 +14,7 @@ from tidemill.model.errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,
     KafkaStorageError,
+    NotCoordinator,
     ProducerFenced,
     TidemillError,
     TransactionalIdNotFound,
@@ -123,7 +124,7 @@ def test_nothing_is_marked_when_the_outcome_cannot_be_journaled() -> None:
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")
         world.journal.fail_next = True
-        with pytest.raises(KafkaStorageError):
+        with pytest.raises(NotCoordinator):
             await coordinator.end_transaction("a", identity, commit=True, bump=False)
         assert coordinator.describe("a").state is State.ONGOING
         assert world.markers == []
@@ -291,6 +292,27 @@ def test_a_write_may_join_the_transaction_by_itself() -> None:
         with pytest.raises(InvalidProducerEpoch):
             await coordinator.verify("a", *identity, T0, implicit=True)
         await coordinator.verify("a", *following, T0, implicit=True)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_b16_a_late_batch_of_an_old_transaction_does_not_join_the_next(commit: bool) -> None:
+    """Each transaction has an epoch of its own: what comes late is known by it, at the coordinator and in the log."""
+
+    async def scene(world: World) -> None:
+        coordinator, first = await opened(world, "t-0")
+        second = await coordinator.end_transaction("a", first, commit=commit, bump=True)
+        await coordinator.verify("a", *second, T0, implicit=True)
+        with pytest.raises(InvalidProducerEpoch):
+            await coordinator.verify("a", *first, T0)
+        with pytest.raises(InvalidProducerEpoch):
+            await coordinator.verify("a", *first, T0, implicit=True)
+        with pytest.raises((InvalidProducerEpoch, ProducerFenced)):
+            await coordinator.add_partitions("a", first, {T0})
+        assert coordinator.describe("a").partitions == {T0}
+        [(_, producer_id, epoch, _)] = world.marked()
+        assert (producer_id, epoch) == second, "the marker carries the next epoch: the log knows what is late"
 
     play(scene)
 
