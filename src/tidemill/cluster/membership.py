@@ -82,10 +82,12 @@ class Membership:
     async def join(self) -> None:
         """Become a member, or say in one line why not."""
         session = await self._opened.enter_async_context(self._coordination.session(self._ttl_ms))
-        found = await self._claim_number()
-        if self._coordination.shared:
-            await self._retire_before(session)
-        await self._register(session, found)
+        registered = False
+        while not registered:  # what was there may run out while this broker gives up what it led
+            found = await self._claim_number()
+            if self._coordination.shared:
+                await self._retire_before(session)
+            registered = await self._register(session, found)
         self._session = session
         self._joined.set()
 
@@ -114,12 +116,18 @@ class Membership:
     async def announce(self, registration: Registration) -> None:
         """Tell something new about this broker."""
         async with self._turn:
-            self.registration = replace(registration, incarnation=self.registration.incarnation)
+            before = self.registration
+            self.registration = replace(registration, incarnation=before.incarnation)
             session = self.session
             if session is None:
                 return
-            entry = await self._coordination.get(broker_key(registration.node_id))
-            await self._register(session, entry.revision if entry else 0)
+            told = False
+            try:
+                entry = await self._coordination.get(broker_key(registration.node_id))
+                told = await self._register(session, entry.revision if entry else 0)
+            finally:
+                if not told:  # as far as is known: whoever compares with it tells it again
+                    self.registration = replace(before, incarnation=self.registration.incarnation)
 
     async def _join_again(self) -> None:
         while True:
@@ -183,9 +191,11 @@ class Membership:
             await self.states.write_all(changes)
             await self._metadata.until(lambda: not any(retirements(self._metadata.image, node_id, lost=lost)), PAUSE_S)
 
-    async def _register(self, session: Session, revision: int) -> None:
+    async def _register(self, session: Session, revision: int) -> bool:
+        """Write the registration on the one that was seen; False when it is not that any more."""
         key, document = broker_key(self.registration.node_id), encode_registration(self.registration)
         written = await self._coordination.compare_and_put(key, document, revision, session=session)
         if written is None:
-            raise InvalidConfig(f"node id {self.registration.node_id} was just taken by another broker")
+            return False
         await self._metadata.caught_up(written)
+        return True

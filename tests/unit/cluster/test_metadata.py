@@ -47,7 +47,7 @@ def run(folder: Path, scenario: Callable[[Forgetful, Metadata], Awaitable[None]]
     asyncio.run(main())
 
 
-def test_what_was_missed_is_listed_again(tmp_path: Path) -> None:
+def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
     async def scenario(store: Forgetful, known: Metadata) -> None:
         first = await store.compare_and_put(CONTROLLER, b"1", 0)
         assert first is not None

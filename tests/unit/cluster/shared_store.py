@@ -1,0 +1,257 @@
+"""A coordination that several brokers share, on a virtual clock: each may be cut off, and sessions run out.
+
+The store keeps a session for its whole time after the last renewal that arrived; its owner counts from when that
+renewal was sent, and gives up a quarter earlier, as on etcd.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from tests.simulation.virtual_loop import VirtualLoop
+
+from tidemill.cluster.controller import Controller
+from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
+from tidemill.cluster.core.registration import Endpoint, Registration
+from tidemill.cluster.core.view import Touched
+from tidemill.cluster.interface import Changed, CoordinationAway, Entry, Guard, Listing, Session
+from tidemill.cluster.membership import Membership
+from tidemill.cluster.metadata import Metadata
+from tidemill.model.topic_settings import parse
+
+TTL_MS = 4_000
+ANSWER_S = 0.01
+AWAY_S = 1.0
+TOPIC_ID = UUID(int=77)
+
+
+class Store:
+    """What all agree on."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.revision = 0
+        self._history: list[Changed] = []
+        self._news = asyncio.Event()
+
+    def put(self, key: str, value: bytes | None) -> int:
+        """Write, whatever was there."""
+        self.revision += 1
+        if value is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = Entry(value, self.revision)
+        self._history.append(Changed(key, value, self.revision))
+        self._news.set()
+        self._news = asyncio.Event()
+        return self.revision
+
+    def revision_of(self, key: str) -> int:
+        """Where the key is; 0 when it is not there."""
+        found = self.entries.get(key)
+        return found.revision if found else 0
+
+    async def changes(self, after: int) -> AsyncIterator[Changed]:
+        """Everything later."""
+        while True:
+            news = self._news
+            for change in self._history[after:]:
+                yield change
+                after = change.revision
+            await news.wait()
+
+
+class StoreSession:
+    """A session of one broker."""
+
+    def __init__(self, store: Store, reached: Callable[[], bool], ttl_s: float) -> None:
+        self.keys: set[str] = set()
+        self._store = store
+        self._reached = reached
+        self._ttl_s = ttl_s
+        self._until = asyncio.get_running_loop().time() + ttl_s * 3 / 4
+        self._kept_until = asyncio.get_running_loop().time() + ttl_s
+        self._ended = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._renew()), asyncio.create_task(self._expire())]
+
+    @property
+    def alive(self) -> bool:
+        """Whether its owner may act."""
+        return not self._ended.is_set() and asyncio.get_running_loop().time() < self._until
+
+    async def ended(self) -> None:
+        """Wait until it may not."""
+        await self._ended.wait()
+
+    def end(self) -> None:
+        """Give it back."""
+        self._ended.set()
+        if self._reached():
+            self._drop()
+            self._tasks[1].cancel()
+
+    async def _renew(self) -> None:
+        loop = asyncio.get_running_loop()
+        while loop.time() < self._until:
+            if self._reached():
+                self._until = loop.time() + self._ttl_s * 3 / 4
+                self._kept_until = loop.time() + self._ttl_s
+            await asyncio.sleep(min(self._ttl_s / 6, max(0.001, self._until - loop.time())))
+        self._ended.set()
+
+    async def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (left := self._kept_until - loop.time()) > 0:  # noqa: ASYNC110 -- renewals move the end
+            await asyncio.sleep(left)
+        self._drop()
+
+    def _drop(self) -> None:
+        for key in sorted(self.keys):
+            if key in self._store.entries:
+                self._store.put(key, None)
+        self.keys.clear()
+
+
+class Line:
+    """The way of one broker to the store, which can be cut."""
+
+    shared = True
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.cut = False
+
+    async def get(self, key: str) -> Entry | None:
+        """The key's entry."""
+        await self._reach()
+        return self.store.entries.get(key)
+
+    async def get_prefix(self, prefix: str) -> Listing:
+        """All entries whose key begins so."""
+        await self._reach()
+        found = {key: entry for key, entry in self.store.entries.items() if key.startswith(prefix)}
+        return Listing(found, self.store.revision)
+
+    async def compare_and_put(
+        self,
+        key: str,
+        value: bytes | None,
+        revision: int,
+        *,
+        session: Session | None = None,
+        guard: Guard | None = None,
+    ) -> int | None:
+        """Write when nobody was faster."""
+        await self._reach()
+        if self.store.revision_of(key) != revision:
+            return None
+        if guard is not None and self.store.revision_of(guard.key) != guard.revision:
+            return None
+        if isinstance(session, StoreSession):
+            session.keys.add(key)
+        return self.store.put(key, value)
+
+    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
+        """Every later change; while the way is cut they wait."""
+        async for change in self.store.changes(after_revision):
+            while self.cut:  # noqa: ASYNC110 -- tests cut by setting a flag
+                await asyncio.sleep(AWAY_S)
+            if change.key.startswith(prefix):
+                yield change
+
+    @asynccontextmanager
+    async def session(self, ttl_ms: int) -> AsyncIterator[Session]:
+        """A session that is renewed while the block runs."""
+        await self._reach()
+        mine = StoreSession(self.store, lambda: not self.cut, ttl_ms / 1000)
+        try:
+            yield mine
+        finally:
+            mine.end()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _reach(self) -> None:
+        await asyncio.sleep(AWAY_S if self.cut else ANSWER_S)
+        if self.cut:
+            raise CoordinationAway("the store was not reached")
+
+
+class Node:
+    """The membership and the controller of one broker, as the broker runs them."""
+
+    def __init__(self, store: Store, number: int, directory: int | None = None) -> None:
+        self.line = Line(store)
+        self.metadata = Metadata(self.line, {})
+        self.stepped_down: list[float] = []
+        self._ids = iter(range(1000 * number, 1000 * number + 1000))
+        place = Registration(
+            number,
+            UUID(int=next(self._ids)),
+            UUID(int=directory or number),
+            kafka=Endpoint("127.0.0.1", 9000 + number),
+        )
+        self.membership = Membership(
+            self.line,
+            self.metadata,
+            place,
+            ttl_ms=TTL_MS,
+            new_id=lambda: UUID(int=next(self._ids)),
+            step_down=lambda: self.stepped_down.append(asyncio.get_running_loop().time()),
+        )
+        self.controller = Controller(self.line, self.metadata, self.membership, rebalance_s=None, copies={})
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, *, controls: bool = False) -> None:
+        """Join, and stay."""
+        await self.metadata.load()
+        self._tasks.append(asyncio.create_task(self.metadata.follow(self._changed)))
+        await self.membership.join()
+        self._tasks.append(asyncio.create_task(self.membership.stay()))
+        if controls:
+            self._tasks.append(asyncio.create_task(self.controller.run()))
+
+    def state(self, index: int = 0) -> PartitionInfo:
+        """The partition as this broker sees it."""
+        return self.metadata.image.by_id[TOPIC_ID].partitions[index]
+
+    async def _changed(self, touched: Touched) -> None:
+        self.controller.changed(touched)
+
+
+def put_topic(store: Store, *replicas: int) -> None:
+    """A topic of one partition on these brokers."""
+    info = PartitionInfo(0, replicas[0], replicas, replicas, 0)
+    store.put("topics/orders", encode_topic(Topic("orders", TOPIC_ID, (info,), {}, parse({}))))
+
+
+def play(scenario: Callable[[Store], Awaitable[None]]) -> None:
+    """Run a scenario on a virtual clock; what it leaves running ends with it."""
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+
+    async def main() -> None:
+        async with asyncio.timeout(600):
+            await scenario(Store())
+
+    try:
+        loop.run_until_complete(main())
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def until(reached: Callable[[], bool], what: str, within_s: float = 60.0) -> float:
+    """Wait until something is so; when it was."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within_s
+    while not reached():
+        assert loop.time() < end, what
+        await asyncio.sleep(0.01)
+    return loop.time()

@@ -1,0 +1,88 @@
+"""One overseer decides: another does when it is lost, and what it decides too late is not written."""
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
+from tests.unit.cluster.shared_store import TTL_MS, Node, Store, play, put_topic, until
+
+from tidemill.cluster.core.changes import StateChange
+from tidemill.cluster.core.tombstones import Tombstone, decode_tombstone, encode_tombstone, tombstone_key
+from tidemill.cluster.core.view import CONTROLLER
+from tidemill.cluster.interface import Guard
+
+
+async def three(store: Store) -> list[Node]:
+    """Three brokers; the first is the controller."""
+    nodes = [Node(store, number) for number in (1, 2, 3)]
+    for node in nodes:
+        await node.start(controls=True)
+        await until(lambda: CONTROLLER in store.entries, "nobody decides")
+    put_topic(store, 1, 2, 3)
+    await until(lambda: all("orders" in node.metadata.image.by_name for node in nodes), "the topic is not seen")
+    assert store.entries[CONTROLLER].value == b"1"
+    return nodes
+
+
+def test_another_overseer_is_elected_and_goes_on() -> None:
+    async def scenario(store: Store) -> None:
+        one, two, _ = await three(store)
+        one.line.cut = True
+        cut_at = asyncio.get_running_loop().time()
+        led = await until(lambda: two.state().leader == 2, "nobody decides who leads")
+        assert store.entries[CONTROLLER].value in (b"2", b"3")
+        assert led - cut_at <= TTL_MS / 1000 + 2
+        assert two.state().isr == (2, 3)
+        one.line.cut = False
+        await until(lambda: one.membership.alive, "it does not come back")
+        await asyncio.sleep(5)
+        assert store.entries[CONTROLLER].value != b"1", "who is the controller stays it"
+
+    play(scenario)
+
+
+def test_a_controller_that_was_replaced_writes_nothing() -> None:
+    async def scenario(store: Store) -> None:
+        one, *_ = await three(store)
+        guard = Guard(CONTROLLER, store.revision_of(CONTROLLER))
+        store.put(CONTROLLER, b"3")  # it was away for so long, and has not heard of it
+        info = one.state()
+        change = StateChange(
+            one.metadata.image.by_id[one.metadata.image.by_name["orders"].topic_id],
+            info,
+            replace(info, leader=3, leader_epoch=1, version=1),
+        )
+        before = dict(store.entries)
+        assert await one.membership.states.write(change, guard) is None
+        assert store.entries == before
+
+    play(scenario)
+
+
+def test_a_broker_whose_disk_is_full_leads_nothing_until_there_is_room() -> None:
+    async def scenario(store: Store) -> None:
+        one, two, _ = await three(store)
+        await one.membership.announce(replace(one.membership.registration, room=False))
+        await until(lambda: two.state().leader == 2, "the full one leads on", within_s=2)
+        assert two.state().isr == (2, 3)
+        await two.membership.announce(replace(two.membership.registration, room=False))
+        await until(lambda: one.state().leader == 3, "the full one leads on", within_s=2)
+        await one.membership.announce(replace(one.membership.registration, room=True))
+        await asyncio.sleep(2)
+        assert one.state().leader == 3, "it has to be in sync first"
+
+    play(scenario)
+
+
+def test_the_deletion_of_an_owner_that_is_lost_is_taken_over() -> None:
+    async def scenario(store: Store) -> None:
+        _, two, three_ = await three(store)
+        three_.line.cut = True
+        key = tombstone_key("orders")
+        store.put(key, encode_tombstone(Tombstone("orders", UUID(int=77), 1, 3, (1, 2, 3))))
+        await asyncio.sleep(1)
+        assert decode_tombstone(store.entries[key].value).owner == 3, "its owner is still a member"
+        await until(lambda: decode_tombstone(store.entries[key].value).owner == 1, "nobody owns the deletion")
+        assert two.membership.alive
+
+    play(scenario)

@@ -1,0 +1,117 @@
+"""A session on etcd ends by our own clock: a margin before its time, counted from when the last renewal was sent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.simulation.virtual_loop import VirtualLoop
+
+pytest.importorskip("aetcd")
+
+from tidemill.cluster.etcd.session import EtcdSession
+
+TTL_S = 4.0
+ANSWER_S = 0.05
+
+
+class Channels:
+    """An etcd that answers until it is told not to."""
+
+    members = ("somewhere:2379",)
+
+    def __init__(self) -> None:
+        self.answers = True
+        self.forgotten = False
+        self.renewals: list[float] = []
+
+    async def call(self, method: Any, request: Any, deadline: float) -> Any:
+        await asyncio.sleep(ANSWER_S)
+        return SimpleNamespace(ID=7)
+
+    async def once(self, method: Any, request: Any, timeout_s: float) -> Any:
+        await asyncio.sleep(ANSWER_S)
+
+    def current(self) -> tuple[str, Any]:
+        return "somewhere:2379", SimpleNamespace(leases=SimpleNamespace(LeaseKeepAlive=self._keep_alive))
+
+    def leave(self, member: str) -> None:
+        pass
+
+    async def _keep_alive(self, requests: Any, timeout: float) -> AsyncIterator[Any]:
+        sent = asyncio.get_running_loop().time()
+        if not self.answers:
+            await asyncio.sleep(timeout)
+            return
+        await asyncio.sleep(ANSWER_S)
+        self.renewals.append(sent)
+        yield SimpleNamespace(TTL=0 if self.forgotten else int(TTL_S))
+
+
+def lives(session: EtcdSession) -> bool:
+    return session.alive
+
+
+def play(scenario: Any) -> None:
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    channels = Channels()
+    lost = [0.0]  # how long the process was stopped, which only the clock shows
+
+    async def main() -> None:
+        session = EtcdSession(channels, int(TTL_S * 1000), lambda: loop.now + lost[0])  # type: ignore[arg-type]
+        await session.begin(loop.now + 1)
+        await scenario(channels, session, lost)
+        await session.end()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def test_it_lives_while_it_is_renewed() -> None:
+    async def scenario(channels: Channels, session: EtcdSession, _: list[float]) -> None:
+        await asyncio.sleep(10 * TTL_S)
+        assert session.alive
+        assert len(channels.renewals) > 20
+
+    play(scenario)
+
+
+def test_b18_it_ends_before_etcd_would_end_it() -> None:
+    async def scenario(channels: Channels, session: EtcdSession, _: list[float]) -> None:
+        await asyncio.sleep(TTL_S)
+        channels.answers = False
+        await session.ended()
+        now, last = asyncio.get_running_loop().time(), channels.renewals[-1]
+        assert last + TTL_S / 2 < now <= last + TTL_S * 3 / 4 + ANSWER_S
+        channels.answers = True
+        await asyncio.sleep(TTL_S)
+        assert not session.alive, "what is over stays over"
+
+    play(scenario)
+
+
+def test_b18_a_process_that_was_stopped_knows_at_once_that_it_is_too_late() -> None:
+    async def scenario(channels: Channels, session: EtcdSession, lost: list[float]) -> None:
+        await asyncio.sleep(TTL_S)
+        assert lives(session)
+        lost[0] = TTL_S  # nothing ran meanwhile, not even a renewal
+        assert not lives(session), "its key may still be there, which proves nothing"
+        await asyncio.sleep(TTL_S)
+        assert not lives(session), "a renewal that etcd answers all the same brings nothing back"
+
+    play(scenario)
+
+
+def test_a_lease_that_etcd_forgot_is_over_at_once() -> None:
+    async def scenario(channels: Channels, session: EtcdSession, _: list[float]) -> None:
+        channels.forgotten = True
+        await session.ended()
+        assert asyncio.get_running_loop().time() < TTL_S
+        assert not session.alive
+
+    play(scenario)

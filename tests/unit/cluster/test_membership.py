@@ -1,0 +1,148 @@
+"""A broker joins, loses its session, steps down by its own clock and comes back as somebody new."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.unit.cluster.shared_store import TTL_MS, Node, Store, play, put_topic, until
+
+from tidemill.cluster.core.registration import DEGRADED, decode_registration, encode_registration
+from tidemill.cluster.interface import CoordinationAway, Entry
+from tidemill.model.errors import InvalidConfig
+
+
+def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
+    async def scenario(store: Store) -> None:
+        one, other = Node(store, 1), Node(store, 2)
+        await one.start()
+        await other.start(controls=True)
+        put_topic(store, 1, 2)
+        await until(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
+        first = one.membership.registration.incarnation
+        one.line.cut = True
+        cut_at = asyncio.get_running_loop().time()
+        led = await until(lambda: other.state().leader == 2, "nobody took over")
+        [stepped] = one.stepped_down
+        assert cut_at < stepped < led, "it steps down by its own clock, before the store has ended its session"
+        assert led - cut_at <= TTL_MS / 1000 + 1
+        assert one.membership.session is None
+        one.line.cut = False
+        await until(lambda: one.membership.alive, "it does not come back")
+        assert one.membership.registration.incarnation != first
+        assert decode_registration(store.entries["brokers/1"].value).incarnation != first
+
+    play(scenario)
+
+
+def test_a_short_cut_is_not_noticed() -> None:
+    async def scenario(store: Store) -> None:
+        one = Node(store, 1)
+        await one.start()
+        one.line.cut = True
+        await asyncio.sleep(TTL_MS / 1000 / 2)
+        one.line.cut = False
+        await asyncio.sleep(2 * TTL_MS / 1000)
+        assert one.membership.alive
+        assert one.stepped_down == []
+
+    play(scenario)
+
+
+def test_b22_a_number_that_another_broker_has_is_refused_and_nothing_is_changed() -> None:
+    async def scenario(store: Store) -> None:
+        one, twin = Node(store, 1), Node(store, 1, directory=99)
+        await one.start()
+        put_topic(store, 1)
+        before = dict(store.entries)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(InvalidConfig, match=r"node id 1 is taken by a broker at 127.0.0.1:9001; choose another"):
+            await twin.start()
+        waited = asyncio.get_running_loop().time() - began
+        assert waited > TTL_MS / 1000, "a broker that has just died holds its number for as long as a session"
+        assert store.entries == before
+        assert one.membership.alive
+
+    play(scenario)
+
+
+def test_b22_who_comes_back_within_its_own_session_gives_up_what_it_led_first() -> None:
+    async def scenario(store: Store) -> None:
+        one, other = Node(store, 1), Node(store, 2)
+        await one.start()
+        await other.start()
+        put_topic(store, 1, 2)
+        one.line.cut = True  # killed: nobody renews or hands over
+        again = Node(store, 1)
+        again.membership.registration = replace(again.membership.registration, incarnation=other.membership._new_id())
+        began = asyncio.get_running_loop().time()
+        await again.start()
+        assert asyncio.get_running_loop().time() - began < 1, "the same data directory: the process before is dead"
+        assert (again.state().leader, again.state().leader_epoch, again.state().isr) == (2, 1, (2,))
+
+    play(scenario)
+
+
+def test_who_comes_back_while_its_old_session_runs_out_joins_all_the_same() -> None:
+    async def scenario(store: Store) -> None:
+        store.put("brokers/1", encode_registration(Node(store, 1).membership.registration))
+        again = Node(store, 1)
+        get = again.line.get
+
+        async def get_and_expire(key: str) -> Entry | None:
+            found = await get(key)
+            if key == "directories/1" and "brokers/1" in store.entries:
+                store.put("brokers/1", None)
+            return found
+
+        again.line.get = get_and_expire  # type: ignore[method-assign]
+        await again.start()
+        assert again.membership.alive
+        found = decode_registration(store.entries["brokers/1"].value)
+        assert found.incarnation == again.membership.registration.incarnation
+
+    play(scenario)
+
+
+def test_another_data_directory_has_nothing_of_what_was_in_sync() -> None:
+    async def scenario(store: Store) -> None:
+        one = Node(store, 1)
+        await one.start()
+        put_topic(store, 1)
+        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+        await one.membership.leave()
+        again = Node(store, 1, directory=99)
+        await again.start()
+        assert (again.state().leader, again.state().isr) == (-1, ())
+
+    play(scenario)
+
+
+def test_what_could_not_be_told_is_told_again() -> None:
+    async def scenario(store: Store) -> None:
+        one = Node(store, 1)
+        await one.start()
+        worse = replace(one.membership.registration, state=DEGRADED, room=False)
+        one.line.cut = True
+        with pytest.raises(CoordinationAway):
+            await one.membership.announce(worse)
+        assert one.membership.registration.room, "as far as others know there is room"
+        one.line.cut = False
+        await one.membership.announce(worse)
+        assert not decode_registration(store.entries["brokers/1"].value).room
+
+    play(scenario)
+
+
+def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
+    async def scenario(store: Store) -> None:
+        one, other = Node(store, 1), Node(store, 2)
+        await one.start()
+        await other.start()
+        put_topic(store, 1, 2)
+        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+        await one.membership.leave()
+        assert "brokers/1" not in store.entries
+        await until(lambda: other.state().leader == 2, "nobody leads", within_s=1)
+        assert one.stepped_down == []
+
+    play(scenario)
