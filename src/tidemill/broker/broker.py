@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.broker import identity
+from tidemill.broker import identity, lag
 from tidemill.broker.attendance import Attendance
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.internal import InternalTopics, shapes
@@ -65,6 +65,8 @@ from tidemill.transactions.interface import Marker, TransactionLimits
 NO_DIRECTORY = UUID(int=0)
 TENDED_AT_A_TIME = 32
 """Partitions that are looked after before clients get their turn: about a millisecond."""
+
+DISK_FULL = "the disk is full: records are refused until there is room"
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -145,6 +147,7 @@ class Broker:
         self._peers = self._make_peers()
         if world.coordination.shared:
             self.partitions.replicas = self._make_replicas()
+            self.telemetry.sources.append(lag.gauges(self.partitions, self.membership.states))
         self._controller = self._make_controller()
         self.moves = Moves(
             self._metadata, self.membership.states, self._topics.carriers, is_shared=self._topics.is_shared
@@ -372,18 +375,19 @@ class Broker:
 
     async def _tell_state(self) -> None:
         """Tell the others when this broker is not well; one whose disk failed leads nothing that others can lead."""
-        broken = self.partitions.broken()
+        broken, full = self.partitions.broken(), self.partitions.store.full
         failed = any(each.failed is not None and not each.away for each in self.partitions)
-        state = HEALTHY if not broken else INACTIVE if failed and self._world.coordination.shared else DEGRADED
+        inactive = failed and self._world.coordination.shared
+        state = HEALTHY if not broken and not full else INACTIVE if inactive else DEGRADED
         key, error = next(iter(broken.items()), (None, None))
-        reason = "" if key is None else f"{key[0]}-{key[1]}: {error}"
+        reason = f"{key[0]}-{key[1]}: {error}" if key is not None else DISK_FULL if full else ""
         consumers = self._consumers()
         known = self.membership.registration
         if (known.state, known.reason) != (state, reason):
             log.warning("the state of this broker has changed", state=state, reason=reason)
         elif known.consumers == consumers:
             return
-        await self.membership.announce(known.but(state=state, reason=reason, consumers=consumers))
+        await self.membership.announce(known.but(state=state, reason=reason, room=not full, consumers=consumers))
 
     def _consumers(self) -> dict[str, int]:
         """How many consumers of each timeline are connected here."""
@@ -481,6 +485,7 @@ class Broker:
     async def _tick(self, _now_ms: int) -> None:
         if self.partitions.replicas is not None:
             self.partitions.replicas.tick(self.partitions)
+        await self._tell_state()
 
     async def _on_change(self, touched: Touched) -> None:
         """The cluster has changed; one failure is logged and does not end the following."""

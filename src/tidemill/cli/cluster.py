@@ -2,13 +2,16 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, told
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.problem import CommandFailed
+
+if TYPE_CHECKING:
+    from tidemill.streams.core.insync import Lag
 
 app = typer.Typer(help="Run a cluster, see how it is, even out its load.", no_args_is_help=True)
 
@@ -19,6 +22,7 @@ FACTS = {
     "process.roles": "roles",
     "tidemill.consumers": "consumers",
     "tidemill.grpc": "grpc",
+    "tidemill.replica.lag": "lag",
     "tidemill.state": "state",
     "tidemill.state.reason": "reason",
 }
@@ -58,11 +62,14 @@ def up(
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
     """Show the brokers, what they do and how they are, and partitions that lack a leader or a replica.
 
+    LAG is how many records a broker lacks of what others lead, at most in one partition, and LAG MS since when.
+
     Example: tidemill cluster status
     """
     nodes, controller, carried = _look(bootstrap)
     leads = Counter(each.leader for each in carried.values())
     copies = Counter(node for each in carried.values() for node in each.replicas)
+    lags = _lags(nodes)
     in_sync = Counter(node for each in carried.values() for node in each.isr)
     rows = [
         {
@@ -75,6 +82,8 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> N
             "leads": leads[node.node_id],
             "replicas": copies[node.node_id],
             "in sync": in_sync[node.node_id],
+            "lag": lags[node.node_id].records if node.node_id in lags else None,
+            "lag ms": round(lags[node.node_id].ms) if node.node_id in lags else None,
         }
         for node in nodes
     ]
@@ -246,6 +255,13 @@ def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
         except (KafkaException, TimeoutError):
             found[node_id] = {"state": INACTIVE}
     return found
+
+
+def _lags(nodes: list[Node]) -> dict[int, "Lag"]:
+    """How far each broker is behind the others at most, as those say that lead."""
+    from tidemill.broker.lag import decode_lags, worst
+
+    return worst(decode_lags(node.facts.get("lag", "")) for node in nodes)
 
 
 def _carries(node: Node) -> bool:

@@ -25,6 +25,7 @@ class States:
     ) -> None:
         self._coordination = coordination
         self._metadata = metadata
+        self.unclean_elections = 0
         self._node_id = node_id
         self._member = member
 
@@ -55,7 +56,15 @@ class States:
         revision = self._metadata.view.revision_of(key)
         if self._find_in(change.topic, change.before.index) != change.before:
             return None
-        return await self._coordination.compare_and_put(key, encode_state(change.after), revision, guard=guard)
+        written = await self._coordination.compare_and_put(key, encode_state(change.after), revision, guard=guard)
+        if written is not None and change.unclean:
+            self.unclean_elections += 1
+            log.warning(
+                "a replica leads that may lack records",
+                partition=f"{change.topic.name}-{change.before.index}",
+                leader=change.after.leader,
+            )
+        return written
 
     async def write_all(self, changes: Iterable[StateChange], guard: Guard | None = None) -> int:
         """Write many at a time, and see them here; how many. What somebody else changed is decided again."""

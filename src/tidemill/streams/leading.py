@@ -19,7 +19,7 @@ from tidemill.model.errors import (
     TidemillError,
 )
 from tidemill.streams.commits import Commits
-from tidemill.streams.core.insync import InSync, Term
+from tidemill.streams.core.insync import InSync, Lag, Term
 
 RETRY_MS = 200.0
 LAG_MAX_MS = 30_000.0
@@ -72,6 +72,10 @@ class Leading:
     def start_offset(self) -> int:
         """Where the log ended when this epoch began."""
         return self._insync.start_offset
+
+    def lags(self, end_offset: int) -> dict[int, Lag]:
+        """How far every follower is behind the end of the log."""
+        return self._insync.lags(end_offset, _now_ms())
 
     def check_enough(self) -> None:
         """NotEnoughReplicas when acks=all cannot be kept now."""

@@ -32,7 +32,7 @@ from tidemill.streams.copying import Copied, Copier
 from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
 from tidemill.streams.core.admission import admit
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
-from tidemill.streams.core.insync import InSync, Term
+from tidemill.streams.core.insync import InSync, Lag, Term
 from tidemill.streams.core.leader import Duplicate, Leader, Marker, Refused
 from tidemill.streams.core.producers import ProducerSnapshot
 from tidemill.streams.core.waiters import Waiters
@@ -131,6 +131,11 @@ class Partition:
     def leads(self) -> bool:
         """Whether producers and consumers are served here."""
         return self._leader.leads
+
+    @property
+    def lags(self) -> dict[int, Lag]:
+        """How far every follower is behind, as its leader sees it; nothing where another broker leads."""
+        return self._leading.lags(self._log.end_offset) if self._leading is not None and self._leader.leads else {}
 
     @property
     def log_start_offset(self) -> int:

@@ -264,6 +264,7 @@ def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
                 "process.roles": "overseer,carrier",
                 "tidemill.consumers": "",
                 "tidemill.grpc": "",
+                "tidemill.replica.lag": "",
                 "tidemill.state": "healthy",
                 "tidemill.state.reason": "",
             }

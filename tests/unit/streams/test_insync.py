@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from tidemill.streams.core.insync import InSync, Term
+from tidemill.streams.core.insync import InSync, Lag, Term
 
 LAG_MS = 1000.0
 TERM = Term(leader=0, epoch=5, version=3, replicas=(0, 1, 2), isr=(0, 1, 2))
@@ -131,3 +131,13 @@ def test_what_is_committed_is_on_every_member_of_every_set_that_may_be_true(seed
                 truth = truth._replace(version=truth.version + 1, isr=wanted)
             if random.random() < 0.5:
                 insync.learn(truth, now)
+
+
+def test_lag_is_what_a_follower_has_not_asked_behind_and_since_when() -> None:
+    insync = InSync(Term(1, 3, 7, (1, 2, 3), (1, 2, 3)), 10, 10, 1000.0)
+    assert insync.lags(10, 1000.0) == {2: Lag(0, 0.0), 3: Lag(0, 0.0)}
+    assert insync.lags(15, 1200.0) == {2: Lag(5, 200.0), 3: Lag(5, 200.0)}, "neither has asked in this epoch"
+    insync.fetched(2, 15, 15, 1300.0)
+    insync.fetched(3, 12, 15, 1300.0)
+    assert insync.lags(15, 1400.0) == {2: Lag(0, 0.0), 3: Lag(3, 400.0)}
+    assert insync.lags(20, 1500.0) == {2: Lag(5, 200.0), 3: Lag(8, 500.0)}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.broker.broker import Broker
+from tidemill.broker.lag import encode_lags, worst_lags
 from tidemill.cluster.core.image import Topic
 from tidemill.doors.kafka.api import Api, Call, error_code, error_message
 from tidemill.model import topic_settings
@@ -86,6 +87,10 @@ def _place_listing(broker: Broker) -> list[Entry]:
         "tidemill.consumers": (
             "Consumers of timelines that it serves.",
             ",".join(f"{name}={count}" for name, count in sorted(mine.consumers.items())),
+        ),
+        "tidemill.replica.lag": (
+            "Followers of what it leads, how many records they lack and for how many milliseconds.",
+            encode_lags(worst_lags(broker.partitions)),
         ),
         "tidemill.grpc": ("Where its gRPC door is.", str(mine.grpc or "")),
         "tidemill.state": ("healthy, degraded or inactive.", mine.state),

@@ -31,6 +31,13 @@ class Term(NamedTuple):
         return (self.epoch, self.version) > (other.epoch, other.version)
 
 
+class Lag(NamedTuple):
+    """How far a follower is behind: records that it has not asked behind, and since when it has not had everything."""
+
+    records: int
+    ms: float
+
+
 class _Place:
     """How far a follower has come, by what it asked for."""
 
@@ -72,6 +79,18 @@ class InSync:
         """The offset that a follower asked for last in this epoch, or -1."""
         place = self._places.get(node)
         return UNKNOWN if place is None else place.offset
+
+    def lags(self, end_offset: int, now_ms: float) -> dict[int, Lag]:
+        """How far every follower is behind a log that ends there; one that never asked lacks all since this epoch."""
+        return {
+            node: Lag(0, 0.0)
+            if place.offset >= end_offset
+            else Lag(
+                end_offset - (place.offset if place.offset != UNKNOWN else self.start_offset),
+                max(0.0, now_ms - place.caught_up_ms),
+            )
+            for node, place in self._places.items()
+        }
 
     def enough(self, min_insync: int) -> bool:
         """Whether as many replicas are in sync as acks=all asks for, or as there are."""
