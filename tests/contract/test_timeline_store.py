@@ -251,7 +251,7 @@ def test_nothing_is_leased_before_it_is_due_unless_a_little_early_is_allowed(ope
     play(opening, scenario)
 
 
-def test_a_stale_holder_can_do_nothing(opening: Opening) -> None:
+def test_b19_a_stale_holder_can_do_nothing(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
         await store.schedule("line", [new("a")])
         old = await leased(store, "a")

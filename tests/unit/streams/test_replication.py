@@ -384,3 +384,28 @@ def test_an_only_replica_leads_at_once_and_followers_may_come_later() -> None:
         await alone.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("min_insync", ["1", "2"])
+def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads(min_insync: str) -> None:
+    """It is alone and does not know it: nobody copies, and nobody agrees that the others are out of sync."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader = cluster.nodes[0]
+        kept = asyncio.create_task(leader.append(batch(b"kept"), acks=-1))
+        await cluster.copy(1, 2)
+        await kept
+        cluster.refuse = NotLeaderOrFollower("etcd was not reached")
+        await asyncio.sleep(0.06)  # longer than a follower may lag
+        leader.tick()
+        with pytest.raises(RequestTimedOut):
+            await leader.append(batch(b"in doubt"), acks=-1, timeout_s=0.02)
+        assert cluster.proposals > 0
+        assert leader.high_watermark == 1
+        assert await values(leader) == [b"kept"], "nobody reads it either"
+        cluster.refuse = None
+        await cluster.elect(1, (1, 2))
+        await cluster.copy(0, 2, rounds=3)
+        assert cluster.nodes[0].log_end_offset == 1, "what was in doubt is dropped by the next leader's log"
+
+    run(scenario, min_insync_replicas=min_insync)

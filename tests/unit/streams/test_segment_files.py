@@ -1,5 +1,6 @@
 """Index, checkpoint, open files and tail: the small parts that segments are made of."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -88,6 +89,25 @@ def test_a_checkpoint_comes_back_or_not_at_all() -> None:
         assert checkpoint.decode(bytes(damaged)) in (None, one), "the CRC may have lost only the case of a letter"
     for cut in range(len(data) - 1):
         assert checkpoint.decode(data[:cut]) is None
+
+
+def test_b12_a_power_cut_leaves_the_old_checkpoint_or_the_new_one() -> None:
+    """The file is flushed before it gets its name: never an empty one, whatever operation is the last."""
+    old, new = (Checkpoint(0, end, SegmentNote(0, end, 6, 5), (), {"at": end}) for end in (10, 20))
+    seen = set()
+    for seed in range(20):
+        for stop_after in range(1, 12):
+            disk = SimDisk(Random(seed))
+            disk.make_dir("d")
+            checkpoint.write(disk, "d", old)
+            disk.fail_at = disk.operations + stop_after
+            with suppress(OSError):
+                checkpoint.write(disk, "d", new)
+            found = checkpoint.read(disk.power_cut(), "d")
+            assert found in (old, new), f"seed {seed}, operation {stop_after}"
+            assert found == new or disk.dead, "it is safe once it is written"
+            seen.add(found == new)
+    assert seen == {True, False}
 
 
 def test_files_beyond_the_limit_are_closed_unless_they_are_needed() -> None:

@@ -66,7 +66,7 @@ def test_numbers_are_not_given_again_after_reopening(tmp_path: Path) -> None:
     assert seen == sorted(set(seen))
 
 
-def test_the_settings_that_the_promises_rest_on(tmp_path: Path) -> None:
+def test_b13_the_settings_that_the_promises_rest_on(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
     async def look(_: SqliteStore) -> None:
