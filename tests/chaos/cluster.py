@@ -6,10 +6,11 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.chaos.disks import Disks, disks
 from tests.chaos.hosts import Hosts, hosts
 from tests.etcd import Etcd, running_etcd
 from tests.postgres import free_port
@@ -23,7 +24,9 @@ TOPIC = "orders"
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "replica.lag.time.max.ms": "2000",
+    "tidemill.tend.interval.ms": "1000",
     "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
 }
 
 
@@ -38,10 +41,10 @@ class _Hosted(Child):
 class Cluster:
     """The brokers, by number."""
 
-    def __init__(self, etcd: Etcd, where: Hosts, home: Path) -> None:
+    def __init__(self, etcd: Etcd, where: Hosts, disks: Disks) -> None:
         self.etcd = etcd
         self.hosts = where
-        self._home = home
+        self.disks = disks
         self._url = etcd.new_folder()
         self._ports = {number: free_port() for number in where.brokers}
         self._running: dict[int, Child] = {}
@@ -62,7 +65,7 @@ class Cluster:
                 "http": "none",
                 "timelines": "memory:",
                 "coordination": self._url,
-                "data-dir": str(self._home / f"broker{number}"),
+                "data-dir": str(self.disks.of[number].path / "data"),
                 "session-ttl-ms": str(TTL_MS),
                 "cluster-secret": "of the chaos",
             }
@@ -70,11 +73,13 @@ class Cluster:
             child.start()
             self._running[number] = child
 
-    def create_topic(self) -> None:
-        """The topic that everything is about."""
+    def create_topics(self, *more: str) -> None:
+        """The topic that everything is about, and others like it."""
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         config = {"min.insync.replicas": "2"}
-        self._admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS, config=config)])[TOPIC].result(30)
+        topics = [NewTopic(name, PARTITIONS, BROKERS, config=config) for name in (TOPIC, *more)]
+        for created in self._admin.create_topics(topics).values():
+            created.result(30)
 
     def leaders(self) -> dict[int, int]:
         """Who leads each partition, as clients are told."""
@@ -123,13 +128,12 @@ class Cluster:
 def running_cluster() -> Iterator[Cluster]:
     """A cluster for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-chaos-"))
-    with hosts(BROKERS, 3) as where, running_etcd(3, where.members) as etcd:
-        cluster = Cluster(etcd, where, home)
-        try:
-            cluster.start()
-            cluster.create_topic()
-            cluster.settle()
-            yield cluster
-        finally:
-            cluster.end()
-            shutil.rmtree(home, ignore_errors=True)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
+        where = stack.enter_context(hosts(BROKERS, 3))
+        mine = stack.enter_context(disks(home, where.brokers))
+        etcd = stack.enter_context(running_etcd(3, where.members))
+        cluster = Cluster(etcd, where, mine)
+        stack.callback(cluster.end)
+        cluster.start()
+        yield cluster

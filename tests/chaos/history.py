@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 SEPARATOR = b":"
+ABORTED = b"aborted:"
+"""How values begin that were written by a transaction that was aborted on purpose."""
 
 
 class Sent(NamedTuple):
@@ -38,6 +40,8 @@ class History:
     polled: dict[str, list[list[Read]]] = field(default_factory=dict)
     """By group: what each consumer was given, in order, from one assignment to the next."""
     final: list[Read] = field(default_factory=list)
+    copies: dict[str, list[Read]] = field(default_factory=dict)
+    """By copier: what a reader of committed records finds in its copy at the end."""
 
     def problems(self) -> dict[str, list[str]]:
         """What is wrong, by kind; nothing when all is well."""
@@ -47,6 +51,8 @@ class History:
         self._check_acknowledged(found, log)
         for group, consumers in self.polled.items():
             self._check_group(found, log, group, consumers)
+        for copier, rows in self.copies.items():
+            self._check_copy(found, copier, rows)
         return dict(found)
 
     def _check_log(self, found: dict[str, list[str]], log: Mapping[tuple[int, int], bytes]) -> None:
@@ -59,6 +65,24 @@ class History:
             if int(number) <= last.get((producer, partition), -1):
                 found["reordered"].append(f"{value.decode()} at {partition}/{offset}")
             last[producer, partition] = int(number)
+
+    def _check_copy(self, found: dict[str, list[str]], copier: str, rows: Sequence[Read]) -> None:
+        """Every record once, in its order, and nothing that was taken back."""
+        wanted, got = _by_partition(self.final), _by_partition(rows)
+        found_aborted = [row for row in rows if row.value.startswith(ABORTED)]
+        if found_aborted:
+            found["aborted and seen"] += [f"{copier}: {row}" for row in found_aborted]
+        for partition in wanted.keys() | got.keys():
+            source, copy = wanted[partition], got[partition]
+            for value, count in Counter(copy).items():
+                if count > 1:
+                    found["copied twice"].append(f"{copier}: {value.decode()} x{count}")
+            found["not copied"] += [f"{copier}: {value.decode()}" for value in set(source) - set(copy)]
+            if not found["not copied"] and not found["copied twice"] and not found_aborted and source != copy:
+                found["copied out of order"].append(f"{copier}: partition {partition}")
+        for kind in ("not copied", "copied twice"):
+            if not found[kind]:
+                del found[kind]
 
     def _check_acknowledged(self, found: dict[str, list[str]], log: Mapping[tuple[int, int], bytes]) -> None:
         there = set(log.values())
@@ -89,6 +113,14 @@ class History:
                 position[row.partition] = row.offset
         for value in self.acknowledged.keys() - seen:
             found["never consumed"].append(f"{group}: {value.decode()}")
+
+
+def _by_partition(rows: Sequence[Read]) -> defaultdict[int, list[bytes]]:
+    """The values of each partition in the order of their offsets."""
+    found: defaultdict[int, list[bytes]] = defaultdict(list)
+    for row in sorted(rows):
+        found[row.partition].append(row.value)
+    return found
 
 
 def stalls(acknowledged: Sequence[Sent], began: float, ended: float) -> dict[int, float]:

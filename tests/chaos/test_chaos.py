@@ -1,5 +1,6 @@
 """The short version of the soak (`make chaos`): each fault once, and the leader killed three times."""
 
+import pytest
 from tests.chaos.run import check, run
 
 FAULTS = (
@@ -12,10 +13,14 @@ FAULTS = (
     "leader cut one way",
     "rolling restart",
     "all brokers killed",
+    "disk full",
+    "power cut of all",
+    "disk dead",
     "leader killed",
 )
 
 
+@pytest.mark.timeout(240)
 def test_nothing_acknowledged_is_lost_or_doubled_whatever_happens_to_one_broker() -> None:
     report = run(seed=7, faults=FAULTS)
     print("\n".join(report.lines()))

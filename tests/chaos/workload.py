@@ -4,12 +4,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import KafkaError
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.chaos.history import SEPARATOR, History, Read, Sent
 
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every fault that is injected
@@ -71,24 +71,31 @@ class Workload:
         with self._lock:
             return list(self.history.acknowledged.values())
 
-    def read_everything(self) -> None:
-        """The whole log, by a consumer that is in no group."""
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "final", **SETTINGS})
-        parts = [TopicPartition(self._topic, index) for index in range(self._partitions)]
-        ends = {part.partition: consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts}
-        consumer.assign([TopicPartition(self._topic, index, 0) for index in range(self._partitions)])
-        left = {index for index, end in ends.items() if end}
+    def read_everything(self, copies: Mapping[str, str]) -> None:
+        """The whole log and the copies of it, by a consumer that is in no group."""
+        self.history.final = self._read(self._topic)
+        self.history.copies = {copier: self._read(topic) for copier, topic in copies.items()}
+
+    def _read(self, topic: str) -> list[Read]:
+        """Every committed record of a topic."""
+        group = {"group.id": "final", "isolation.level": "read_committed", "enable.partition.eof": True}
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, **group, **SETTINGS})
+        consumer.assign([TopicPartition(topic, index, 0) for index in range(self._partitions)])
+        left = set(range(self._partitions))
+        rows: list[Read] = []
         deadline = time.monotonic() + 120
         while left and time.monotonic() < deadline:
             message = consumer.poll(1.0)
-            if message is None or message.error():
+            if message is None:
                 continue
-            index, offset = message.partition() or 0, message.offset() or 0
-            self.history.final.append(Read(index, offset, message.value() or b""))
-            if offset + 1 >= ends[index]:
+            index, error = message.partition() or 0, message.error()
+            if error is None:
+                rows.append(Read(index, message.offset() or 0, message.value() or b""))
+            elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(index)
         consumer.close()
-        assert not left, f"partitions {left} cannot be read to their end"
+        assert not left, f"partitions {left} of {topic} cannot be read to their end"
+        return rows
 
     def _begin(self, home: list[threading.Thread], work: Callable[[], None]) -> None:
         def run() -> None:
@@ -232,7 +239,7 @@ class Workload:
             while not self._consuming.is_set():
                 try:
                     found = await consumer.getmany(timeout_ms=200)
-                except KafkaError:
+                except AioKafkaError:
                     continue
                 for part, messages in found.items():
                     got = [Read(part.partition, message.offset, message.value or b"") for message in messages]
