@@ -231,7 +231,7 @@ def test_what_was_appended_but_not_completed_is_not_appended_again(
             assert _values(_read(broker, topic, bool)) == ["once"]
         broker.restart()
         with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
-            assert timeline.count() == 0
+            _wait_until_empty(timeline)
         _send(producer, topic, "end", {}, sent, partition=0)
         producer.flush(LIMIT_S)
         assert _values(_read(broker, topic, lambda got: "end" in _values(got))) == ["once", "end"]

@@ -132,6 +132,7 @@ class Broker:
             self._deletions,
             settings=settings,
             node_id=self.node_id,
+            schedules_alone=self._schedules_alone,
         )
         self._internal = InternalTopics(
             self._topics,
@@ -160,7 +161,7 @@ class Broker:
             self.node_id,
             connect=self._peers.connect,
             coordinator_of=self.transaction_coordinator_of,
-            leader_of=self._leader,
+            leader_of=self.leader_of,
             write_here=self._write_marker_here,
         )
         self.transactions = self._make_transactions()
@@ -228,9 +229,14 @@ class Broker:
         """Timelines run beside the streams; their health and numbers are told with the broker's own."""
         self.timelines = dispatcher
         self.telemetry.sources.append(gauges(dispatcher))
-        scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id)
+        shared = self._world.coordination.shared
+        scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id, clustered=shared)
         await scheduler.open()
         self.scheduler = scheduler
+
+    def _schedules_alone(self) -> bool:
+        """Whether records for later wait where only this broker has them, and others carry partitions too."""
+        return self._world.coordination.shared and not (self.timelines is not None and self.timelines.shared)
 
     async def leave_timelines(self) -> None:
         """The timelines are about to close: deliver no more of their records."""
@@ -371,6 +377,8 @@ class Broker:
                 await partition.tend(now_ms)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
+        if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
+            self.scheduler.tend()
         await self._tell_state()
 
     async def _tell_state(self) -> None:
@@ -511,11 +519,15 @@ class Broker:
 
     async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
         """Append durably, wherever the partition is led."""
-        leader = self._leader(partition)
+        leader = self.leader_of(partition)
         if leader == self.node_id:
             await self.partition(*partition).append(batch, acks=-1)
         else:
-            await self._peers.produce(leader, partition, batch)
+            await self.produce_at(leader, partition, batch)
+
+    async def produce_at(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
+        """Send a batch to another broker, which leads its partition."""
+        await self._peers.produce(node_id, partition, batch)
 
     async def verify_transaction(
         self, partition: Partition, transactional_id: str | None, producer_id: int, epoch: int, *, implicit: bool
@@ -551,7 +563,7 @@ class Broker:
             coordinator_epoch=marker.coordinator_epoch,
         )
 
-    def _leader(self, partition: TopicPartition) -> int:
+    def leader_of(self, partition: TopicPartition) -> int:
         """Who leads a partition; this broker when nobody knows it, for it can say so best."""
         known = self.topic(partition.topic)
         if known is None or partition.partition >= len(known.partitions):

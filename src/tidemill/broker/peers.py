@@ -6,7 +6,7 @@ from tidemill.client.raw.errors import ClientError, Unreachable
 from tidemill.client.raw.peers import PeerConnection
 from tidemill.client.raw.producing import produce_request, produced
 from tidemill.client.raw.replication import Limits, PartGiven, PartWanted, given, replica_fetch
-from tidemill.model.errors import KafkaError, NotLeaderOrFollower, of_code
+from tidemill.model.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut, of_code
 from tidemill.model.topics import TopicPartition
 
 PRODUCE_MS = 10_000
@@ -54,16 +54,21 @@ class Peers:
         )
 
     async def produce(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
-        """Append at another broker, durably; NotLeaderOrFollower when it cannot be asked."""
+        """Append at another broker, durably.
+
+        NotLeaderOrFollower when it cannot be asked, RequestTimedOut when it does not answer: it may have appended.
+        """
         request = produce_request({partition: batch}, acks=-1, timeout_ms=PRODUCE_MS, transactional_id=None)
         try:
             connection = await self.connect(node_id)
-            try:
-                answer = await connection.call(request, extra_s=PRODUCE_MS / 1000)
-            finally:
-                connection.close()
         except ClientError as error:
             raise NotLeaderOrFollower(f"broker {node_id} cannot be asked: {error}") from None
+        try:
+            answer = await connection.call(request, extra_s=PRODUCE_MS / 1000)
+        except ClientError as error:
+            raise RequestTimedOut(f"broker {node_id} does not answer: {error}") from None
+        finally:
+            connection.close()
         refused = [each for each in produced(answer).values() if isinstance(each, KafkaError)]
         if refused:
             raise refused[0]

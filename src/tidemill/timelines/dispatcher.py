@@ -110,6 +110,11 @@ class Dispatcher:
         await self._life.close()
         await self._store.close()
 
+    @property
+    def shared(self) -> bool:
+        """Whether other brokers may use the same store."""
+        return self._shared
+
     def health(self) -> Health:
         """For `/health`: the state and its reasons."""
         return self.guard.health()

@@ -1,14 +1,21 @@
 """What a batch with delivery headers asks for."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.broker.scheduling.plan import delivered_seq, plan_batch, read_waiting
+from tidemill.broker.scheduling.log import by_partition, received, to_send, to_store
+from tidemill.broker.scheduling.plan import Origin, delivered_mark, plan_batch, read_waiting
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
+from tidemill.records.read import read_records
 from tidemill.records.record import Record
+from tidemill.timelines.consumer import Granted
+from tidemill.timelines.core.lease import Lease
+from tidemill.timelines.core.message import Message
 
 NOW_MS = 1_800_000_000_000
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -71,10 +78,34 @@ def test_any_value_is_a_plan_or_an_invalid_record(value: bytes, name: str) -> No
     assert not plan[2]
 
 
-@pytest.mark.parametrize(
-    ("value", "seq"),
-    [(b"a@7", 7), (b"a@b@12", 12), (b"7", 7), (b"a@", None), (b"a@x", None), (None, None), (b"a@" + b"9" * 30, None)],
-)
-def test_the_number_of_a_delivered_record(value: bytes | None, seq: int | None) -> None:
-    assert delivered_seq(Record(0, 0, None, None, (("tidemill-message", value),))) == seq
-    assert delivered_seq(Record(0, 0, None, None, ())) is None
+def test_the_mark_of_a_delivered_record_is_the_last_one() -> None:
+    forged = (("tidemill-message", b"forged"), ("own", b"1"), ("tidemill-message", b"a@7"))
+    assert delivered_mark(Record(0, 0, None, None, forged)) == b"a@7"
+    assert delivered_mark(Record(0, 0, None, None, ())) is None
+
+
+def test_what_is_sent_to_the_leader_arrives_with_its_lease_and_is_stored_without() -> None:
+    plan: Any = _plan(
+        (("tidemill-deliver-at", b"5"), ("tidemill-message", b"forged")),
+        producer_id=4,
+        producer_epoch=1,
+        base_sequence=9,
+    )
+    body = plan.waiting[0].body
+    message = Message(7, "a", 5, 5, 0, "", None, 0, 1, 2, len(body), None, body)
+    [entries] = by_partition([Granted(message, Lease(7, 3, "h", 900, 2))], ".2").values()
+    sent = received(to_send(entries))
+    assert sent is not None
+    assert [one._replace(record=one.record) for one in sent] == [
+        one._replace(seq=0, token=0, size=0) for one in entries
+    ]
+    assert sent[0][1:6] == (b"a@7.2", 5, 2, 900, Origin(3, 4, 1, 9))
+    [stored] = read_records(to_store(sent, NOW_MS))
+    assert stored.headers == (("tidemill-deliver-at", b"5"), ("tidemill-message", b"a@7.2"))
+    assert stored.timestamp == NOW_MS
+    assert received(build_batch([NewRecord(b"k", b"v", (), NOW_MS)])) is None
+
+
+def test_a_lease_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="without its lease"):
+        received(build_batch([NewRecord(b"k", b"v", (("tidemill-lease", b"?"),), NOW_MS)]))

@@ -88,13 +88,9 @@ def _origin(partition: int, header: BatchHeader, at: int) -> Origin | None:
     return Origin(partition, header.producer_id, header.producer_epoch, (header.base_sequence + at) & SEQUENCE_MAX)
 
 
-def delivered_seq(record: Record) -> int | None:
-    """The number on the timeline of a record that was delivered from it; None for every other record."""
-    for name, value in record.headers:
-        if name == MESSAGE and value is not None:
-            number = value.rpartition(b"@")[2]
-            return int(number) if number.isdigit() and len(number) <= DIGITS_MAX else None
-    return None
+def delivered_mark(record: Record) -> bytes | None:
+    """The mark of a record that was delivered from a timeline; None for every other record."""
+    return next((value for name, value in reversed(record.headers) if name == MESSAGE), None)
 
 
 def _special(record: Record) -> bool:

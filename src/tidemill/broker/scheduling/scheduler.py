@@ -5,11 +5,12 @@ idempotent producer leave their sequence numbers behind: the batch is stored wit
 compaction. Batches of one partition go through here one after the other, so that no sequence overtakes another. A
 batch that the log has already is not scheduled again, also when its records were delivered long ago.
 
-Exactly once. A due record is leased, appended with the header `tidemill-message` (id and number), flushed, and then
-completed. A crash between append and completion leaves a lease behind; the next start ends these leases: it looks for
-the numbers of such messages in the log, from the time at which the first of these leases began, and completes what it
-finds instead of appending it again. In one process a number that was appended is remembered until its completion is
-known.
+Exactly once. Whoever holds a due record on its timeline leases it and hands it to the leader of its partition, itself
+or another broker, which stores it with the header `tidemill-message` (its mark: id and number); when it is committed
+the message is completed. A crash anywhere in between, of either broker, leaves a message that is leased once more. So
+the leader, record after record in its partition's turn, stores nothing whose lease is about to end (somebody else may
+have it by then), and of a message that was leased before it first looks for the mark in its log, back to the time at
+which it was due. Where the outcome is not known nobody tries before the lease has ended.
 
 A crash between keeping the waiting records and storing the rest of their batch makes the producer send it again. What
 still waits is known by its id or by its sequence; what was delivered in the meantime is remembered by where it came
@@ -20,14 +21,17 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
-from tidemill.broker.scheduling.log import Due, Streams, by_partition, deliver, delivered_since
+from tidemill.broker.scheduling.log import SLACK_MS, Due, Marks, by_partition, in_pieces, received, to_send, to_store
 from tidemill.broker.scheduling.plan import Origin, Plan, plan_batch
-from tidemill.model.errors import NotLeaderOrFollower, TidemillError, UnknownTopicOrPartition
-from tidemill.model.timeline_errors import TimelineError
+from tidemill.broker.topics import SCHEDULE_REMEDY
+from tidemill.cluster.core.image import Topic
+from tidemill.model.errors import InvalidRecord, RequestTimedOut, TidemillError
+from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
+from tidemill.model.topics import TopicPartition
 from tidemill.records.compact import compact_batch
 from tidemill.records.header import BatchHeader
 from tidemill.records.record import Record
@@ -35,16 +39,16 @@ from tidemill.records.validate import check_produced
 from tidemill.streams.core.admission import admit
 from tidemill.streams.partition import Appended, Partition
 from tidemill.timelines.consumer import ConsumerTerms, Granted
-from tidemill.timelines.core.lease import Complete, Outcome, Release
+from tidemill.timelines.core.lease import Complete, Release
 from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, FIND_LIMIT_MAX, Message, Place, Selection
 from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, State, TimelineSettings
 from tidemill.timelines.dispatcher import Dispatcher, Wanted
 
 PREFIX = "__schedule."
 HOLDER = "tidemill-scheduler-{}"
-LEASE_MS = 30_000
+LEASE_MS = 15_000
 IN_FLIGHT_MAX = 1_000
-SLACK_MS = 5_000
+RETRY_MS = 1_000
 RETRY_S = 0.5
 DELIVERED_MAX = 100_000
 """So many delivered records are remembered, for producers that send their batch again."""
@@ -55,44 +59,82 @@ SETTINGS = TimelineSettings(lease_ms=LEASE_MS, body_bytes_max=BODY_BYTES_LIMIT)
 log = structlog.get_logger(__name__)
 
 
+class Streams(Protocol):
+    """What scheduling needs of the broker."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition; an error when it is not here."""
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        """Who leads a partition."""
+
+    async def produce_at(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
+        """Send a batch to another broker; RequestTimedOut when it may have arrived all the same."""
+
+
 class Scheduler:
     """The records for later of all topics of a broker."""
 
     def __init__(
-        self, streams: Streams, timelines: Dispatcher, clock_ms: Callable[[], int], *, node_id: int = 0
+        self,
+        streams: Streams,
+        timelines: Dispatcher,
+        clock_ms: Callable[[], int],
+        *,
+        node_id: int = 0,
+        clustered: bool = False,
     ) -> None:
+        self._node_id = node_id
         self._holder = HOLDER.format(node_id)
+        self._alone = clustered and not timelines.shared
+        """Whether other brokers may have the partitions, but not what waits for them here."""
+        self._store = f".{node_id}" if self._alone else ""
         self._streams = streams
         self._timelines = timelines
         self._clock_ms = clock_ms
         self._attached: set[str] = set()
-        self._appended: dict[str, set[int]] = {}
+        self._marks: dict[tuple[str, int], Marks] = {}
         self._delivered: OrderedDict[tuple[str, Origin], None] = OrderedDict()
         self._order: dict[tuple[str, int], asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._storing: set[asyncio.Task[Appended]] = set()
         self._closing = False
 
     async def open(self) -> None:
-        """Find out what the last process had appended and not completed, and go on delivering."""
-        for timeline in self._timelines.timelines():
-            if timeline.name.startswith(PREFIX) and timeline.state is State.READY:
-                await self._recover(timeline.name)
-                self._attach(timeline.name)
+        """Take back what the last process had leased, and go on delivering."""
+        for name in self._ready():
+            await self._recover(name)
+            self._attach(name)
+
+    def tend(self) -> None:
+        """Deliver also what other brokers were the first to schedule, where all share the timelines."""
+        for name in self._ready():
+            self._attach(name)
+
+    def _ready(self) -> list[str]:
+        timelines = self._timelines.timelines()
+        return [one.name for one in timelines if one.name.startswith(PREFIX) and one.state is State.READY]
 
     async def close(self) -> None:
         """Finish what is being delivered and deliver nothing more; what is leased returns."""
         self._closing = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
-        for task in self._tasks:
+        under_way: set[asyncio.Task[Any]] = {*self._tasks, *self._storing}
+        if under_way:
+            await asyncio.wait(under_way, timeout=CLOSE_TIMEOUT_S)
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     async def topic_deleted(self, topic: str) -> None:
         """The topic's waiting records go with it."""
         if PREFIX + topic in {one.name for one in self._timelines.timelines()}:
             self._attached.discard(PREFIX + topic)
-            await self._timelines.delete(PREFIX + topic)
+            self._marks = {key: marks for key, marks in self._marks.items() if key[0] != topic}
+            with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # another broker was faster
+                await self._timelines.delete(PREFIX + topic)
 
     async def append(
         self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
@@ -108,11 +150,29 @@ class Scheduler:
                 await self._keep(partition.topic, plan)
             return await self._append_rest(partition, admitted, header, plan)
 
+    async def append_from_peer(
+        self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
+    ) -> Appended:
+        """Store what another broker sends: scheduled records that are due, or its own, such as dead letters.
+
+        Once begun it is not given up when that broker goes away: who comes after it has to find all or nothing.
+        """
+        check_produced(batch, version=version)
+        due = received(batch)
+        if due is None:
+            return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
+        task = asyncio.create_task(self._store_here(partition, due))
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+        return await asyncio.shield(task)
+
     def _turn(self, topic: str, index: int) -> asyncio.Lock:
         return self._order.setdefault((topic, index), asyncio.Lock())
 
     async def _keep(self, topic: str, plan: Plan) -> None:
         name = PREFIX + topic
+        if plan.waiting:
+            self._refuse_alone(topic)
         new = [one for one in plan.waiting if one.origin is None or (topic, one.origin) not in self._delivered]
         if new:
             await self._ensure(name)
@@ -120,6 +180,12 @@ class Scheduler:
             await self._timelines.schedule(name, wanted)
         if plan.cancels and name in self._attached:
             await self._timelines.cancel(name, plan.cancels)
+
+    def _refuse_alone(self, name: str) -> None:
+        """What was acknowledged with copies must not hang on one disk."""
+        topic = self._streams.topic(name)
+        if self._alone and topic is not None and any(len(info.replicas) > 1 for info in topic.partitions):
+            raise InvalidRecord(f"{name} has copies, records for later would have none: {SCHEDULE_REMEDY}")
 
     async def _append_rest(
         self, partition: Partition, batch: bytearray | memoryview, header: BatchHeader, plan: Plan
@@ -168,24 +234,65 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
 
     async def _deliver(self, name: str, granted: Sequence[Granted]) -> None:
-        """Append what is due, then complete it; what fails comes again when its lease ends."""
+        """Hand over what is due, then complete it; what failed comes again."""
         topic = name.removeprefix(PREFIX)
-        appended = self._appended.setdefault(name, set())
-        fresh = [message for message, _ in granted if message.seq not in appended]
+        commands: list[Complete | Release] = []
+        for index, entries in by_partition(granted, self._store).items():
+            commands += await self._hand_over(TopicPartition(topic, index), entries)
         try:
-            for index, entries in by_partition(fresh, self._clock_ms()).items():
-                async with self._turn(topic, index):
-                    async for piece in deliver(self._streams, topic, index, entries):
-                        appended.update(one.seq for one in piece)
-                        self._remember(topic, piece)
-            done = [Complete(lease.seq, lease.token) for message, lease in granted if message.seq in appended]
-            outcomes = await self._timelines.settle(name, done)
-        except TidemillError as error:
-            log.warning("scheduled_delivery_failed", topic=topic, messages=len(granted), error=str(error))
-            return
-        for command, outcome in zip(done, outcomes, strict=True):
-            if outcome is Outcome.DONE or outcome is Outcome.MISSING:
-                appended.discard(command.seq)
+            await self._timelines.settle(name, commands)
+        except TimelineError as error:  # then they come again when their leases end, and are found in the log
+            log.warning("scheduled_completion_failed", topic=topic, messages=len(commands), error=str(error))
+
+    async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
+        """Let the leader store records; what becomes of their messages."""
+        topic = self._streams.topic(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            log.warning("scheduled_partition_gone", partition=str(partition), messages=len(entries))
+            return [Complete(one.seq, one.token) for one in entries]
+        commands: list[Complete | Release] = []
+        for piece in in_pieces(entries, topic.settings.max_message_bytes):
+            try:
+                await self._store_at_leader(partition, piece)
+            except RequestTimedOut as error:  # they may be stored: nobody tries again before their leases have ended
+                log.warning("scheduled_delivery_unknown", partition=str(partition), error=str(error))
+            except (TidemillError, OSError) as error:
+                log.warning("scheduled_delivery_failed", partition=str(partition), error=str(error))
+                again_ms = self._timelines.clock.now_ms() + RETRY_MS
+                commands += [Release(one.seq, one.token, again_ms) for one in piece]
+            else:
+                commands += [Complete(one.seq, one.token) for one in piece]
+        return commands
+
+    async def _store_at_leader(self, partition: TopicPartition, piece: Sequence[Due]) -> None:
+        leader = self._streams.leader_of(partition)
+        if leader == self._node_id:
+            await self._store_here(self._streams.partition(*partition), piece)
+        else:
+            await self._streams.produce_at(leader, partition, to_send(piece))
+
+    async def _store_here(self, partition: Partition, piece: Sequence[Due]) -> Appended:
+        """Store what is not there yet, in the partition's turn."""
+        async with self._turn(partition.topic, partition.index):
+            partition.check_leads()
+            now_ms = self._timelines.clock.now_ms()
+            if any(one.until_ms - SLACK_MS < now_ms for one in piece):
+                raise RequestTimedOut("the lease of a scheduled record is about to end")
+            known = await self._known(partition, [one for one in piece if one.attempts > 1])
+            fresh = [one for one in piece if one.mark not in known]
+            appended = Appended(NOT_APPENDED, -1, partition.log_start_offset)
+            if fresh:
+                appended = await partition.append_own(to_store(fresh, self._clock_ms()))
+            self._remember(partition.topic, piece)
+            return appended
+
+    async def _known(self, partition: Partition, doubtful: Sequence[Due]) -> set[bytes]:
+        """The marks of these that are in the log."""
+        if not doubtful:
+            return set()
+        marks = self._marks.setdefault((partition.topic, partition.index), Marks())
+        since_ms = min(one.scheduled_ms for one in doubtful) - SLACK_MS
+        return {one.mark for one in doubtful} & await marks.since(partition, since_ms)
 
     def _remember(self, topic: str, delivered: Iterable[Due]) -> None:
         self._delivered.update(((topic, one.origin), None) for one in delivered if one.origin is not None)
@@ -193,29 +300,14 @@ class Scheduler:
             self._delivered.popitem(last=False)
 
     async def _recover(self, name: str) -> None:
-        doubtful = await self._doubtful(name)
-        if not doubtful:
-            return
-        topic = name.removeprefix(PREFIX)
-        since_ms = min(message.due_ms for message in doubtful) - LEASE_MS - SLACK_MS
-        found = await delivered_since(self._partitions(topic), since_ms)
-        appended = self._appended[name] = found & {message.seq for message in doubtful}
-        log.info("scheduled_recovered", topic=topic, doubtful=len(doubtful), appended=len(appended))
-        await self._settle_doubtful(name, doubtful, appended)
-
-    async def _settle_doubtful(self, name: str, doubtful: Iterable[Message], appended: set[int]) -> None:
         """End the leases of the last process at once; those that have ended come again by themselves."""
         now_ms = self._timelines.clock.now_ms()
-        commands: list[Complete | Release] = [
-            Complete(one.seq, one.token) if one.seq in appended else Release(one.seq, one.token, now_ms)
-            for one in doubtful
-            if one.due_ms > now_ms
-        ]
-        for first in range(0, len(commands), BATCH_MESSAGES_MAX):
-            batch = commands[first : first + BATCH_MESSAGES_MAX]
-            for command, outcome in zip(batch, await self._timelines.settle(name, batch), strict=True):
-                if outcome is Outcome.DONE:
-                    appended.discard(command.seq)
+        doubtful = [one for one in await self._doubtful(name) if one.due_ms > now_ms]
+        for first in range(0, len(doubtful), BATCH_MESSAGES_MAX):
+            batch = doubtful[first : first + BATCH_MESSAGES_MAX]
+            await self._timelines.settle(name, [Release(one.seq, one.token, now_ms) for one in batch])
+        if doubtful:
+            log.info("scheduled_recovered", topic=name.removeprefix(PREFIX), doubtful=len(doubtful))
 
     async def _doubtful(self, name: str) -> list[Message]:
         """The messages that the last process had leased."""
@@ -230,9 +322,3 @@ class Scheduler:
             if len(page) < FIND_LIMIT_MAX:
                 return doubtful
             after = Place(page[-1].due_ms, page[-1].seq)
-
-    def _partitions(self, topic: str) -> Iterable[Partition]:
-        known = self._streams.topic(topic)
-        for info in known.partitions if known else ():
-            with contextlib.suppress(UnknownTopicOrPartition, NotLeaderOrFollower):
-                yield self._streams.partition(topic, info.index)

@@ -123,8 +123,9 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
             partition, request.transactional_id, producer_id, producer_epoch, implicit=implicit
         )
     version, timeout_s = call.version, max(request.timeout_ms, 0) / 1000
-    if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:
-        appended = await broker.scheduler.append(partition, records, acks=acks, version=version, timeout_s=timeout_s)
+    if broker.scheduler is not None and (partition.settings.tidemill_schedule_enable or call.peer is not None):
+        take = broker.scheduler.append if call.peer is None else broker.scheduler.append_from_peer
+        appended = await take(partition, records, acks=acks, version=version, timeout_s=timeout_s)
     else:
         appended = await partition.append(records, acks=acks, request_version=version, timeout_s=timeout_s)
     broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, 57)[0])
