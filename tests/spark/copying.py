@@ -1,6 +1,13 @@
-"""Streaming queries from topic to topic, and a driver of several to be killed: python -m tests.spark.copying ..."""
+"""A driver to be killed: a query from a topic to a topic, or to a lake, on a session that waits for its turn.
+
+python -m tests.spark.copying {topic|lake} SERVERS SOURCE TARGET CHECKPOINT TASKS JAVA-OPTIONS
+
+It says `ready` when its session is there, begins when it reads how many rows a micro-batch shall have, and says the
+number of every micro-batch that it works on. The query ends with the topic.
+"""
 
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,12 +15,31 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tidemill.spark
+from tidemill.pipelines.lake.opening import open_lake
+from tidemill.pipelines.spark.archive import Archive, start_archive
 
-LEAN = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.driver.memory": "512m",
-}
 READY = "ready"
+WORKING = "Processing new data"
+"""What Spark says of a query that is in a micro-batch."""
+LOOK_S = 0.01
+RECORD_BYTES = 60
+"""What a record of the tests takes, more or less: an archive counts its portions in bytes."""
+
+
+class Progress(NamedTuple):
+    """Spark's notes of a query: the last micro-batch that it planned, and the last that is done."""
+
+    planned: int
+    done: int
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> "Progress":
+        def last(log: str) -> int:
+            folder = checkpoint / log
+            names = [file.name for file in folder.iterdir()] if folder.exists() else []
+            return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+        return cls(last("offsets"), last("commits"))
 
 
 class Copy(NamedTuple):
@@ -26,8 +52,8 @@ class Copy(NamedTuple):
     tasks: int
     rows: int
 
-    def start(self, spark: SparkSession) -> StreamingQuery:
-        """The query that puts every value in brackets; it ends with the topic."""
+    def to_topic(self, spark: SparkSession) -> StreamingQuery:
+        """The query that puts every value in brackets."""
         rows = (
             spark.readStream.format("tidemill")
             .option("kafka.bootstrap.servers", self.servers)
@@ -42,17 +68,30 @@ class Copy(NamedTuple):
         writer = writer.option("topic", self.target).option("checkpointLocation", str(self.checkpoint))
         return writer.trigger(availableNow=True).start()
 
+    def to_lake(self, spark: SparkSession) -> StreamingQuery:
+        """What `tidemill pipeline archive` runs."""
+        wanted = Archive(self.servers, self.source, bytes_per_trigger=self.rows * RECORD_BYTES)
+        start_archive(spark, open_lake(Path(self.target)), wanted)
+        (query,) = spark.streams.active
+        return query
+
 
 def main() -> None:
-    servers, source, folder, rows, *targets = sys.argv[1:]
-    spark = tidemill.spark.session("local[2]", name="copying", options=LEAN)
-    queries = []
-    for each in targets:
-        target, tasks = each.split(":")
-        queries.append(Copy(servers, source, target, Path(folder, target), int(tasks), int(rows)).start(spark))
-    Path(folder, READY).touch()
-    for query in queries:
-        query.awaitTermination()
+    kind, servers, source, target, checkpoint, tasks, java = sys.argv[1:]
+    options = {"spark.driver.extraJavaOptions": java, "spark.driver.memory": "512m"}
+    spark = tidemill.spark.session("local[1]", name="copying", options=options)
+    print(READY, flush=True)
+    copy = Copy(servers, source, target, Path(checkpoint), int(tasks), int(sys.stdin.readline()))
+    query = copy.to_topic(spark) if kind == "topic" else copy.to_lake(spark)
+    said = -1
+    while query.isActive:
+        if query.status["message"] == WORKING:
+            planned, done = Progress.of(copy.checkpoint)
+            if planned > max(said, done):
+                said = planned
+                print(planned, flush=True)
+        time.sleep(LOOK_S)
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

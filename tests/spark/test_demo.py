@@ -85,6 +85,7 @@ def test_orders_become_revenue_once_and_nothing_stays_behind(start: Start, tmp_p
     told: dict[str, Any] = json.loads(out)
     assert told["drained"], (told, errors)
     assert told["orders_written"] == told["orders_in_topic"] == told["orders_aggregated"] == told["rows"]
+    assert told["orders_per_s"] == pytest.approx(told["orders_written"] / told["seconds"], rel=0.02)
     assert in_parquet(tmp_path / "revenue") == told["orders_aggregated"]
     assert (told["lag"], told["reminders_early"]) == (0, 0)
     assert told["reminders_delivered"] > 0

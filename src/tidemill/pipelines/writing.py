@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.client.raw import ProducerIdentity, RawClient
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.raw.kernels import HERE
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.committing import Plan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
@@ -67,7 +67,6 @@ class TaskWriter:
         self._producer: ProducerIdentity | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._counts: dict[str, int] = {}
-        self._twin = chosen_kernels()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Write all; what was begun is aborted when anything fails."""
@@ -101,7 +100,7 @@ class TaskWriter:
 
     def _write_rows(self, rows: pa.RecordBatch, sender: Sender) -> None:
         for topic, part in _by_topic(rows, self._options.topic):
-            encoder = Encoder(part, now_ms=time.time_ns() // 1_000_000, twin=self._twin)
+            encoder = Encoder(part, now_ms=time.time_ns() // 1_000_000, twin=HERE.of(part.num_rows))
             if topic not in self._counts:
                 self._counts[topic] = sender.call(self._count, topic)
             chosen = self._partitions(topic, part, encoder)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tidemill.cli.demo import pipeline, run
 from tidemill.cli.demo.orders import ITEMS, QUANTITY_MAX, draw
+from tidemill.cli.demo.pace import Pace
 from tidemill.cli.demo.reminders import Lateness, lateness
 from tidemill.cli.demo.screen import Snapshot, line, summary, table
 from tidemill.cli.problem import CommandFailed
@@ -65,6 +66,17 @@ def test_percentiles() -> None:
     assert lateness([]) is None
     assert lateness([3.0]) == Lateness(3.0, 3.0, 3.0)
     assert lateness([float(n) for n in range(100, -1, -1)]) == Lateness(50.0, 99.0, 100.0)
+
+
+def test_the_pace_of_the_last_second_and_of_the_whole_run() -> None:
+    pace = Pace(10.0)
+    assert pace.lately(10.5, 100) == 0.0
+    assert pace.lately(11.0, 200) == 200.0
+    assert pace.lately(11.9, 900) == 200.0
+    assert pace.lately(13.0, 300) == 50.0
+    # The last orders were long ago when the pipeline is through with them.
+    assert pace.overall(25.0, 3_000) == 200.0
+    assert pace.overall(10.0, 0) == 0.0
 
 
 def test_a_line() -> None:

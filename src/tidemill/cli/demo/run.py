@@ -27,6 +27,7 @@ from tidemill.app.thread import NodeThread
 from tidemill.cli.connection import Json
 from tidemill.cli.demo import orders, pipeline
 from tidemill.cli.demo.orders import Orders
+from tidemill.cli.demo.pace import Pace
 from tidemill.cli.demo.reminders import Reminders
 from tidemill.cli.demo.revenue import FINISHED, Pipeline, Totals
 from tidemill.cli.demo.screen import Screen, Snapshot, screen, summary
@@ -148,8 +149,8 @@ class Demo:
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
-        self._began = self._marked = time.monotonic()
-        self._marked_orders, self._rate = 0, 0.0
+        self._began = time.monotonic()
+        self._pace = Pace(self._began)
         self._ended: float | None = None
         self._told: set[bool] = set()
         self._open = contextlib.ExitStack()
@@ -263,12 +264,10 @@ class Demo:
         )
 
     def _orders_per_s(self) -> float:
-        """Over the last second or so: a moment is too short to tell a rate."""
-        now, written = time.monotonic(), self._orders.written
-        if now - self._marked >= 1.0:
-            self._rate = round((written - self._marked_orders) / (now - self._marked), 1)
-            self._marked, self._marked_orders = now, written
-        return self._rate
+        """Now; after the end, of the whole run: nothing is written while the pipeline takes the rest."""
+        if self._ended is not None:
+            return self._pace.overall(self._ended, self._orders.written)
+        return self._pace.lately(time.monotonic(), self._orders.written)
 
 
 async def _create_topics(node: Node) -> None:
