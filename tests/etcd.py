@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -15,12 +16,49 @@ from tests.postgres import free_port
 START_SECONDS = 60
 
 
+class Certificates:
+    """An authority of our own, and a certificate for this machine by which servers and clients are known."""
+
+    def __init__(self, home: Path, name: str = "ours") -> None:
+        self.ca, self.cert, self.key = (home / f"{name}-{part}.pem" for part in ("ca", "cert", "key"))
+        ca_key, request, names = (home / f"{name}-{part}" for part in ("ca.key", "request", "names"))
+        names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n")
+        new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", self.ca, "-days", "2", "-subj", f"/CN={name} ca")
+        _openssl("req", *new_key, "-keyout", self.key, "-out", request, "-subj", f"/CN={name}")
+        signing: list[str | Path] = [
+            "-CA",
+            self.ca,
+            "-CAkey",
+            ca_key,
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            names,
+        ]
+        _openssl("x509", "-req", "-in", request, *signing, "-out", self.cert)
+
+    def context(self) -> ssl.SSLContext:
+        """How this machine talks to an etcd that has them."""
+        context = ssl.create_default_context(cafile=self.ca)
+        context.load_cert_chain(self.cert, self.key)
+        return context
+
+
+def _openssl(*words: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+
+
 class Member:
     """One process of etcd, which can be killed and started again."""
 
-    def __init__(self, name: str, home: Path, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, name: str, home: Path, host: str = "127.0.0.1", certificates: Certificates | None = None
+    ) -> None:
         self.name = name
         self.host = host
+        self._certificates = certificates
         self.client = free_port()
         self.peer = free_port()
         self._home = home
@@ -28,7 +66,9 @@ class Member:
 
     def start(self, peers: str) -> None:
         """Start it; it is ready when its cluster is."""
-        urls = {"client": f"http://{self.host}:{self.client}", "peer": f"http://{self.host}:{self.peer}"}
+        secure = self._certificates
+        scheme = "http" if secure is None else "https"
+        urls = {"client": f"{scheme}://{self.host}:{self.client}", "peer": f"http://{self.host}:{self.peer}"}
         program = shutil.which("etcd")
         assert program, "etcd is not installed: install the Debian package 'etcd-server'"
         log = (self._home / f"{self.name}.log").open("ab")
@@ -43,6 +83,13 @@ class Member:
             "heartbeat-interval": "100",
             "election-timeout": "1000",
         }
+        if secure is not None:
+            options |= {
+                "cert-file": str(secure.cert),
+                "key-file": str(secure.key),
+                "client-cert-auth": "true",
+                "trusted-ca-file": str(secure.ca),
+            }
         self._process = subprocess.Popen(
             [program, *(f"--{name}={value}" for name, value in options.items())],
             stdin=subprocess.DEVNULL,
@@ -71,7 +118,10 @@ class Member:
 
     def healthy(self) -> bool:
         """Whether it answers with a leader."""
-        with suppress(OSError), urllib.request.urlopen(f"http://{self.host}:{self.client}/health", timeout=1) as answer:
+        secure = self._certificates
+        context = None if secure is None else secure.context()
+        url = f"{'http' if secure is None else 'https'}://{self.host}:{self.client}/health"
+        with suppress(OSError), urllib.request.urlopen(url, timeout=1, context=context) as answer:
             return b'"true"' in answer.read()
         return False
 
@@ -79,9 +129,11 @@ class Member:
 class Etcd:
     """The members of one etcd."""
 
-    def __init__(self, home: Path, members: int, hosts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, home: Path, members: int, hosts: Sequence[str] = (), certificates: Certificates | None = None
+    ) -> None:
         at = hosts or ["127.0.0.1"] * members
-        self.members = [Member(f"m{number}", home, at[number]) for number in range(members)]
+        self.members = [Member(f"m{number}", home, at[number], certificates) for number in range(members)]
         self._folders = 0
 
     @property
@@ -120,10 +172,12 @@ class Etcd:
 
 
 @contextmanager
-def running_etcd(members: int = 1, hosts: Sequence[str] = ()) -> Iterator[Etcd]:
+def running_etcd(
+    members: int = 1, hosts: Sequence[str] = (), certificates: Certificates | None = None
+) -> Iterator[Etcd]:
     """An etcd for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-etcd-"))
-    etcd = Etcd(home, members, hosts)
+    etcd = Etcd(home, members, hosts, certificates)
     try:
         etcd.start()
         yield etcd

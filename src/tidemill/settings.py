@@ -136,7 +136,8 @@ def _engine(*schemes: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         scheme = text.partition(":")[0]
         if ":" not in text or scheme not in schemes:
-            raise InvalidConfig(f"{text!r} is none of {', '.join(f'{each}:' for each in schemes)}")
+            shown = text.rpartition("@")[2]  # what stands before may be a password
+            raise InvalidConfig(f"{shown!r} is none of {', '.join(f'{each}:' for each in schemes)}")
         return text
 
     return read
@@ -155,8 +156,8 @@ ROWS = (
     Row(
         "coordination",
         "local:",
-        _engine("local", "etcd"),
-        "Where brokers agree: local: (one broker) or etcd://host1:2379,host2:2379/folder.",
+        _engine("local", "etcd", "etcds"),
+        "Where brokers agree: local: (one broker) or etcd://user:password@host1:2379,host2:2379/folder?ca=ca.pem.",
     ),
     Row(
         "cluster-secret",

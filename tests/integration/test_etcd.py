@@ -109,11 +109,11 @@ def test_an_etcd_that_is_not_there() -> None:
     ],
 )
 def test_urls(url: str, members: tuple[str, ...], prefix: str) -> None:
-    assert parse(url) == (members, prefix)
+    assert parse(url)[:2] == (members, prefix)
 
 
 @pytest.mark.parametrize(
-    "url", ["etcd:", "etcd://", "etcd://a:x", "etcd://a:0", "etcd://a,,b", "local:", "etcd://u:p@a"]
+    "url", ["etcd:", "etcd://", "etcd://a:x", "etcd://a:0", "etcd://a,,b", "local:", "etcd://u:p@"]
 )
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(InvalidConfig, match="etcd"):

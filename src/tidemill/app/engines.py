@@ -23,6 +23,7 @@ from tidemill.timelines.memory import MemoryStore as TimelinesInMemory
 from tidemill.timelines.sqlite import open_store
 
 if TYPE_CHECKING:
+    from tidemill.cluster.etcd.url import EtcdUrl
     from tidemill.streams.clickhouse import ClickHouseStore, Engine
 
 TIMELINES = "timelines.db"
@@ -33,9 +34,15 @@ TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
 
 async def open_coordination(settings: Settings) -> Coordination:
     """Where brokers agree; what etcd needs is loaded only for it."""
-    if settings.coordination.startswith("etcd:"):
+    if settings.coordination.startswith(("etcd:", "etcds:")):
         return await _open_etcd(settings.coordination)
     return await LocalCoordination.open(settings.data_dir)
+
+
+def etcd_address(url: str) -> "EtcdUrl":
+    """The parts of the address of etcd, for who wants to look at it; InvalidConfig says what is wrong with it."""
+    address: EtcdUrl = import_module("tidemill.cluster.etcd").parse(url)
+    return address
 
 
 async def _open_etcd(url: str) -> Coordination:

@@ -134,7 +134,7 @@ class Node:
             "grpc": str(self.grpc or "off"),
             "http": str(self.http or "off"),
             "data directory": str(settings.data_dir.absolute()),
-            "coordination": settings.coordination,
+            "coordination": settings.coordination.partition("@")[2] or settings.coordination,
             "streams": settings.streams.partition("@")[2] or settings.streams,
             "timelines": settings.timelines.partition("@")[2] or settings.timelines,
         }

@@ -177,17 +177,30 @@ def _servers() -> list[Finding]:
 
 def _coordination(url: str) -> list[Finding]:
     """Whether the members of etcd that a broker would be given answer."""
-    if not url.startswith("etcd:"):
+    if not url.startswith(("etcd:", "etcds:")):
         return []
+    if not _there("aetcd"):
+        return [Finding("etcd", "wrong", "the package aetcd is missing", "pip install 'tidemill[cluster]'")]
+    import ssl
     from urllib.request import urlopen
 
-    members = [
-        part if ":" in part else f"{part}:2379" for part in url.removeprefix("etcd://").partition("/")[0].split(",")
-    ]
+    from tidemill.app.engines import etcd_address
+    from tidemill.model.errors import InvalidConfig
+
+    context = None
+    try:
+        where = etcd_address(url)
+        if where.tls is not None:
+            context = ssl.create_default_context(cafile=where.tls.ca)
+            if where.tls.cert is not None:
+                context.load_cert_chain(where.tls.cert, where.tls.key)
+    except (InvalidConfig, OSError) as error:
+        return [Finding("etcd", "wrong", str(error), "mend --coordination")]
+    scheme = "http" if context is None else "https"
     found = []
-    for member in members:
+    for member in where.members:
         try:
-            with urlopen(f"http://{member}/health", timeout=ETCD_S) as answer:
+            with urlopen(f"{scheme}://{member}/health", timeout=ETCD_S, context=context) as answer:  # noqa: S310 -- ours
                 well = b'"true"' in answer.read()
         except (OSError, ValueError) as error:
             found.append(

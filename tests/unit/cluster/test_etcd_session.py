@@ -33,13 +33,11 @@ class Channels:
     async def once(self, method: Any, request: Any, timeout_s: float) -> Any:
         await asyncio.sleep(ANSWER_S)
 
-    def current(self) -> tuple[str, Any]:
-        return "somewhere:2379", SimpleNamespace(leases=SimpleNamespace(LeaseKeepAlive=self._keep_alive))
+    async def current(self, timeout_s: float) -> tuple[str, Any]:
+        leases = SimpleNamespace(LeaseKeepAlive=self._keep_alive)
+        return "somewhere:2379", SimpleNamespace(leases=leases, login=())
 
-    def leave(self, member: str) -> None:
-        pass
-
-    async def _keep_alive(self, requests: Any, timeout: float) -> AsyncIterator[Any]:
+    async def _keep_alive(self, requests: Any, timeout: float, metadata: Any) -> AsyncIterator[Any]:
         sent = asyncio.get_running_loop().time()
         if not self.answers:
             await asyncio.sleep(timeout)

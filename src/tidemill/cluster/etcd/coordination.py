@@ -37,7 +37,7 @@ class EtcdCoordination:
     def __init__(self, url: str, *, answer_s: float = ANSWER_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = parse(url)
         self._prefix = self._url.prefix
-        self._channels = Channels(self._url.members)
+        self._channels = Channels(self._url)
         self._answer_s = answer_s
         self._clock = clock
 
@@ -87,7 +87,7 @@ class EtcdCoordination:
             if answer.succeeded:
                 return int(answer.header.revision)
             return await self._done_before(key, value, revision) if unsure else None
-        raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s")
+        raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s{self._channels.trouble}")
 
     async def _done_before(self, key: str, value: bytes | None, revision: int) -> int | None:
         """The revision of a try whose answer was lost, if it is what the key holds now."""
@@ -100,15 +100,17 @@ class EtcdCoordination:
         """Every change under the prefix later than `after_revision`."""
         seen = after_revision
         while True:
-            member, line = self._channels.current()
             try:
+                member, line = await self._channels.current()
                 async for changes in self._stream(line, prefix, seen + 1):
                     for change in changes:
                         seen = change.revision
                         yield change
+                self._channels.forget_login(member)  # it may be the reason why etcd ended the watch
+                self._channels.leave(member)
             except rpc.AioRpcError as error:
-                log.info("a watch on etcd goes on elsewhere", member=member, error=error.details())
-            self._channels.leave(member)
+                log.info("a watch on etcd goes on elsewhere", error=error.details())
+                self._channels.failed(error)
             await asyncio.sleep(PAUSE_S)
 
     async def _stream(self, line: Line, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
@@ -116,7 +118,7 @@ class EtcdCoordination:
         begin, end = self._key(prefix), _after(self._key(prefix))
         # A member without a leader would be silent for ever: it is told to end the stream instead.
         create = rpc.WatchCreateRequest(key=begin, range_end=end, start_revision=start)
-        stream = line.watches.Watch(metadata=(("hasleader", "true"),))
+        stream = line.watches.Watch(metadata=(("hasleader", "true"), *(line.login or ())))
         try:
             await stream.write(rpc.WatchRequest(create_request=create))
             while True:
@@ -163,7 +165,7 @@ class EtcdCoordination:
         except rpc.AioRpcError as error:
             raise CoordinationAway(f"etcd refuses: {error.details()}") from None
         if answer is None:
-            raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s")
+            raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s{self._channels.trouble}")
         return answer
 
     def _transaction(

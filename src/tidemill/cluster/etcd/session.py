@@ -51,7 +51,9 @@ class EtcdSession:
         request = rpc.LeaseGrantRequest(TTL=math.ceil(self._ttl_s))
         answer = await self._channels.call(lambda line: line.leases.LeaseGrant, request, deadline)
         if answer is None:
-            raise CoordinationAway(f"etcd at {','.join(self._channels.members)} does not answer")
+            raise CoordinationAway(
+                f"etcd at {','.join(self._channels.members)} does not answer{self._channels.trouble}"
+            )
         self.lease_id = answer.ID
         self._extend(sent)
         self._renewing = asyncio.create_task(self._renew_for_ever())
@@ -87,17 +89,17 @@ class EtcdSession:
         log.warning("the session has ended: etcd was not reached in time")
 
     async def _renew_once(self, timeout_s: float) -> bool:
-        member, line = self._channels.current()
         try:
+            _, line = await self._channels.current(timeout_s)
             request = rpc.LeaseKeepAliveRequest(ID=self.lease_id)
-            call = line.leases.LeaseKeepAlive(_one(request), timeout=timeout_s)
+            call = line.leases.LeaseKeepAlive(_one(request), timeout=timeout_s, metadata=line.login)
             async for answer in call:
                 if answer.TTL <= 0:
                     self._until = 0.0  # etcd has forgotten the lease: others may act already
                     return False
                 return True
-        except rpc.AioRpcError:
-            self._channels.leave(member)
+        except rpc.AioRpcError as error:
+            self._channels.failed(error)
         return False
 
 

@@ -1,34 +1,79 @@
-"""`etcd://host1:2379,host2:2379/folder`: where etcd is, and under which folder of it this cluster keeps its keys."""
+"""Where etcd is: `etcd://user:password@host1:2379,host2:2379/folder?ca=ca.pem&cert=me.pem&key=me.key`.
 
+Only the hosts are needed. The folder of etcd is where this cluster keeps its keys. `etcds://`, or any of `ca`, `cert`
+and `key`, means TLS: `ca` is who signed etcd's certificate (otherwise whom the system trusts), `cert` and `key` are
+shown to an etcd that asks its clients for a certificate. User and password are for an etcd with authentication.
+"""
+
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 from tidemill.model.errors import InvalidConfig
 
-SCHEME = "etcd://"
+PLAIN, SECURE = "etcd://", "etcds://"
 PORT = 2379
 FOLDER = "tidemill"
+FILES = ("ca", "cert", "key")
+
+
+class Tls(NamedTuple):
+    """The files that TLS needs; None where the system decides."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
 
 class EtcdUrl(NamedTuple):
-    """The members, and the prefix of every key."""
+    """The members, the prefix of every key, and how to be let in."""
 
     members: tuple[str, ...]
     prefix: str
+    user: str = ""
+    password: str = ""
+    tls: Tls | None = None
 
 
 def parse(url: str) -> EtcdUrl:
-    """The parts of a URL; InvalidConfig says what is wrong with it."""
-    if not url.startswith(SCHEME):
-        raise InvalidConfig(f"{url!r} is not an address of etcd; write etcd://host1:{PORT},host2:{PORT}")
-    hosts, _, folder = url.removeprefix(SCHEME).partition("/")
-    members = tuple(_member(part.strip(), url) for part in hosts.split(","))
-    return EtcdUrl(members, f"/{folder.strip('/') or FOLDER}/")
+    """The parts of a URL; InvalidConfig says what is wrong with it or its files, and never the password."""
+    scheme = next((each for each in (PLAIN, SECURE) if url.startswith(each)), None)
+    if scheme is None:
+        raise InvalidConfig(
+            f"{url.rpartition('@')[2]!r} is not an address of etcd; write etcd://host1:{PORT},host2:{PORT}"
+        )
+    place, _, query = url.removeprefix(scheme).partition("?")
+    hosts, _, folder = place.partition("/")
+    login, _, hosts = hosts.rpartition("@")
+    user, _, password = login.partition(":")
+    members = tuple(_member(part.strip(), f"{scheme}{hosts}") for part in hosts.split(","))
+    if login and (not user or not password):
+        raise InvalidConfig(f"the login of etcd at {hosts} is not user:password")
+    given = dict(parse_qsl(query))
+    if unknown := sorted(set(given) - set(FILES)):
+        raise InvalidConfig(f"etcd knows no option {unknown[0]!r}; there are {', '.join(FILES)}")
+    tls = _tls(given) if given or scheme == SECURE else None
+    return EtcdUrl(members, f"/{folder.strip('/') or FOLDER}/", unquote(user), unquote(password), tls)
+
+
+def _tls(given: dict[str, str]) -> Tls:
+    if ("cert" in given) != ("key" in given):
+        raise InvalidConfig("etcd wants cert and key together, or neither")
+    return Tls(**{name: _readable(name, Path(path)) for name, path in given.items()})
+
+
+def _readable(name: str, path: Path) -> Path:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise InvalidConfig(f"the {name} of etcd, {path}, cannot be read: {error.strerror}") from None
+    return path
 
 
 def _member(text: str, url: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "@" in host:
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise InvalidConfig(f"{url!r}: {text!r} is not host:port; write etcd://host1:{PORT},host2:{PORT}")
     return f"{host}:{port}"

@@ -1,0 +1,165 @@
+"""An etcd that asks for certificates, user and password: who has them is let in, others are told in a line."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.etcd import Certificates, Etcd, running_etcd
+from tests.integration.command_line import CommandLine
+
+pytest.importorskip("aetcd")
+
+from aetcd import rpc
+
+from tidemill.cluster.etcd import EtcdCoordination, parse
+from tidemill.cluster.etcd.channels import Channels
+from tidemill.cluster.interface import CoordinationAway
+from tidemill.model.errors import InvalidConfig
+
+USER, PASSWORD = "tide", "s3cret:/@mill"
+QUOTED = "s3cret%3A%2F%40mill"
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def guarded(ours: Certificates) -> Iterator[Etcd]:
+    """An etcd with TLS for both sides, and authentication switched on."""
+    with running_etcd(certificates=ours) as etcd:
+        asyncio.run(_switch_on(address(etcd, ours)))
+        yield etcd
+
+
+def address(etcd: Etcd, files: Certificates, login: str = "", folder: str = "guarded") -> str:
+    hosts = etcd.url.removeprefix("etcd://")
+    return f"etcd://{login}{hosts}/{folder}?ca={files.ca}&cert={files.cert}&key={files.key}"
+
+
+async def _switch_on(url: str) -> None:
+    channels = Channels(parse(url))
+    _, line = await channels.current()
+    users = line.users
+    for user, password in (("root", "of all"), (USER, PASSWORD)):
+        await users.UserAdd(rpc.AuthUserAddRequest(name=user, password=password))
+    await users.RoleAdd(rpc.AuthRoleAddRequest(name="root"))
+    await users.RoleAdd(rpc.AuthRoleAddRequest(name="keys"))
+    mine = rpc.Permission(permType=rpc.Permission.READWRITE, key=b"/guarded/", range_end=b"/guarded0")
+    await users.RoleGrantPermission(rpc.AuthRoleGrantPermissionRequest(name="keys", perm=mine))
+    await users.UserGrantRole(rpc.AuthUserGrantRoleRequest(user="root", role="root"))
+    await users.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=USER, role="keys"))
+    await users.AuthEnable(rpc.AuthEnableRequest())
+    await channels.close()
+
+
+def test_who_has_everything_reads_writes_watches_and_keeps_a_session(guarded: Etcd, ours: Certificates) -> None:
+    async def scenario() -> None:
+        store = EtcdCoordination(address(guarded, ours, f"{USER}:{QUOTED}@"))
+        seen = asyncio.Event()
+
+        async def watch() -> None:
+            async for change in store.watch("", 0):
+                if change.key == "again":
+                    seen.set()
+
+        watching = asyncio.create_task(watch())
+        async with store.session(2_000) as session:
+            first = await store.compare_and_put("held", b"1", 0, session=session)
+            assert first is not None
+            await asyncio.sleep(2.5)  # longer than it lives without being renewed
+            assert session.alive
+            assert await store.get("held") is not None
+            for line in store._channels._open.values():
+                line.login = (("token", "forgotten by etcd"),)
+            assert await store.compare_and_put("again", b"2", 0) is not None, "it asks for another token"
+        assert await store.get("held") is None
+        async with asyncio.timeout(20):
+            await seen.wait()
+        watching.cancel()
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("login", "said"),
+    [
+        (f"{USER}:wrong@", "authentication failed"),
+        ("", "permission denied"),
+    ],
+)
+def test_who_is_not_known_is_refused(guarded: Etcd, ours: Certificates, login: str, said: str) -> None:
+    async def scenario() -> str:
+        store = EtcdCoordination(address(guarded, ours, login), answer_s=2)
+        try:
+            with pytest.raises(CoordinationAway) as refused:
+                await store.get("held")
+        finally:
+            await store.close()
+        return str(refused.value)
+
+    told = asyncio.run(scenario())
+    assert said in told
+    assert "wrong" not in told
+
+
+def test_serve_says_what_is_wrong_in_one_line_and_never_the_password(
+    guarded: Etcd,
+    ours: Certificates,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tidemill = CommandLine("127.0.0.1:0", capsys, monkeypatch)
+    strangers = Certificates(tmp_path, "strangers")
+    files = f"ca={strangers.ca}&cert={ours.cert}&key={ours.key}"
+    hosts = guarded.url.removeprefix("etcd://")
+    login = f"{USER}:{QUOTED}@"
+    for url, said in (
+        (f"etcd://{login}{hosts}/guarded?{files}", "TLS with"),
+        (f"etcd://{login}{hosts}/guarded?ca=/nowhere.pem", "the ca of etcd, /nowhere.pem, cannot be read"),
+        (address(guarded, ours, f"{USER}:not-it@"), "authentication failed"),
+    ):
+        flags = {
+            "node-id": "1",
+            "kafka": "127.0.0.1:0",
+            "grpc": "none",
+            "http": "none",
+            "data-dir": str(tmp_path / "d"),
+        }
+        words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+        said_all = tidemill("serve", *words, "--coordination", url)
+        told = said_all.err.splitlines()[-1]
+        assert said_all.code == 1, said_all
+        assert told.startswith("error: "), said_all
+        assert said in told
+        for secret in (QUOTED, PASSWORD, "not-it"):
+            assert secret not in said_all.err + said_all.out
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("etcd://me@h:1", "the login of etcd at h:1 is not user:password"),
+        ("etcd://h:1?cert=/dev/null", "cert and key together"),
+        ("etcd://h:1?color=blue", "knows no option 'color'"),
+        ("http://u:secret@h:1", "'h:1' is not an address of etcd"),
+        ("etcd://u:secret@h:p", "'h:p' is not host:port"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_said_without_its_password(url: str, said: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        parse(url)
+    assert said in str(wrong.value)
+    assert "secret" not in str(wrong.value)
+
+
+def test_the_parts_of_an_address() -> None:
+    found = parse(f"etcds://{USER}:{QUOTED}@a,b:77/shop")
+    assert found.members == ("a:2379", "b:77")
+    assert (found.prefix, found.user, found.password) == ("/shop/", USER, PASSWORD)
+    assert found.tls is not None
+    assert parse("etcd://a").tls is None
