@@ -30,9 +30,11 @@ class Brokers:
         settings: dict[str, str] | None = None,
         *,
         racks: bool = True,
+        roles: Mapping[int, str] | None = None,
         **flags: str,
     ) -> None:
         self.etcd = etcd
+        self._roles = roles or {}
         self.doors: dict[int, Mapping[str, Address | None]] = {}
         self._flags = flags
         self._racks = racks
@@ -74,6 +76,7 @@ class Brokers:
             "coordination": self._url,
             "data-dir": str(self._home / f"broker{number}"),
             "session-ttl-ms": str(TTL_MS),
+            "roles": self._roles.get(number, "overseer,carrier"),
             **{name.replace("_", "-"): value for name, value in {**self._flags, **more}.items()},
         }
 
@@ -97,12 +100,18 @@ class Brokers:
 
 @contextmanager
 def running_brokers(
-    count: int = 3, settings: dict[str, str] | None = None, members: int = 1, *, racks: bool = True, **flags: str
+    count: int = 3,
+    settings: dict[str, str] | None = None,
+    members: int = 1,
+    *,
+    racks: bool = True,
+    roles: Mapping[int, str] | None = None,
+    **flags: str,
 ) -> Iterator[Brokers]:
     """A cluster for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
     with running_etcd(members) as etcd:
-        brokers = Brokers(etcd, home, count, settings, racks=racks, **flags)
+        brokers = Brokers(etcd, home, count, settings, racks=racks, roles=roles, **flags)
         try:
             brokers.start()
             yield brokers

@@ -150,6 +150,8 @@ def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None
     assert f"http://{runs['http']}" == tidemill_broker.http
     health = httpx.get(f"{tidemill_broker.http}/health", timeout=WAIT_S).json()
     assert health["timelines"]["state"] == "healthy"
+    assert health["member"]
+    assert [(seen["broker"], seen["state"]) for seen in health["brokers"]] == [(0, "healthy")]
 
 
 def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:

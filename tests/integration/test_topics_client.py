@@ -113,6 +113,19 @@ def test_kafka_reads_what_was_sent_where_librdkafka_would_have_put_it(broker: Br
     }
 
 
+def test_keys_go_where_javas_clients_put_them_when_asked_to(broker: Broker, topic: str) -> None:
+    keys = [f"key-{number}".encode() for number in range(40)]
+    with TopicProducer(broker.grpc, topic, partitions=5, partitioner="murmur2_random") as producer:
+        sent = [producer.send(b"", key=key) for key in keys]
+        ours = [each.result(PATIENCE_S).partition for each in sent]
+    theirs: dict[bytes, int] = {}
+    kafka = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"})
+    for key in keys:
+        kafka.produce(topic, b"", key=key, on_delivery=lambda _, got: theirs.update({got.key(): got.partition()}))
+    assert kafka.flush(PATIENCE_S) == 0
+    assert ours == [theirs[key] for key in keys]
+
+
 def test_records_without_a_key_take_turns(broker: Broker, topic: str) -> None:
     with TopicProducer(broker.grpc, topic, partitions=4, linger_ms=5) as producer:
         sent = [producer.send(b"x") for _ in range(40)]
@@ -168,9 +181,14 @@ def test_another_address_takes_over(broker: Broker, topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "line"),
-    [({"acks": 2}, "acks=2"), ({"call_records": 0}, "call_records=0"), ({"partitions": -1}, "partitions")],
+    [
+        ({"acks": 2}, "acks=2"),
+        ({"call_records": 0}, "call_records=0"),
+        ({"partitions": -1}, "partitions"),
+        ({"partitioner": "mine"}, "partitioner='mine': give one of consistent_random, murmur2_random"),
+    ],
 )
-def test_options_that_cannot_be(broker: Broker, options: dict[str, int], line: str) -> None:
+def test_options_that_cannot_be(broker: Broker, options: dict[str, Any], line: str) -> None:
     with pytest.raises(ClientError, match=line):
         TopicProducer(broker.grpc, "t", **options)
 

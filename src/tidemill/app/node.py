@@ -30,7 +30,7 @@ from tidemill.cluster.interface import Coordination
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
 from tidemill.model.errors import InvalidConfig, TidemillError
-from tidemill.settings import Address, Settings
+from tidemill.settings import ROLES, Address, Settings
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 
@@ -147,6 +147,10 @@ class Node:
             # gRPC takes longer to load than all the rest: in a thread, while the others wait for the disk.
             self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_DOOR))
         directory = DataDirectory(settings.data_dir, settings.node_id)
+        if settings.roles != ROLES and settings.coordination.startswith("local:"):
+            raise InvalidConfig(
+                "a broker that is alone has both roles: leave --roles out, or give --coordination etcd://"
+            )
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
@@ -188,6 +192,8 @@ class Node:
         recorder.start()
 
     async def _open_timelines(self, broker: Broker) -> None:
+        if not broker.carries:
+            return  # an overseer has no messages; its doors send clients to the carriers
         store = await open_timelines(self.settings)
         append = dead_letter_writer(broker, system_clock_ms)
         dispatcher = Dispatcher(store, Clock(), SystemRandom(), append=append, attendance=broker.attendance)

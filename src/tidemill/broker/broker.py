@@ -29,6 +29,7 @@ from tidemill.broker.replica_fetcher import ReplicaFetchers
 from tidemill.broker.replicas import Replicas
 from tidemill.broker.scheduling import Scheduler
 from tidemill.broker.seats import Seats
+from tidemill.broker.standing import Readers, served, standing_of
 from tidemill.broker.telemetry import Telemetry
 from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
@@ -40,9 +41,6 @@ from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.registration import (
     CARRIER,
-    DEGRADED,
-    HEALTHY,
-    INACTIVE,
     OVERSEER,
     Endpoint,
     Registration,
@@ -66,7 +64,6 @@ NO_DIRECTORY = UUID(int=0)
 TENDED_AT_A_TIME = 32
 """Partitions that are looked after before clients get their turn: about a millisecond."""
 
-DISK_FULL = "the disk is full: records are refused until there is room"
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -116,6 +113,7 @@ class Broker:
         self.rack = self.place.rack
         self.settings = settings
         self.telemetry = Telemetry()
+        self.readers = Readers(world.clock_ms)
         self.partitions = Partitions(world.store)
         self._world = world
         self._address = ("", 0)
@@ -198,6 +196,7 @@ class Broker:
             kafka=Endpoint(host, port) if port else None,
             grpc=Endpoint(*grpc) if grpc else None,
             http=Endpoint(*http) if http else None,
+            shares_timelines=self.timelines is not None and self.timelines.shared,
         )
         await self.membership.announce(registration)
 
@@ -235,8 +234,11 @@ class Broker:
         self.scheduler = scheduler
 
     def _schedules_alone(self) -> bool:
-        """Whether records for later wait where only this broker has them, and others carry partitions too."""
-        return self._world.coordination.shared and not (self.timelines is not None and self.timelines.shared)
+        """Whether records for later wait where only one broker has them, and others carry partitions too."""
+        brokers = self._metadata.image.brokers.values()
+        return self._world.coordination.shared and not all(
+            one.shares_timelines for one in brokers if one.carries and one.kafka is not None
+        )
 
     async def leave_timelines(self) -> None:
         """The timelines are about to close: deliver no more of their records."""
@@ -257,6 +259,11 @@ class Broker:
         """Say where clients find this broker."""
         self._address = (host, port)
         self._moves += 1
+
+    @property
+    def carries(self) -> bool:
+        """Whether this broker carries messages; one that does not only oversees."""
+        return CARRIER in self.place.roles
 
     @property
     def controller_id(self) -> int:
@@ -382,27 +389,15 @@ class Broker:
         await self._tell_state()
 
     async def _tell_state(self) -> None:
-        """Tell the others when this broker is not well; one whose disk failed leads nothing that others can lead."""
-        broken, full = self.partitions.broken(), self.partitions.store.full
-        failed = any(each.failed is not None and not each.away for each in self.partitions)
-        inactive = failed and self._world.coordination.shared
-        state = HEALTHY if not broken and not full else INACTIVE if inactive else DEGRADED
-        key, error = next(iter(broken.items()), (None, None))
-        reason = f"{key[0]}-{key[1]}: {error}" if key is not None else DISK_FULL if full else ""
-        consumers = self._consumers()
+        """Tell the others how this broker stands; one whose disk failed leads nothing that others can lead."""
+        now = standing_of(self.partitions, self.timelines, shared=self._world.coordination.shared)
+        consumers = served(self.timelines, self.readers)
         known = self.membership.registration
-        if (known.state, known.reason) != (state, reason):
-            log.warning("the state of this broker has changed", state=state, reason=reason)
+        if (known.state, known.reason) != (now.state, now.reason):
+            log.warning("the state of this broker has changed", state=now.state, reason=now.reason)
         elif known.consumers == consumers:
             return
-        await self.membership.announce(known.but(state=state, reason=reason, room=not full, consumers=consumers))
-
-    def _consumers(self) -> dict[str, int]:
-        """How many consumers of each timeline are connected here."""
-        if self.timelines is None:
-            return {}
-        counts = {name: len(self.timelines.consumers(name)) for name in sorted(self.timelines.stats)}
-        return {name: count for name, count in counts.items() if count}
+        await self.membership.announce(known.but(**now._asdict(), consumers=consumers))
 
     async def _repeat(self, interval_ms: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do the work again and again; one failure is logged and does not end it."""

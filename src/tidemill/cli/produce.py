@@ -22,6 +22,7 @@ from tidemill.cli.connection import (
 )
 from tidemill.cli.output import Advance, progress, remark, say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -55,6 +56,9 @@ def produce(
     partition: Annotated[
         int, typer.Option(help="Write to this partition; -1 chooses by key, or in turn.", min=-1)
     ] = -1,
+    partitioner: Annotated[
+        str, typer.Option(help=f"How keys choose partitions, one of {', '.join(PARTITIONERS)}.")
+    ] = MURMUR2_RANDOM,
     compression: Annotated[str, typer.Option(help=f"One of {', '.join(CODECS)}.")] = "none",
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -72,6 +76,8 @@ def produce(
         raise WrongUse(f"--compression {compression} is none of {', '.join(CODECS)}")
     if acks not in ACKS:
         raise WrongUse(f"--acks {acks} is none of {', '.join(ACKS)}")
+    if partitioner not in PARTITIONERS:
+        raise WrongUse(f"--partitioner {partitioner} is none of {', '.join(PARTITIONERS)}")
     if message and file:
         raise WrongUse("give --message or --file, not both")
     headers = list(pairs(header or [], "--header").items())
@@ -79,7 +85,7 @@ def produce(
     if partitions and partition >= 0:
         check_partition(topic, partition, partitions)
     turn = _Turn(partition, partitions)
-    run = _Run(topic, turn, headers, _producer(bootstrap, compression, acks))
+    run = _Run(topic, turn, headers, _producer(bootstrap, compression, acks, partitioner))
     with ExitStack() as stack:
         lines, total = _lines(stack, message, file, key, key_separator)
         advance = stack.enter_context(progress(f"producing to {topic}", total, in_bytes=True))
@@ -87,7 +93,7 @@ def produce(
     run.report(as_json=as_json)
 
 
-def _producer(bootstrap: str, compression: str, acks: str) -> "Producer":
+def _producer(bootstrap: str, compression: str, acks: str, partitioner: str) -> "Producer":
     from confluent_kafka import KafkaException, Producer
 
     settings = client_settings(
@@ -96,7 +102,7 @@ def _producer(bootstrap: str, compression: str, acks: str) -> "Producer":
         **{
             "compression.type": compression,
             "linger.ms": 5,
-            "partitioner": "murmur2_random",
+            "partitioner": partitioner,
             "message.max.bytes": LINE_BYTES_MAX,
         },
     )

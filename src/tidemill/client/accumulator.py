@@ -2,7 +2,7 @@
 
 Pure: time comes in as milliseconds, whoever waits for a record is a ticket that is handed back with it. The rules:
 
-- A key decides the partition by its CRC-32, as librdkafka does it; records without a key take turns.
+- A key decides the partition by its hash, CRC-32 as in librdkafka unless told otherwise; records without take turns.
 - A batch leaves when it is full, when its first record has waited `linger_ms`, when the whole buffer holds
   `buffer_records`, or when somebody flushes.
 - Records of a partition arrive in their order: one batch of a partition is on its way at a time, and a batch that is
@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from zlib import crc32
+
+from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
 
 RECORD_OVERHEAD_BYTES = 32
 SEQUENCES = 2**31
@@ -80,8 +81,15 @@ class _Lane:
 class Accumulator:
     """The buffer of one producer of one topic."""
 
-    def __init__(self, limits: Limits, *, idempotent: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        idempotent: bool = True,
+        hash_key: Callable[[bytes], int] = PARTITIONERS[CONSISTENT_RANDOM],
+    ) -> None:
         self._limits = limits
+        self._hash_key = hash_key
         self._idempotent = idempotent
         self._lanes: list[_Lane] = []
         self._turn = 0
@@ -109,7 +117,7 @@ class Accumulator:
                 raise IndexError(f"there is no partition {partition}; the topic has {len(self._lanes)}")
             return partition
         if key is not None:
-            return crc32(key) % len(self._lanes)
+            return self._hash_key(key) % len(self._lanes)
         self._turn = (self._turn + 1) % len(self._lanes)
         return self._turn
 

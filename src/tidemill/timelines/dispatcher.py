@@ -127,6 +127,12 @@ class Dispatcher:
         """The timeline, if clients may use it."""
         return self._life.usable(name)
 
+    async def find(self, name: str) -> Timeline:
+        """The timeline, if clients may use it, also when another broker has created it a moment ago."""
+        if self._shared and name not in self._life.timelines:
+            await self._refresh()
+        return self.timeline(name)
+
     def consumers(self, name: str) -> list[Consumer]:
         """The consumers that are connected here."""
         delivery = self._deliveries.get(name)

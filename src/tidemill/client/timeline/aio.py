@@ -75,7 +75,7 @@ class AsyncTimeline:
         self, address: str = "127.0.0.1:6174", topic: str = "", *, group: str = "", timeout_ms: int = TIMEOUT_MS
     ) -> None:
         self.topic = topic
-        self._connection = Connection(address, timeout_ms=timeout_ms)
+        self._connection = Connection(address, topic, timeout_ms=timeout_ms)
         self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=topic, id=group)
         self._workers: set[Worker] = set()
         self._measured: Latency | None = None

@@ -1,9 +1,12 @@
-"""One gRPC channel to a broker: calls with deadlines, typed errors, reconnects and sessions.
+"""One gRPC channel to a broker at a time: calls with deadlines, typed errors, reconnects and sessions.
 
 A refused call carries the class of the error in its trailing metadata; it is raised here as that class. A broker that
 cannot be reached is tried again with growing pauses until the call's deadline. Every call is safe to repeat: ids are
 drawn on this side, tokens and versions are compared on the other. A broker that has forgotten the session
 (it was restarted) is greeted again.
+
+Several addresses may be given: the next one takes the place of one that does not answer. Where a broker only oversees,
+it names the carriers (`choosing.py`), and one of them is used; when that one is gone, the next is asked for.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tidemill.client.choosing import carriers
 from tidemill.client.rpc import (
     BACKOFF_MS_FIRST,
     BACKOFF_MS_MAX,
@@ -28,6 +32,8 @@ from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
 TIMEOUT_MS = 30_000
+ANY = "-"
+"""Asked for when a client is not bound to a timeline."""
 
 
 def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
@@ -48,23 +54,47 @@ def backoff_s(attempt: int) -> float:
 
 
 class Connection:
-    """Calls to one broker, on the event loop that makes the first of them."""
+    """Calls to a broker, on the event loop that makes the first of them."""
 
-    def __init__(self, address: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self.address = address
+    def __init__(self, addresses: str, timeline: str = "", *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self._given = [address.strip() for address in addresses.split(",")]
+        self._in_use = 0
+        self._timeline = timeline
+        self.address = self._given[0]
         self.timeout_ms = timeout_ms
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
         self._session = ""
         self._greeting = asyncio.Lock()
+        self._opening = asyncio.Lock()
 
-    @property
-    def stub(self) -> Any:
+    async def stub(self) -> Any:
         """The generated stub, over a channel that is opened by the first use."""
-        if self._stub is None:
-            self._channel = open_channel(self.address)
-            self._stub = service.TimelineServiceStub(self._channel)  # type: ignore[no-untyped-call] # generated
-        return self._stub
+        async with self._opening:
+            if self._stub is None:
+                self._channel = await self._open()
+                self._stub = service.TimelineServiceStub(self._channel)  # type: ignore[no-untyped-call] # generated
+            return self._stub
+
+    async def _open(self) -> grpc.aio.Channel:
+        """A channel to the broker that was given, or to a carrier that it names."""
+        self.address = self._given[self._in_use]
+        channel = open_channel(self.address)
+        named = await carriers(channel, timeline=self._timeline or ANY, timeout_s=self.timeout_ms / 1_000)
+        if not named:
+            return channel
+        await channel.close()
+        self.address = named[0]
+        return open_channel(self.address)
+
+    async def elsewhere(self, unreachable: str) -> None:
+        """Nobody answers there: go on with the next address, if there is another one, unless somebody has already."""
+        named = unreachable not in self._given
+        if unreachable != self.address or (len(self._given) == 1 and not named):
+            return
+        if not named:
+            self._in_use = (self._in_use + 1) % len(self._given)
+        await self.close()
 
     async def call(self, method: str, request: Any) -> Any:
         """Call, and try again while the broker is away, up to the deadline."""
@@ -73,12 +103,14 @@ class Connection:
         while True:
             left_s = max(ends - time.monotonic(), 0.001)
             try:
-                return await getattr(self.stub, method)(request, timeout=left_s)
+                stub, address = await self.stub(), self.address
+                return await getattr(stub, method)(request, timeout=left_s)
             except grpc.aio.AioRpcError as error:
-                failure = typed(error, self.address)
+                failure = typed(error, address)
                 pause = backoff_s(attempt)
                 if not isinstance(failure, Unreachable) or time.monotonic() + pause >= ends:
                     raise failure from None
+            await self.elsewhere(address)
             await asyncio.sleep(pause)
             attempt += 1
 

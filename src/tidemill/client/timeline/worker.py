@@ -155,6 +155,8 @@ class Worker:
                 failure = typed(error, self._connection.address)
                 if not failure.retriable:
                     return self._fail(failure)
+                if isinstance(failure, Unreachable):
+                    await self._connection.elsewhere(self._connection.address)
             except TidemillError as error:
                 if not error.retriable:
                     return self._fail(error)
@@ -171,7 +173,7 @@ class Worker:
         self._waiting = deque(one for one in self._waiting if not one.outcome.done())
 
     async def _one_stream(self) -> None:
-        stub = self._connection.stub
+        stub = await self._connection.stub()
         reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
         self._call = call = stub.Work()
         await call.write(wire.WorkUp(start=wire.WorkStart(session=reply.session)))

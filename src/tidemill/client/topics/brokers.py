@@ -1,8 +1,9 @@
 """The brokers as a client of BrokerService sees them: any of them answers, and one that does not is passed over.
 
 A call goes to the broker that is in use; when nobody answers there, the next address takes its place and the call is
-tried again after a pause, 50 ms at first and twice as long each time, 5 s at most. Calls that are worth a direct way go
-to the partition's leader, whose address `GetMetadata` told.
+tried again after a pause, 50 ms at first and twice as long each time, 5 s at most. Where the broker in use only
+oversees, a consumer lets it name carriers, which come before the addresses that were given. Calls that are worth a
+direct way go to the partition's leader, whose address `GetMetadata` told.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tidemill.client.choosing import carriers
 from tidemill.client.raw.errors import ClientError, Unreachable
 from tidemill.client.rpc import UNREACHABLE, error_name, open_channel
 from tidemill.model.errors import LeaderNotAvailable, TidemillError, UnknownServerError, by_name
@@ -44,7 +46,7 @@ class Brokers:
     """Calls to a cluster, on the event loop that makes the first of them."""
 
     def __init__(self, addresses: str | Sequence[str]) -> None:
-        self._addresses = split_addresses(addresses)
+        self._given = self._addresses = split_addresses(addresses)
         self._in_use = 0
         self._stubs: dict[str, tuple[grpc.aio.Channel, Any]] = {}
         self._leaders: Mapping[tuple[str, int], str] = {}
@@ -58,6 +60,12 @@ class Brokers:
         """Nobody answers there: go on with the next address, unless somebody has already."""
         if unreachable == self.address:
             self._in_use = (self._in_use + 1) % len(self._addresses)
+
+    async def settle(self, topic: str) -> None:
+        """Go on with a carrier, where the broker in use is none; the addresses that were given stay the last resort."""
+        found = await carriers(self._stub(self.address)[0], topic=topic)
+        if found:
+            self._addresses, self._in_use = [*found, *self._given], 0
 
     def leader_of(self, topic: str, partition: int) -> str:
         """Where the leader of a partition is; the broker in use where that is not known."""
@@ -90,17 +98,20 @@ class Brokers:
 
     async def call_at(self, address: str, method: str, request: Any, *, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
         """Call one broker, once."""
-        if address not in self._stubs:
-            channel = open_channel(address)
-            self._stubs[address] = channel, generated.BrokerServiceStub(channel)  # type: ignore[no-untyped-call] # generated
         try:
-            return await getattr(self._stubs[address][1], method)(request, timeout=timeout_ms / 1_000)
+            return await getattr(self._stub(address)[1], method)(request, timeout=timeout_ms / 1_000)
         except grpc.aio.AioRpcError as error:
             failure = _typed(error, address)
         if isinstance(failure, Unreachable):
             self.switch(address)
             await self._drop(address)
         raise failure
+
+    def _stub(self, address: str) -> tuple[grpc.aio.Channel, Any]:
+        if address not in self._stubs:
+            channel = open_channel(address)
+            self._stubs[address] = channel, generated.BrokerServiceStub(channel)  # type: ignore[no-untyped-call] # generated
+        return self._stubs[address]
 
     async def _drop(self, address: str) -> None:
         """A connection that failed is not used again."""

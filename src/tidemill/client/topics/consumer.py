@@ -230,6 +230,7 @@ class AsyncConsumer:
             await self._room.wait()
 
     async def _join(self) -> None:
+        await self._brokers.settle(self.topics[0])
         request = wire.SubscribeRequest(**self._about())
         reply = await self._brokers.call_at(self._brokers.address, "Subscribe", request, timeout_ms=CALL_TIMEOUT_MS)
         self._epoch = reply.member_epoch

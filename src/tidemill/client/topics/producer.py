@@ -15,6 +15,7 @@ from tidemill.client.accumulator import Accumulator, Batch, Identity, Limits, Wa
 from tidemill.client.raw.errors import ClientError
 from tidemill.client.topics.brokers import CALL_TIMEOUT_MS, Brokers, backoff_ms
 from tidemill.model.errors import TidemillError, TopicAlreadyExists, UnknownTopicOrPartition, by_name
+from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
 from tidemill.wire.grpc import broker_pb2 as wire
 
 METADATA_REFRESH_MS = 30_000
@@ -83,6 +84,7 @@ class ProducerOptions(NamedTuple):
     call_records: int = 100
     metadata_refresh_ms: int = METADATA_REFRESH_MS
     delivery_timeout_ms: int = 120_000
+    partitioner: str = CONSISTENT_RANDOM
 
     @property
     def backlog(self) -> int:
@@ -103,7 +105,9 @@ class AsyncTopicProducer:
             call_records=self.options.call_records,
             delivery_timeout_ms=self.options.delivery_timeout_ms,
         )
-        self._buffer = Accumulator(self._limits, idempotent=self.options.idempotent)
+        self._buffer = Accumulator(
+            self._limits, idempotent=self.options.idempotent, hash_key=PARTITIONERS[self.options.partitioner]
+        )
         self._early: list[tuple[Outgoing, Ticket, int]] = []
         self._undelivered = 0
         self._failures: list[TidemillError] = []
@@ -364,6 +368,8 @@ def outgoing(
 def _checked(options: ProducerOptions) -> ProducerOptions:
     if options.acks not in ACKS:
         raise ClientError(f"acks={options.acks!r}: give 'all' or 1")
+    if options.partitioner not in PARTITIONERS:
+        raise ClientError(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
     for name in ("buffer_records", "call_records", "delivery_timeout_ms", "metadata_refresh_ms"):
         if getattr(options, name) < 1:
             raise ClientError(f"{name}={getattr(options, name)} must be at least 1")

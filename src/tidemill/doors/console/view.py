@@ -3,6 +3,8 @@
 from typing import Any
 
 from tidemill.broker.broker import Broker
+from tidemill.broker.standing import all_standings
+from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 
 NAMES_MAX = 3
 """Partitions that are named for one reason; of the others the number is told."""
@@ -29,12 +31,15 @@ def status_of(broker: Broker) -> dict[str, Any]:
 
 
 def health_of(broker: Broker) -> dict[str, Any]:
-    """How the broker is: healthy, degraded (a part of it does not serve), and the reasons."""
+    """How the broker is: healthy, degraded (a part of it does not serve) or inactive, the reasons, and all brokers."""
     reasons = _broken_partitions(broker)
     timelines = broker.timelines.health() if broker.timelines is not None else None
-    healthy = not reasons and (timelines is None or timelines.state == "healthy")
+    healthy = not reasons and (timelines is None or timelines.state == HEALTHY)
+    member = broker.membership.alive
     return {
-        "state": "healthy" if healthy else "degraded",
+        "state": INACTIVE if not member else HEALTHY if healthy else DEGRADED,
+        "member": member,
+        "brokers": [seen._asdict() for seen in all_standings(broker.image)],
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
         "timelines": None
         if timelines is None

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import grpc.aio
 
 from tidemill.broker.broker import Broker
+from tidemill.broker.standing import TOPIC
+from tidemill.cluster.core.registration import HEALTHY, INACTIVE, Registration
+from tidemill.cluster.core.selector import BrokerLoad, choose
 from tidemill.doors.grpc.refusals import ERROR_KEY
 from tidemill.model.errors import (
     CoordinatorNotAvailable,
@@ -35,13 +38,23 @@ class Peer(NamedTuple):
     rack: str
 
 
+class Chosen(NamedTuple):
+    """A broker for a client of a topic or timeline."""
+
+    peer: Peer
+    weight: int
+    consumers: int
+    state: str
+
+
 class Routes:
-    """The way to every partition and every group."""
+    """The way to every partition and every group, and to the brokers that clients should use."""
 
     def __init__(self, broker: Broker, options: tuple[Any, ...]) -> None:
         self._broker = broker
         self._options = options
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._carrier = -1
         self.here = ""
         """Where this broker's own door is; empty where it is everywhere, and clients know an address of it."""
 
@@ -51,6 +64,38 @@ class Routes:
         others = (one for one in self._broker.image.brokers.values() if one.node_id != mine.node_id)
         told = [Peer(one.node_id, str(one.grpc) if one.grpc else "", one.rack or "") for one in others]
         return sorted([mine, *told])
+
+    def choices(self, *, topic: str = "", timeline: str = "") -> list[Chosen]:
+        """The brokers that a client of this topic or timeline should talk to, best first."""
+        key = timeline or TOPIC + topic
+        carriers = self._carriers()
+        loads = [BrokerLoad(node, one.consumers, one.state == HEALTHY) for node, one in carriers.items()]
+        peers = {peer.node_id: peer for peer in self.brokers()}
+        return [
+            Chosen(
+                peers[choice.node_id],
+                choice.weight,
+                carriers[choice.node_id].consumers.get(key, 0),
+                carriers[choice.node_id].state,
+            )
+            for choice in choose(key, loads)
+        ]
+
+    def carrier(self) -> str | None:
+        """The gRPC door of a carrier, the same one while it is there."""
+        carriers = self._carriers()
+        if self._carrier not in carriers:
+            self._carrier = next((one.peer.node_id for one in self.choices()), -1)
+        found = carriers.get(self._carrier)
+        return None if found is None else str(found.grpc)
+
+    def _carriers(self) -> dict[int, Registration]:
+        """The brokers that carry messages and have a gRPC door."""
+        return {
+            node: one
+            for node, one in self._broker.image.brokers.items()
+            if one.carries and one.state != INACTIVE and one.grpc is not None
+        }
 
     async def coordinator_of(self, group: str, *, forwarded: bool) -> str | None:
         """The address of the group's coordinator; None when it is this broker."""
@@ -82,13 +127,17 @@ class Routes:
 
     async def forward(self, address: str, method: str, request: Any, timeout_s: float = FORWARD_TIMEOUT_S) -> Any:
         """The answer of another broker."""
-        if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=self._options)
-        stub = generated.BrokerServiceStub(self._channels[address])  # type: ignore[no-untyped-call] # generated
+        stub = generated.BrokerServiceStub(self.channel(address))  # type: ignore[no-untyped-call] # generated
         try:
             return await getattr(stub, method)(request, timeout=timeout_s, metadata=((FORWARDED_KEY, "1"),))
         except grpc.aio.AioRpcError as error:
             raise _typed(error, address) from None
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """A connection to another broker, opened once."""
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address, options=self._options)
+        return self._channels[address]
 
     async def close(self) -> None:
         """Let go of the connections to other brokers."""

@@ -10,6 +10,7 @@ import grpc.aio
 
 from tidemill.broker.broker import Broker
 from tidemill.cluster.core.registration import Endpoint
+from tidemill.doors.grpc.relay import TimelineRelay
 from tidemill.doors.grpc.routes import Routes
 from tidemill.doors.grpc.service import TimelineService
 from tidemill.doors.grpc.streams import BrokerService
@@ -66,6 +67,7 @@ class GrpcDoor:
     def _serve(self, server: grpc.aio.Server) -> None:
         streams = BrokerService(self._broker, self._routes)
         broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)  # type: ignore[no-untyped-call] # generated
-        if self._broker.timelines is not None:
-            timelines = TimelineService(self._broker.timelines)
+        if self._broker.timelines is not None or not self._broker.carries:
+            mine = self._broker.timelines
+            timelines = TimelineRelay(self._routes) if mine is None else TimelineService(mine)
             timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)  # type: ignore[no-untyped-call] # generated

@@ -47,7 +47,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return await answered(context, lambda: self._handshake(request))
 
     async def _handshake(self, request: wire.HandshakeRequest) -> wire.HandshakeReply:
-        timeline = self._dispatcher.timeline(request.timeline)
+        timeline = await self._dispatcher.find(request.timeline)
         limits = wire.Limits(
             schedule_messages_max=SCHEDULE_MESSAGES_MAX,
             body_bytes_max=timeline.settings.body_bytes_max,
@@ -88,7 +88,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """A timeline's state and settings."""
 
         async def describe() -> wire.TimelineInfo:
-            return self._info(self._dispatcher.timeline(request.name))
+            return self._info(await self._dispatcher.find(request.name))
 
         return await answered(context, describe)
 

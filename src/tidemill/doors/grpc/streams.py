@@ -74,6 +74,20 @@ class BrokerService(generated.BrokerServiceServicer):
         topics = [_topic(topic) for topic in self._topics(request.topics)]
         return wire.GetMetadataReply(cluster_id=self._broker.cluster_id, brokers=brokers, topics=topics)
 
+    async def ChooseBrokers(self, request: wire.ChooseBrokersRequest, _: Any) -> wire.ChooseBrokersReply:  # noqa: N802
+        """Which brokers a client should talk to, best first."""
+        found = self._routes.choices(topic=request.topic, timeline=request.timeline)
+        choices = [
+            wire.Choice(
+                broker=wire.BrokerInfo(**one.peer._asdict()),
+                weight=one.weight,
+                consumers=one.consumers,
+                state=one.state,
+            )
+            for one in found
+        ]
+        return wire.ChooseBrokersReply(choices=choices, carries=self._broker.carries)
+
     def _topics(self, names: Sequence[str]) -> list[Topic]:
         if names:
             return [topic for name in names if (topic := self._broker.topic(name)) is not None]
@@ -136,12 +150,14 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def Subscribe(self, request: wire.SubscribeRequest, context: Any) -> wire.SubscribeReply:  # noqa: N802
         """Join a group."""
+        self._note_reader(request, context)
         return await self._coordinated(
             "Subscribe", request, context, lambda: members.subscribe(self._broker, request, _host(context))
         )
 
     async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollReply:  # noqa: N802
         """A sign of life, and records."""
+        self._note_reader(request, context)
         return await self._coordinated(
             "Poll", request, context, lambda: self._poll(request, _host(context)), wait_ms=request.max_wait_ms
         )
@@ -162,6 +178,10 @@ class BrokerService(generated.BrokerServiceServicer):
         return await self._coordinated(
             "Unsubscribe", request, context, lambda: members.unsubscribe(self._broker, request)
         )
+
+    def _note_reader(self, request: wire.SubscribeRequest | wire.PollRequest, context: Any) -> None:
+        if not was_forwarded(context):
+            self._broker.readers.note(request.topics, request.member_id)
 
     async def _coordinated(
         self, method: str, request: Any, context: Any, here: Callable[[], Awaitable[T]], wait_ms: int = 0

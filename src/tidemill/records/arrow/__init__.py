@@ -2,10 +2,11 @@
 
 from tidemill.records.arrow.decoder import ROWS, Decoder
 from tidemill.records.arrow.encoder import BATCH_BYTES, Encoded, Encoder, Writer, rows_by_partition
-from tidemill.records.arrow.partitioners import CONSISTENT_RANDOM, DEFAULT_PARTITIONER, MURMUR2_RANDOM, PARTITIONERS
+from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.twins import Kernels, kernels
 from tidemill.records.arrow.warming import warm_up
+from tidemill.records.hashing import CONSISTENT_RANDOM, MURMUR2_RANDOM, PARTITIONERS
 
 __all__ = [
     "BATCH_BYTES",

@@ -14,10 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.records.arrow.twins import Kernels
+from tidemill.records.hashing import CONSISTENT_RANDOM, MURMUR2_RANDOM, PARTITIONERS
 
-CONSISTENT_RANDOM = "consistent_random"
-MURMUR2_RANDOM = "murmur2_random"
-PARTITIONERS = (CONSISTENT_RANDOM, MURMUR2_RANDOM)
 DEFAULT_PARTITIONER = CONSISTENT_RANDOM
 
 

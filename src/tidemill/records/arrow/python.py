@@ -15,12 +15,9 @@ from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
 from tidemill.records.arrow.selection import select
 from tidemill.records.arrow.table import END, START, Table, header_of, table_of
 from tidemill.records.build import NewRecord, encode_records
+from tidemill.records.hashing import murmur2
 from tidemill.records.read import scan_records
 from tidemill.records.record import Headers
-
-_UINT32 = 0xFFFFFFFF
-_MULTIPLIER = 0x5BD1E995
-_SEED = 0x9747B28C
 
 
 class PythonKernels:
@@ -91,21 +88,6 @@ class PythonKernels:
 def microseconds(timestamp_ms: int) -> int:
     """A time in Spark's unit, as far as it fits."""
     return max(-TIMESTAMP_MS_MAX, min(timestamp_ms, TIMESTAMP_MS_MAX)) * MICROSECONDS
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's hash of a key, unsigned."""
-    size = len(key)
-    mixed = _SEED ^ size
-    whole = size - size % 4
-    for at in range(0, whole, 4):
-        word = int.from_bytes(key[at : at + 4], "little") * _MULTIPLIER & _UINT32
-        word = (word ^ word >> 24) * _MULTIPLIER & _UINT32
-        mixed = mixed * _MULTIPLIER & _UINT32 ^ word
-    if size > whole:
-        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _UINT32
-    mixed = (mixed ^ mixed >> 13) * _MULTIPLIER & _UINT32
-    return mixed ^ mixed >> 15
 
 
 def _array(name: str, values: list[Any]) -> pa.Array:

@@ -4,9 +4,9 @@ import pyarrow as pa
 
 from tidemill.records.arrow.decoder import Decoder
 from tidemill.records.arrow.encoder import Encoder
-from tidemill.records.arrow.partitioners import PARTITIONERS
 from tidemill.records.arrow.schema import HEADER
 from tidemill.records.arrow.twins import Kernels
+from tidemill.records.hashing import PARTITIONERS
 
 
 def warm_up(twin: Kernels) -> None:

@@ -117,6 +117,34 @@ class BrokerInfo(_message.Message):
     rack: str
     def __init__(self, node_id: _Optional[int] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
+class ChooseBrokersRequest(_message.Message):
+    __slots__ = ("topic", "timeline")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timeline: str
+    def __init__(self, topic: _Optional[str] = ..., timeline: _Optional[str] = ...) -> None: ...
+
+class ChooseBrokersReply(_message.Message):
+    __slots__ = ("choices", "carries")
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    CARRIES_FIELD_NUMBER: _ClassVar[int]
+    choices: _containers.RepeatedCompositeFieldContainer[Choice]
+    carries: bool
+    def __init__(self, choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., carries: _Optional[bool] = ...) -> None: ...
+
+class Choice(_message.Message):
+    __slots__ = ("broker", "weight", "consumers", "state")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    broker: BrokerInfo
+    weight: int
+    consumers: int
+    state: str
+    def __init__(self, broker: _Optional[_Union[BrokerInfo, _Mapping]] = ..., weight: _Optional[int] = ..., consumers: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+
 class Header(_message.Message):
     __slots__ = ("key", "value")
     KEY_FIELD_NUMBER: _ClassVar[int]

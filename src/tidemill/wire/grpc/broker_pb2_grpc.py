@@ -54,6 +54,11 @@ class BrokerServiceStub:
                 request_serializer=broker__pb2.GetMetadataRequest.SerializeToString,
                 response_deserializer=broker__pb2.GetMetadataReply.FromString,
                 _registered_method=True)
+        self.ChooseBrokers = channel.unary_unary(
+                '/tidemill.broker.v1.BrokerService/ChooseBrokers',
+                request_serializer=broker__pb2.ChooseBrokersRequest.SerializeToString,
+                response_deserializer=broker__pb2.ChooseBrokersReply.FromString,
+                _registered_method=True)
         self.InitProducer = channel.unary_unary(
                 '/tidemill.broker.v1.BrokerService/InitProducer',
                 request_serializer=broker__pb2.InitProducerRequest.SerializeToString,
@@ -119,6 +124,13 @@ class BrokerServiceServicer:
 
     def GetMetadata(self, request, context):
         """Brokers with their addresses, topics with the leader of each partition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChooseBrokers(self, request, context):
+        """Which brokers a client of a topic or timeline should talk to, best first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,6 +212,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.GetMetadata,
                     request_deserializer=broker__pb2.GetMetadataRequest.FromString,
                     response_serializer=broker__pb2.GetMetadataReply.SerializeToString,
+            ),
+            'ChooseBrokers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChooseBrokers,
+                    request_deserializer=broker__pb2.ChooseBrokersRequest.FromString,
+                    response_serializer=broker__pb2.ChooseBrokersReply.SerializeToString,
             ),
             'InitProducer': grpc.unary_unary_rpc_method_handler(
                     servicer.InitProducer,
@@ -350,6 +367,33 @@ class BrokerService:
             '/tidemill.broker.v1.BrokerService/GetMetadata',
             broker__pb2.GetMetadataRequest.SerializeToString,
             broker__pb2.GetMetadataReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChooseBrokers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidemill.broker.v1.BrokerService/ChooseBrokers',
+            broker__pb2.ChooseBrokersRequest.SerializeToString,
+            broker__pb2.ChooseBrokersReply.FromString,
             options,
             channel_credentials,
             insecure,

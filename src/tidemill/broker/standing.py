@@ -1,0 +1,86 @@
+"""How this broker stands, as it tells the others: healthy, degraded or inactive, why, and whom it serves."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tidemill.broker.partitions import Partitions
+from tidemill.cluster.core.image import Image
+from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.guard import State
+
+DISK_FULL = "the disk is full: records are refused until there is room"
+TOPIC = "topic:"
+"""Before the names of topics among those of timelines."""
+READER_MS = 10_000
+"""So long after its last call a member of a group counts as served here."""
+
+
+class Standing(NamedTuple):
+    """A state and the reason for it."""
+
+    state: str
+    reason: str
+    room: bool
+    """Whether there is room for records."""
+
+
+def standing_of(partitions: Partitions, timelines: Dispatcher | None, *, shared: bool) -> Standing:
+    """What the others should know; in a cluster a broker whose disk failed counts as one that is not there."""
+    full = partitions.store.full
+    broken = partitions.broken()
+    if broken:
+        (topic, index), error = next(iter(broken.items()))
+        failed = any(each.failed is not None and not each.away for each in partitions)
+        return Standing(INACTIVE if failed and shared else DEGRADED, f"{topic}-{index}: {error}", not full)
+    if full:
+        return Standing(DEGRADED, DISK_FULL, False)
+    health = timelines.health() if timelines is not None else None
+    if health is not None and health.state is State.DEGRADED:
+        return Standing(DEGRADED, f"timelines: {'; '.join(health.reasons)}", True)
+    return Standing(HEALTHY, "", True)
+
+
+class Seen(NamedTuple):
+    """A broker of the cluster as everybody sees it."""
+
+    broker: int
+    roles: tuple[str, ...]
+    state: str
+    reason: str
+
+
+def all_standings(image: Image) -> list[Seen]:
+    """Every broker that is there or that carries something: who is not there is inactive."""
+    there = {node: Seen(node, one.roles, one.state, one.reason) for node, one in image.brokers.items()}
+    carriers = {node for topic in image.by_name.values() for info in topic.partitions for node in info.replicas}
+    away = [Seen(node, (), INACTIVE, "it is not there") for node in carriers - set(there)]
+    return sorted([*there.values(), *away])
+
+
+class Readers:
+    """Members of groups that read topics by way of this broker, over gRPC."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+        self._seen: dict[tuple[str, str], int] = {}
+
+    def note(self, topics: Iterable[str], member: str) -> None:
+        """A member called."""
+        self._seen.update(((topic, member), self._clock_ms()) for topic in topics)
+
+    def counts(self) -> dict[str, int]:
+        """How many members of late read each topic; who was not seen for a while is forgotten."""
+        oldest_ms = self._clock_ms() - READER_MS
+        self._seen = {key: seen_ms for key, seen_ms in self._seen.items() if seen_ms >= oldest_ms}
+        found: dict[str, int] = {}
+        for topic, _ in sorted(self._seen):
+            found[TOPIC + topic] = found.get(TOPIC + topic, 0) + 1
+        return found
+
+
+def served(timelines: Dispatcher | None, readers: Readers) -> dict[str, int]:
+    """How many consumers of each timeline and topic are connected here."""
+    names = sorted(timelines.stats) if timelines is not None else []
+    counts = {name: len(timelines.consumers(name)) for name in names} if timelines is not None else {}
+    return {**{name: count for name, count in counts.items() if count}, **readers.counts()}
