@@ -124,7 +124,7 @@ async def one_round(store: TimelineStore, line: str, messages: list[NewMessage],
     await schedule.of(store.schedule(line, messages))
     due = await find.of(store.find(line, Selection(), now_ms=START_MS, limit=BATCH, bodies=True))
     now_ms = due[-1].due_ms
-    claims = [Claim(one.seq, one.version, "worker", now_ms + 30_000) for one in due]
+    claims = [Claim(one.seq, one.version, "worker", now_ms + 30_000, one.due_ms) for one in due]
     leases = await lease.of(store.acquire(line, claims, now_ms=now_ms))
     commands = [Complete(one.seq, one.token) for one in leases if one is not None]
     outcomes = await complete.of(store.settle(line, commands, now_ms=now_ms))

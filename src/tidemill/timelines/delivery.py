@@ -246,7 +246,9 @@ class Delivery:
         now_ms = self._clock.now_ms()
         default_ms = self.settings.lease_ms
         claims = [
-            Claim(one.seq, one.version, holder.id, max(now_ms, one.due_ms) + (holder.lease_ms or default_ms))
+            Claim(
+                one.seq, one.version, holder.id, max(now_ms, one.due_ms) + (holder.lease_ms or default_ms), one.due_ms
+            )
             for holder, one in ((consumer.terms, message) for consumer, message in pairs)
         ]
         leases: Sequence[Lease | None] = ()

@@ -66,7 +66,7 @@ class Graves:
         if append is None:
             raise StoreUnavailable(f"there are no topics here for the dead letters of {name!r}")
         now_ms = self._clock.now_ms()
-        claims = [Claim(one.seq, one.version, GRAVEDIGGER, now_ms + APPEND_LEASE_MS) for one in dead]
+        claims = [Claim(one.seq, one.version, GRAVEDIGGER, now_ms + APPEND_LEASE_MS, one.due_ms) for one in dead]
         leases = await self._guard.ask_store(lambda: self._store.acquire(name, claims, now_ms=now_ms))
         leased = {one.id: lease for one, lease in zip(dead, leases, strict=True) if lease is not None}
         done: list[Complete] = []

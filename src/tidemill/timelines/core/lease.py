@@ -31,12 +31,16 @@ BURIED_NAME_CHARS_MAX = 100
 
 
 class Claim(NamedTuple):
-    """A wish to lease the message `seq` as it was seen at `version`, until `until_ms`."""
+    """A wish to lease the message `seq` as it was seen at `version`, until `until_ms`.
+
+    `seen_ms` is the due time that it had then: a store finds a message sooner that knows where on the timeline it is.
+    """
 
     seq: int
     version: int
     holder: str
     until_ms: int
+    seen_ms: int | None = None
 
 
 class Lease(NamedTuple):

@@ -3,21 +3,43 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_ranges, resumed, within_bytes
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
 
-_COLUMNS = (
-    "m.seq, m.id, m.due_ms, m.scheduled_ms, m.bucket, m.producer_group, m.holder, m.token, m.version, m.attempts,"
-    " m.size, m.key"
+
+class _Source(NamedTuple):
+    """A table of places `s`, and what is known of its messages there and in `messages m`."""
+
+    table: str
+    columns: str
+
+
+_PLACES = _Source(
+    "places s", "s.seq, m.id, s.due_ms, s.due_ms, m.bucket, m.producer_group, NULL, 0, 1, 0, m.size, m.key"
 )
-_BODY = "coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq))"
-_STATUS = {
-    Status.AVAILABLE: "m.due_ms <= :now",
-    Status.WAITING: "m.due_ms > :now AND m.holder IS NULL",
-    Status.LEASED: "m.due_ms > :now AND m.holder IS NOT NULL",
-}
+_CHANGED = _Source(
+    "changed s",
+    "s.seq, m.id, s.due_ms, s.scheduled_ms, m.bucket, m.producer_group, s.holder, s.token, s.version, s.attempts,"
+    " m.size, m.key",
+)
+STATE = """
+messages m LEFT JOIN changed c ON c.seq = m.seq
+LEFT JOIN places p ON p.timeline = m.timeline AND p.due_ms = m.due_ms AND p.seq = m.seq
+"""
+"""Messages with their state; one that is gone has no due time in `changed c` nor in `places p`."""
+_NAMED = _Source(
+    f"""(
+        SELECT m.timeline, m.seq, coalesce(c.due_ms, p.due_ms) AS due_ms, coalesce(c.scheduled_ms, p.due_ms) AS
+               scheduled_ms, c.holder, coalesce(c.token, 0) AS token, coalesce(c.version, 1) AS version,
+               coalesce(c.attempts, 0) AS attempts
+        FROM {STATE} WHERE m.timeline = :timeline AND m.id IN (SELECT value FROM json_each(:ids))
+    ) s""",  # noqa: S608 (own text; values are bound)
+    _CHANGED.columns,
+)
+_MESSAGE = " CROSS JOIN messages m ON m.seq = s.seq"
+_BODY = ", coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq))"
 _ROW = "SELECT name, number, state, settings FROM timelines"
 
 
@@ -48,62 +70,61 @@ def find(
     bodies: bool,
 ) -> list[Message]:
     """The selected messages in order."""
-    conditions, values = _conditions(connection, name, selection)
-    conditions += " AND m.due_ms >= :start AND m.due_ms < :end"
-    values |= {"start": resumed(selection, after).start_ms, "end": selection.end_ms, "now": now_ms, "limit": limit}
-    if selection.status is not None:
-        conditions += f" AND {_STATUS[selection.status]}"
+    low, high = bar_ranges(resumed(selection, after), now_ms, 1)[0]
+    values = {**_values(connection, name, selection), "low": low, "high": high, "limit": limit}
+    further = "s.due_ms >= :low AND s.due_ms < :high"
     if after is not None:
-        conditions += " AND (m.due_ms, m.seq) > (:after_ms, :after_seq)"
+        further += " AND (s.due_ms, s.seq) > (:after_ms, :after_seq)"
         values |= {"after_ms": after.due_ms, "after_seq": after.seq}
-    body = f", {_BODY}" if bodies else ""
-    statement = f"""
-        SELECT {_COLUMNS}{body} FROM {_table(selection)}
-        WHERE {conditions} ORDER BY m.due_ms, m.seq LIMIT :limit
-    """  # noqa: S608 (own text; values are bound)
+    body = _BODY if bodies else ""
+    parts = (
+        f"SELECT {one.columns}{body} FROM {one.table}{_MESSAGE} WHERE {_conditions(one, selection)} AND {further}"  # noqa: S608 (own text; values are bound)
+        for one in _sources(selection)
+    )
+    statement = " UNION ALL ".join(parts) + " ORDER BY 3, 1 LIMIT :limit"
     messages = (Message(*row) for row in connection.execute(statement, values))
     return list(within_bytes(messages)) if bodies else list(messages)
 
 
 def tally(connection: sqlite3.Connection, name: str, selection: Selection, now_ms: int, bars: int) -> list[int]:
-    """Count by due time, from the indexes alone: waiting ones are those in the future that are not leased."""
+    """Count by due time: one walk of a short range for each bar (grouping would sort all entries first)."""
     ranges = json.dumps(bar_ranges(selection, now_ms, bars))
-    conditions, values = _conditions(connection, name, selection)
-    values["ranges"] = ranges
-    if selection.status is Status.LEASED:
-        return _count(connection, selection, f"{conditions} AND m.holder IS NOT NULL", values)
-    counts = _count(connection, selection, conditions, values)
-    if selection.status is not Status.WAITING:
-        return counts
-    leased = _count(connection, selection, f"{conditions} AND m.holder IS NOT NULL", values)
-    return [future - held for future, held in zip(counts, leased, strict=True)]
+    values = {**_values(connection, name, selection), "ranges": ranges}
+    counts = [0] * bars
+    for source in _sources(selection):
+        message = "" if selection.buckets is None else _MESSAGE
+        statement = f"""
+            SELECT (SELECT count(*) FROM {source.table}{message} WHERE {_conditions(source, selection)}
+                    AND s.due_ms >= r.value ->> 0 AND s.due_ms < r.value ->> 1)
+            FROM json_each(:ranges) AS r
+        """  # noqa: S608 (own text; values are bound)
+        found = connection.execute(statement, values)
+        counts = [count + more for count, (more,) in zip(counts, found, strict=True)]
+    return counts
 
 
-def _count(connection: sqlite3.Connection, selection: Selection, conditions: str, values: dict[str, Any]) -> list[int]:
-    """One walk of an index for each range: grouping would sort all entries first."""
-    statement = f"""
-        SELECT (SELECT count(*) FROM {_table(selection)}
-                WHERE {conditions} AND m.due_ms >= r.value ->> 0 AND m.due_ms < r.value ->> 1)
-        FROM json_each(:ranges) AS r
-    """  # noqa: S608 (own text; values are bound)
-    return [count for (count,) in connection.execute(statement, values)]
+def _sources(selection: Selection) -> tuple[_Source, ...]:
+    """Where the selected messages can stand."""
+    if selection.ids is not None:
+        return (_NAMED,)
+    return (_CHANGED,) if selection.status is Status.LEASED else (_PLACES, _CHANGED)
 
 
-def _table(selection: Selection) -> str:
-    """The planner would rather walk the timeline in order than look up ids; it is told when it must not."""
-    return "messages m" if selection.ids is None else "messages m INDEXED BY message_ids"
-
-
-def _conditions(connection: sqlite3.Connection, name: str, selection: Selection) -> tuple[str, dict[str, Any]]:
-    """What holds for the selected messages apart from due time and state."""
-    values: dict[str, Any] = {"timeline": usable_timeline(connection, name).number}
-    conditions = "m.timeline = :timeline"
+def _conditions(source: _Source, selection: Selection) -> str:
+    """What holds for the selected messages apart from their due time."""
+    conditions = "s.timeline = :timeline"
     if selection.buckets is not None:
         conditions += f" AND ({_any_range(selection.buckets)})"
-    if selection.ids is not None:
-        conditions += " AND m.id IN (SELECT value FROM json_each(:ids))"
-        values["ids"] = json.dumps(selection.ids)
-    return conditions, values
+    if selection.status is Status.LEASED:
+        conditions += " AND s.holder IS NOT NULL"
+    elif selection.status is Status.WAITING and source is not _PLACES:
+        conditions += " AND s.holder IS NULL"
+    return conditions
+
+
+def _values(connection: sqlite3.Connection, name: str, selection: Selection) -> dict[str, Any]:
+    values: dict[str, Any] = {"timeline": usable_timeline(connection, name).number}
+    return values if selection.ids is None else {**values, "ids": json.dumps(selection.ids)}
 
 
 def _any_range(ranges: Sequence[tuple[int, int]]) -> str:

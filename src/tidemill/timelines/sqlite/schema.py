@@ -1,11 +1,7 @@
-"""The tables of a timeline file, how it is opened, and what SQLite's errors mean here.
+"""How a timeline file is opened, and what SQLite's errors mean here.
 
 WAL with synchronous=FULL is the only setting that loses nothing at a power cut and still commits quickly: NORMAL loses
-the commits since the last checkpoint. Bodies stand apart from the indexes that are walked, and large ones in a table
-of their own, so that the rows that are rewritten with every lease stay small; a small body is in its message's row,
-because on a long timeline each row more is a page more to read and to write. `message_order` is the timeline itself
-(SQLite ends each entry with the row's number, so it is in order of due time and number); a prefetch reads one short
-range of it. `message_leases` holds only leased messages, so that states are counted from indexes.
+the commits since the last checkpoint.
 """
 
 import sqlite3
@@ -14,55 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable, TimelineError
+from tidemill.timelines.sqlite import upgrade
+from tidemill.timelines.sqlite.tables import BODIES, MESSAGES, TIMELINES, VERSION, create
 
-VERSION = 2
 APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
 BUSY_MS = 5_000
 WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 8 * 1024
 STATEMENTS_CACHED = 64
-INLINE_BYTES_MAX = 512
-"""Bodies up to this size are in the row of their message."""
 NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
 """I/O errors that a full disk causes: no room for the file that the connections share beside the log of changes."""
-
-_TABLES = """
-CREATE TABLE timelines (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE,
-    state TEXT NOT NULL,
-    settings TEXT NOT NULL
-) STRICT;
-CREATE TABLE messages (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    timeline INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    due_ms INTEGER NOT NULL,
-    scheduled_ms INTEGER NOT NULL,
-    bucket INTEGER NOT NULL,
-    producer_group TEXT NOT NULL,
-    holder TEXT,
-    token INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    attempts INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    key BLOB,
-    body BLOB
-) STRICT;
-CREATE TABLE bodies (
-    seq INTEGER PRIMARY KEY,
-    body BLOB NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX message_ids ON messages (timeline, id);
-CREATE INDEX message_order ON messages (timeline, due_ms);
-CREATE INDEX message_leases ON messages (timeline, due_ms) WHERE holder IS NOT NULL;
-"""
-
-_TO_VERSION_2 = f"""
-ALTER TABLE messages ADD COLUMN body BLOB;
-UPDATE messages SET body = (SELECT b.body FROM bodies b WHERE b.seq = messages.seq) WHERE size <= {INLINE_BYTES_MAX};
-DELETE FROM bodies WHERE length(body) <= {INLINE_BYTES_MAX}
-"""  # noqa: S608 (own text)
 
 
 def connect(path: Path, cache_kib: int = READER_CACHE_KIB) -> sqlite3.Connection:
@@ -77,17 +34,13 @@ def connect(path: Path, cache_kib: int = READER_CACHE_KIB) -> sqlite3.Connection
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make a new file into a timeline store, or check that an old one is."""
+    """Make a new file into a timeline store, or check that an old one is, and bring it to this version."""
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreUnavailable(f"{path}: the file system does not allow write-ahead logging (mode {mode!r})")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with upgrade.transaction(connection):
         _check_or_create(connection, path)
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+    upgrade.finish(connection, path)
 
 
 @contextmanager
@@ -115,15 +68,13 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not tables and not application:
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
+        create(connection, TIMELINES + BODIES + MESSAGES)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
     elif application != APPLICATION_ID:
         raise StoreCorrupt(f"{path} is an SQLite file, but not a timeline store; choose another path")
     elif version < VERSION:
-        for statement in _TO_VERSION_2.split(";"):
-            connection.execute(statement)
+        upgrade.begin(connection, version)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     elif version > VERSION:
         raise StoreTooNew(f"{path} has schema version {version}, this Tidemill knows {VERSION}; upgrade Tidemill")

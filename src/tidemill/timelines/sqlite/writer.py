@@ -14,7 +14,7 @@ log has grown past WAL_PAGES_MAX all the same, the writer stops for one.
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
 from tidemill.timelines.sqlite.schema import WRITER_CACHE_KIB, connect, prepare, translate
+from tidemill.timelines.sqlite.sweep import Sweeper
 
 GROUP_OPERATIONS_MAX = 256
 CHECKPOINT_CHANGES = 20_000  # rare enough that pages written again and again are copied once
@@ -78,10 +79,19 @@ class Writer:
             self._tell(self._ended, None, None)
             return
         self._tell(self._opened, None, None)
-        checkpointer = _Checkpointer(self._path)
+        checkpointer, sweeper = _Checkpointer(self._path), Sweeper(self._path)
         while group := self._next_group():
-            self._settle(group, self._commit(connection, group))
+            operations = [job.operation for job in group]
+            if sweeper.has_work:
+                *results, swept = self._commit(connection, [*operations, sweeper.step])
+                if swept is None:
+                    sweeper.stepped()
+            else:
+                results = self._commit(connection, operations)
+            self._settle(group, results)
+            sweeper.look(connection)
             checkpointer.look(connection)
+        sweeper.close()
         checkpointer.close()
         connection.close()
         self._tell(self._ended, None, None)
@@ -97,17 +107,17 @@ class Writer:
         self._queue.put(None)  # the end was reached: whoever looks next finds it again
         return group
 
-    def _commit(self, connection: sqlite3.Connection, group: list[_Job]) -> list[Any]:
+    def _commit(self, connection: sqlite3.Connection, operations: Sequence[Operation[Any]]) -> list[Any]:
         """The result of each operation, or the error it ended with."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            results = [_attempt(job.operation, connection) for job in group]
+            results = [_attempt(operation, connection) for operation in operations]
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 (whatever went wrong must reach its caller, not end the thread)
             _roll_back(connection)
-            if len(group) == 1:
+            if len(operations) == 1:
                 return [translate(error, self._path) if isinstance(error, sqlite3.Error) else error]
-            return [result for job in group for result in self._commit(connection, [job])]
+            return [result for operation in operations for result in self._commit(connection, [operation])]
         return results
 
     def _settle(self, group: list[_Job], results: list[Any]) -> None:

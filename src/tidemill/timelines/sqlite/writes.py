@@ -11,26 +11,30 @@ written by one statement that says the rules of `core.lease` in SQL: no message 
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
-from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
+from tidemill.timelines.core.message import DUE_MS_MAX, Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
-from tidemill.timelines.sqlite.reads import timeline_named, usable_timeline
-from tidemill.timelines.sqlite.schema import INLINE_BYTES_MAX
+from tidemill.timelines.sqlite.reads import STATE, timeline_named, usable_timeline
+from tidemill.timelines.sqlite.tables import INLINE_BYTES_MAX
 
-_STATES = """
-SELECT json_group_array(json_array(seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version,
-                                   attempts, size, NULL))
-FROM messages WHERE {} IN (SELECT value FROM json_each(?2))
-"""
-# The plus keeps the planner from walking the whole timeline in one of its indexes instead of looking up the numbers.
-_BY_SEQ = _STATES.format("+timeline = ?1 AND seq")
-_BY_ID = _STATES.format("timeline = ?1 AND id")
+_DUE = Message._fields.index("due_ms")
+
+_STATES = f"""
+SELECT json_group_array(json_array(
+    m.seq, m.id, coalesce(c.due_ms, p.due_ms), coalesce(c.scheduled_ms, p.due_ms), m.bucket, m.producer_group,
+    c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, NULL))
+FROM {STATE} WHERE {{}} IN (SELECT value FROM json_each(?2))
+"""  # noqa: S608 (own text; values are bound)
+# The plus keeps the planner from walking the ids of the whole timeline instead of looking up the numbers.
+_BY_SEQ = _STATES.format("+m.timeline = ?1 AND m.seq")
+_BY_ID = _STATES.format("m.timeline = ?1 AND m.id")
 _INSERT = """
 INSERT INTO messages
-SELECT ?1 + key, ?2, value ->> 0, value ->> 1, value ->> 1, value ->> 2, value ->> 3, NULL, 0, 1, 0, value ->> 5,
+SELECT ?1 + key, ?2, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 5,
        CASE WHEN value ->> 6 >= 0 THEN substr(?4, 1 + (value ->> 4) + (value ->> 5), value ->> 6) END,
        CASE WHEN value ->> 5 <= ?5 THEN substr(?4, 1 + (value ->> 4), value ->> 5) END
 FROM json_each(?3)
@@ -39,46 +43,45 @@ _INSERT_BODIES = """
 INSERT INTO bodies
 SELECT ?1 + key, substr(?3, 1 + (value ->> 4), value ->> 5) FROM json_each(?2) WHERE value ->> 5 > ?4
 """
-_UPDATE = """
-UPDATE messages
-SET due_ms = c.value ->> 2, scheduled_ms = c.value ->> 3, holder = c.value ->> 4, token = c.value ->> 5,
-    version = c.value ->> 6, attempts = c.value ->> 7
-FROM json_each(?) AS c
-WHERE messages.seq = c.value ->> 0 AND messages.version = c.value ->> 1
+_INSERT_PLACES = "INSERT INTO places SELECT ?2, value ->> 1, ?1 + key FROM json_each(?3)"
+# Places are [seq, due_ms, ...]; first claims [seq, seen_ms, holder, until_ms].
+_LEAVE_PLACES = """
+DELETE FROM places WHERE (timeline, due_ms, seq) IN (SELECT ?1, value ->> 1, value ->> 0 FROM json_each(?2))
+AND due_ms <= ?3
 """
-_BURY = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ? AND version = ?"
-_DELETE = """
-DELETE FROM messages WHERE seq IN (
-    SELECT m.seq FROM json_each(?) AS c CROSS JOIN messages AS m ON m.seq = c.value ->> 0 AND m.version = c.value ->> 1
-)
-"""
-# Claims are [seq, version, holder, until_ms], completions [seq, token].
-_CLAIMED = """
-SELECT json_group_array(attempts) FROM (
-    SELECT m.attempts FROM json_each(?2) AS c LEFT JOIN messages AS m
-    ON m.seq = c.value ->> 0 AND m.version = c.value ->> 1 AND +m.timeline = ?1
-    AND (m.due_ms <= ?3 OR (m.holder IS NULL AND m.due_ms <= ?4))
-    ORDER BY c.key
-)
+_UNTOUCHED = """
+SELECT count(*) FROM json_each(?2) AS c CROSS JOIN places AS p
+ON p.timeline = ?1 AND p.due_ms = c.value ->> 1 AND p.seq = c.value ->> 0 WHERE c.value ->> 1 <= ?3
 """
 _TAKE = """
-UPDATE messages
-SET due_ms = c.value ->> 3, holder = c.value ->> 2, token = messages.version + 1, version = messages.version + 1,
-    attempts = attempts + 1
-FROM json_each(?1) AS c
-WHERE messages.seq = c.value ->> 0 AND messages.version = c.value ->> 1
-AND (messages.due_ms <= ?2 OR (messages.holder IS NULL AND messages.due_ms <= ?3))
+INSERT INTO changed SELECT ?1, value ->> 3, value ->> 0, value ->> 1, value ->> 2, 2, 2, 1 FROM json_each(?2)
 """
-_HELD = "m.seq = c.value ->> 0 AND m.token = c.value ->> 1 AND m.holder IS NOT NULL AND m.due_ms > "
+# States are [timeline, due_ms, seq, scheduled_ms, holder, token, version, attempts]; what is left [seq, version].
+_CHANGE = """
+INSERT INTO changed
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7
+FROM json_each(?)
+"""
+_LEAVE_CHANGED = """
+DELETE FROM changed WHERE seq IN (
+    SELECT h.seq FROM json_each(?) AS c CROSS JOIN changed AS h ON h.seq = c.value ->> 0 AND h.version = c.value ->> 1
+)
+"""
+_BURY = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ?"
+# Completions are [seq, token].
+_HELD = "h.seq = c.value ->> 0 AND h.token = c.value ->> 1 AND h.holder IS NOT NULL AND +h.due_ms > "
 _HELD_BY_ALL = f"""
-SELECT count(*) FROM json_each(?2) AS c CROSS JOIN messages AS m ON {_HELD} ?3 AND +m.timeline = ?1
+SELECT count(*) FROM json_each(?2) AS c CROSS JOIN changed AS h ON {_HELD} ?3 AND +h.timeline = ?1
 """  # noqa: S608 (own text; values are bound)
 _COMPLETE = f"""
-DELETE FROM messages WHERE seq IN (SELECT m.seq FROM json_each(?1) AS c CROSS JOIN messages AS m ON {_HELD} ?2)
+DELETE FROM changed WHERE seq IN (SELECT h.seq FROM json_each(?1) AS c CROSS JOIN changed AS h ON {_HELD} ?2)
 """  # noqa: S608 (own text; values are bound)
+_GONE = "INSERT INTO gone (seq) SELECT value ->> 0 FROM json_each(?)"
 _COMPLETE_BODIES = "DELETE FROM bodies WHERE seq IN (SELECT value ->> 0 FROM json_each(?))"
-_DELETE_BODIES = "DELETE FROM bodies WHERE seq IN (SELECT value FROM json_each(?))"
-_PURGE = "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
+_REMOVE = "DELETE FROM {} WHERE seq IN (SELECT value FROM json_each(?))"
+_REMOVE_MESSAGES = _REMOVE.format("messages")
+_REMOVE_CHANGED = _REMOVE.format("changed")
+_REMOVE_BODIES = _REMOVE.format("bodies")
 
 
 def govern(connection: sqlite3.Connection, step: Step) -> Timeline | None:
@@ -105,8 +108,10 @@ def schedule(connection: sqlite3.Connection, name: str, messages: Sequence[NewMe
     """Keep the messages that are not there yet."""
     timeline = usable_timeline(connection, name)
     check_new(messages, timeline.settings.body_bytes_max)
-    known = _states(connection, _BY_ID, timeline.number, [message.id for message in messages])
-    there, fresh = plan_schedule(known, messages)
+    known = _rows(connection, _BY_ID, timeline.number, [message.id for message in messages])
+    there, fresh = plan_schedule(_alive(known), messages)
+    if gone := [row[0] for row in known if row[_DUE] is None]:  # their ids are given again before they are swept
+        connection.execute(_REMOVE_MESSAGES, (json.dumps(gone),))
     first = _last_seq(connection) + 1
     if fresh:
         _insert(connection, timeline.number, first, fresh)
@@ -119,30 +124,29 @@ def acquire(
     """Lease the claimed messages."""
     timeline = usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
-    if leases := _take_all(connection, timeline.number, claims, now_ms, early_ms):
-        return leases
-    messages = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in claims])
-    leases, changes = plan_leases(name, messages, claims, now_ms, early_ms)
-    _write(connection, changes, {})
-    return leases
+    first = [claim for claim in claims if claim.version == 1 and claim.seen_ms is not None]
+    taken = _take(connection, timeline.number, first, now_ms, early_ms)
+    others = [claim for claim in claims if claim.seq not in taken]
+    messages = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in others])
+    leases, changes = plan_leases(name, messages, others, now_ms, early_ms)
+    _write(connection, timeline.number, changes, {})
+    rest = iter(leases)
+    return [taken[claim.seq] if claim.seq in taken else next(rest) for claim in claims]
 
 
-def _take_all(
+def _take(
     connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim], now_ms: int, early_ms: int
-) -> list[Lease | None]:
-    """Lease all the claimed messages, or none when one of the claims does not hold."""
-    if len({claim.seq for claim in claims}) < len(claims):
-        return []
-    text = json.dumps(claims)
-    (found,) = connection.execute(_CLAIMED, (timeline, text, now_ms, now_ms + early_ms)).fetchone()
-    attempts = json.loads(found)
-    if None in attempts:
-        return []
-    _expect(connection.execute(_TAKE, (text, now_ms, now_ms + early_ms)), len(claims))
-    return [
-        Lease(claim.seq, claim.version + 1, claim.holder, claim.until_ms, before + 1)
-        for claim, before in zip(claims, attempts, strict=True)
-    ]
+) -> dict[int, Lease]:
+    """The leases of messages that nobody has touched yet: of all of them, or of none when a claim does not hold."""
+    text = json.dumps([(claim.seq, claim.seen_ms, claim.holder, claim.until_ms) for claim in claims])
+    values = (timeline, text, now_ms + early_ms)
+    leases = {claim.seq: Lease(claim.seq, 2, claim.holder, claim.until_ms, 1) for claim in claims}
+    (untouched,) = connection.execute(_UNTOUCHED, values).fetchone()
+    if not leases or not untouched == len(leases) == len(claims):
+        return {}
+    _expect(connection.execute(_LEAVE_PLACES, values), len(claims))
+    connection.execute(_TAKE, (timeline, text))
+    return leases
 
 
 def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
@@ -157,7 +161,7 @@ def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command
     if ids:
         messages += _states(connection, _BY_ID, timeline.number, ids)
     outcomes, changes = plan_commands(name, messages, commands, now_ms)
-    _write(connection, changes, graves)
+    _write(connection, timeline.number, changes, graves)
     return outcomes
 
 
@@ -170,13 +174,24 @@ def _complete_all(connection: sqlite3.Connection, timeline: int, commands: Seque
     if held != len(commands):
         return False
     _expect(connection.execute(_COMPLETE, (text, now_ms)), len(commands))
+    connection.execute(_GONE, (text,))
     connection.execute(_COMPLETE_BODIES, (text,))
     return True
 
 
 def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[Message]:
+    return _alive(_rows(connection, statement, timeline, keys)) if keys else []
+
+
+def _rows(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[list[Any]]:
+    """Messages in any state; one that is gone has no due time."""
     (rows,) = connection.execute(statement, (timeline, json.dumps(keys))).fetchone()
-    return [Message(*row) for row in json.loads(rows)]
+    found: list[list[Any]] = json.loads(rows)
+    return found
+
+
+def _alive(rows: Iterable[list[Any]]) -> list[Message]:
+    return [Message(*row) for row in rows if row[_DUE] is not None]
 
 
 def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages: Iterable[NewMessage]) -> None:
@@ -190,28 +205,34 @@ def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages:
             blob += new.key
     text = json.dumps(entries)
     connection.execute(_INSERT, (first, timeline, text, blob, INLINE_BYTES_MAX))
+    connection.execute(_INSERT_PLACES, (first, timeline, text))
     if any(entry[5] > INLINE_BYTES_MAX for entry in entries):
         connection.execute(_INSERT_BODIES, (first, text, blob, INLINE_BYTES_MAX))
 
 
-def _write(connection: sqlite3.Connection, changes: Iterable[Change], graves: dict[str, int]) -> None:
-    gone, kept, bodies = [], [], []
-    for before, now, timeline in changes:
+def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Change], graves: Mapping[str, int]) -> None:
+    untouched, changed, kept, gone = [], [], [], []
+    for before, now, home in changes:
+        if before.version == 1:
+            untouched.append((before.seq, before.due_ms))
+        else:
+            changed.append((before.seq, before.version))
         if now is None:
-            gone.append((before.seq, before.version))
-            if before.size > INLINE_BYTES_MAX:
-                bodies.append(before.seq)
+            gone.append((before.seq,))
             continue
-        position = (now.due_ms, now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
-        kept.append((before.seq, before.version, *position))
+        state = (now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
+        kept.append((timeline if now.id == before.id else graves[home], now.due_ms, now.seq, *state))
         if now.id != before.id:
-            _expect(connection.execute(_BURY, (graves[timeline], now.id, now.seq, before.version)), 1)
+            _expect(connection.execute(_BURY, (graves[home], now.id, now.seq)), 1)
+    if untouched:
+        _expect(connection.execute(_LEAVE_PLACES, (timeline, json.dumps(untouched), DUE_MS_MAX)), len(untouched))
+    if changed:
+        _expect(connection.execute(_LEAVE_CHANGED, (json.dumps(changed),)), len(changed))
     if kept:
-        _expect(connection.execute(_UPDATE, (json.dumps(kept),)), len(kept))
+        connection.execute(_CHANGE, (json.dumps(kept),))
     if gone:
-        _expect(connection.execute(_DELETE, (json.dumps(gone),)), len(gone))
-    if bodies:
-        connection.execute(_DELETE_BODIES, (json.dumps(bodies),))
+        connection.execute(_GONE, (json.dumps(gone),))
+        connection.execute(_COMPLETE_BODIES, (json.dumps(gone),))
 
 
 def _expect(cursor: sqlite3.Cursor, rows: int) -> None:
@@ -225,10 +246,12 @@ def _last_seq(connection: sqlite3.Connection) -> int:
 
 
 def _purge(connection: sqlite3.Connection, timeline: Timeline, limit: int) -> Timeline | None:
-    rows = connection.execute("SELECT seq FROM messages WHERE timeline = ? LIMIT ?", (timeline.number, limit))
-    numbers = json.dumps([seq for (seq,) in rows])
-    connection.execute(_PURGE, (numbers,))
-    connection.execute(_DELETE_BODIES, (numbers,))
+    rows = connection.execute("SELECT seq, due_ms FROM messages WHERE timeline = ? LIMIT ?", (timeline.number, limit))
+    places = rows.fetchall()
+    connection.execute(_LEAVE_PLACES, (timeline.number, json.dumps(places), DUE_MS_MAX))
+    numbers = json.dumps([seq for seq, _ in places])
+    for statement in (_REMOVE_CHANGED, _REMOVE_BODIES, _REMOVE_MESSAGES):
+        connection.execute(statement, (numbers,))
     left = connection.execute("SELECT 1 FROM messages WHERE timeline = ? LIMIT 1", (timeline.number,)).fetchone()
     if left:
         return timeline
