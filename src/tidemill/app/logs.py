@@ -3,9 +3,10 @@
 import json
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
+from structlog.typing import ExcInfo
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -19,7 +20,9 @@ def configure(level: str, style: str) -> None:
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
         structlog.processors.format_exc_info if not human else _unchanged,
     ]
-    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if human else _json
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_pretty) if human else _json
+    )
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -62,6 +65,16 @@ class _Lines:
 def _add_name(logger: _Lines, _: str, event: Any) -> Any:
     event["logger"] = logger.name
     return event
+
+
+def _pretty(text: TextIO, error: ExcInfo) -> None:
+    """A traceback for people; rich is loaded when there is the first one to show (see `quick`)."""
+    from rich.console import Console  # noqa: PLC0415 -- heavy
+    from rich.traceback import Traceback  # noqa: PLC0415
+
+    text.write("\n")
+    shown = Traceback.from_exception(*error, show_locals=True, word_wrap=True)
+    Console(file=text, color_system="truecolor").print(shown)
 
 
 def _unchanged(_: Any, __: str, event: Any) -> Any:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -53,3 +55,24 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().err
     assert "hello" in shown
     assert not shown.startswith("{")
+
+
+def test_a_broker_starts_without_rich_and_shows_tracebacks_with_it() -> None:
+    program = """
+import sys
+from tidemill.app.quick import import_structlog
+import_structlog()
+import structlog
+from tidemill.app import logs
+logs.configure("info", "human")
+structlog.get_logger("tidemill.test").info("fine")
+assert "rich" not in sys.modules
+try:
+    1 / 0
+except ZeroDivisionError:
+    structlog.get_logger("tidemill.test").exception("broken")
+assert "rich" in sys.modules
+"""
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert "most recent call last" in result.stderr
+    assert "ZeroDivisionError" in result.stderr
