@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -236,6 +237,8 @@ def test_brokers_without_etcd_step_down_and_come_back(brokers: Brokers) -> None:
         (1, {"kafka": "127.0.0.1:0", "data_dir": "elsewhere"}, "node id 1 is taken by a broker at 127.0.0.1:"),
         (4, {"cluster_secret": "guess"}, "the cluster secret is not that of the other brokers"),
         (5, {"coordination": "etcd://127.0.0.1:1"}, "etcd at 127.0.0.1:1 did not answer"),
+        (6, {"rack": "z", "set": "tidemill.racks=a,b,c"}, "rack 'z' is none of the cluster's racks (tidemill.racks)"),
+        (7, {"node_json": '"format": 99'}, "has format 99, this version knows 1; start the version that wrote it"),
     ],
 )
 def test_who_cannot_join_is_told_in_one_line(
@@ -249,9 +252,14 @@ def test_who_cannot_join_is_told_in_one_line(
     home = tmp_path_factory.mktemp("joining")
     given = {**brokers.flags(1), "node-id": str(number), "kafka": "127.0.0.1:0", "data-dir": str(home)}
     for name, value in flags.items():
-        given[name.replace("_", "-")] = str(home / value) if name == "data_dir" else value
+        if name == "node_json":
+            rest = f'"directory": "{UUID(int=9)}", "node_id": {number}, "cluster": ""'
+            (home / "node.json").write_text(f"{{{value}, {rest}}}")
+        else:
+            given[name.replace("_", "-")] = str(home / value) if name == "data_dir" else value
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     assert said in tidemill.refused_after_remarks(FAILED, "serve", *words)
+    assert not list(home.rglob("*.log")), "it has begun to carry something"
     assert number == 1 or number not in {
         row["broker"] for row in tidemill.fine("cluster", "status", "--json").json()["brokers"]
     }

@@ -39,6 +39,7 @@ from tidemill.client.raw.transacting import Writer
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import Image, Topic
+from tidemill.cluster.core.placement import check_rack, rack_doubt
 from tidemill.cluster.core.registration import (
     CARRIER,
     OVERSEER,
@@ -168,12 +169,18 @@ class Broker:
     async def start(self) -> None:
         """Open everything; when this returns every record that was acknowledged can be read."""
         coordination, place = self._world.coordination, self.place
+        check_rack(place.rack, self.settings.tidemill_racks)
         self.cluster_id = await identity.cluster_id(coordination, self._world.new_id())
         self._world.belong(self.cluster_id)
         self.cluster_secret = await identity.secret(coordination, place.secret, self.cluster_id, self._world.new_id())
         await self._topics.load()
         self._timers = [asyncio.create_task(self._metadata.follow(self._on_change))]
         await self.membership.join()
+        doubt = rack_doubt(
+            place.rack, [each.rack for node, each in self._metadata.image.brokers.items() if node != place.node_id]
+        )
+        if doubt is not None:
+            log.warning("replicas of a partition may end up together", reason=doubt)
         await self._seats.start()
         self._deletions.look()
         transactions_tick_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms

@@ -103,6 +103,7 @@ _OWN = (
         low=1,
     ),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
+    Setting("tidemill.racks", Kind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
     Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
     Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
     Setting("tidemill.sql.max.rows", Kind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
@@ -196,6 +197,7 @@ class BrokerSettings:
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
     socket_request_max_bytes: int
+    tidemill_racks: tuple[str, ...]
     tidemill_sql_max_bytes: int
     tidemill_sql_max_memory_bytes: int
     tidemill_sql_max_rows: int

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from tidemill.cluster.core.placement import place
-from tidemill.model.errors import InvalidReplicationFactor
+from tidemill.cluster.core.placement import check_rack, place, rack_doubt
+from tidemill.model.errors import InvalidConfig, InvalidReplicationFactor
 
 BROKERS = [1, 2, 3, 4, 5, 6]
 RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
@@ -49,3 +49,26 @@ def test_the_same_question_gets_the_same_answer() -> None:
     assert place([3, 1, 2], 0, 9, 2, start=5) == place([1, 2, 3], 0, 9, 2, start=5)
     whole = place(BROKERS, 0, 20, 3, racks=RACKS, start=5)
     assert place(BROKERS, 12, 20, 3, racks=RACKS, start=5) == whole[12:]
+
+
+@pytest.mark.parametrize(
+    ("rack", "said"),
+    [("z", "rack 'z' is none of the cluster's racks"), (None, "this broker has no rack"), ("", "no rack")],
+)
+def test_a_rack_that_the_cluster_does_not_have_is_refused(rack: str | None, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        check_rack(rack, ("a", "b"))
+
+
+def test_any_rack_will_do_unless_they_are_listed() -> None:
+    check_rack("z", ())
+    check_rack(None, ())
+    check_rack("a", ("a", "b"))
+
+
+def test_a_broker_with_a_rack_among_others_without_is_odd_and_the_other_way_round() -> None:
+    assert rack_doubt("a", []) is None
+    assert rack_doubt(None, [None, ""]) is None
+    assert rack_doubt("a", ["b", None]) is None
+    assert rack_doubt(None, ["b", "a", None]) == "this broker has no --rack, others are in a, b"
+    assert rack_doubt("a", [None, ""]) == "this broker is in rack a, and no other has a --rack"

@@ -8,11 +8,11 @@ A new partition has leader epoch 0 and all of its replicas in sync, for all of t
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from tidemill.cluster.core.image import PartitionInfo
-from tidemill.model.errors import InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor
+from tidemill.model.errors import InvalidConfig, InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor
 
 PARTITIONS_MAX = 10_000
 """Most partitions of one topic: each costs a folder and open files."""
@@ -60,6 +60,23 @@ def check_replicas(brokers: Sequence[int], index: int, replicas: Sequence[int]) 
         raise InvalidReplicaAssignment(
             f"partition {index} cannot be on brokers {list(replicas)}; there are {sorted(brokers)}"
         )
+
+
+def check_rack(rack: str | None, racks: Sequence[str]) -> None:
+    """Refuse a broker in a rack that the cluster does not have: its replicas would count as a failure domain."""
+    if racks and rack not in racks:
+        given = f"rack {rack!r} is none" if rack else "this broker has no rack, and there is none"
+        raise InvalidConfig(f"{given} of the cluster's racks (tidemill.racks): {', '.join(racks)}; give one as --rack")
+
+
+def rack_doubt(rack: str | None, others: Collection[str | None]) -> str | None:
+    """What is odd about a broker's rack beside those of the others, if anything is."""
+    named = {each for each in others if each}
+    if named and not rack:
+        return f"this broker has no --rack, others are in {', '.join(sorted(named))}"
+    if rack and others and not named:
+        return f"this broker is in rack {rack}, and no other has a --rack"
+    return None
 
 
 def _taking_turns(brokers: Sequence[int], racks: Racks) -> list[int]:
