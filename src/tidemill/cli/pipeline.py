@@ -8,7 +8,7 @@ import typer
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from tidemill.cli.output import remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
-from tidemill.cli.pipeline_options import Master, Remote, Verbose, chosen_spark, existing_topics
+from tidemill.cli.pipeline_options import Conf, Master, Remote, Verbose, chosen_spark, existing_topics
 from tidemill.cli.pipeline_tables import latest, report
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -42,6 +42,7 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Stop when all that is there now is done.")] = False,
     master: Master = None,
     remote: Remote = None,
+    conf: Conf = None,
     runner: Annotated[
         str, typer.Option(help="streaming, or declarative: Spark Declarative Pipelines, once, topics only.")
     ] = STREAMING,
@@ -53,7 +54,7 @@ def run(
     """
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
-    where = chosen_spark(master, remote, connect=runner == DECLARATIVE)
+    where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE)
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import interruptible, tend

@@ -11,6 +11,7 @@ from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
     LOCK,
+    Conf,
     Follow,
     LakeFormat,
     Master,
@@ -38,6 +39,7 @@ def archive(
     follow: Follow = False,
     master: Master = None,
     remote: Remote = None,
+    conf: Conf = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -46,7 +48,7 @@ def archive(
 
     Example: tidemill pipeline archive orders --to lake/
     """
-    where = chosen_spark(master, remote)
+    where = chosen_spark(master, remote, conf)
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.audit import left_to_archive
     from tidemill.pipelines.lake.opening import open_lake

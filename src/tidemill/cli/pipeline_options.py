@@ -20,6 +20,12 @@ Remote = Annotated[
     str | None,
     typer.Option(metavar="URL", help="A Spark Connect server instead of a Spark of its own: sc://host:15002."),
 ]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", help="A setting of Spark, such as spark.executor.memory=2g; as often as needed."
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark says.")]
 LakeFormat = Annotated[str, typer.Option("--format", "-f", help="parquet, delta or iceberg.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on as the topic grows, until Ctrl-C.")]
@@ -27,16 +33,17 @@ LOCK = "_lock"
 SPARK_FOLDER = "_spark"
 
 
-def chosen_spark(master: str | None, remote: str | None, *, connect: bool = False) -> "Where":
+def chosen_spark(master: str | None, remote: str | None, conf: list[str] | None, *, connect: bool = False) -> "Where":
     """Which Spark; what is missing is told in one line."""
     from importlib.util import find_spec
 
     missing = [name for name in ("pyspark", "pyarrow", "yaml") if find_spec(name) is None]
     if missing:
         raise CommandFailed(f"pipelines need {missing[0]}: pip install 'tidemill[spark]'")
+    from tidemill.pipelines.core.master import parse_settings
     from tidemill.pipelines.spark.remote import Where, check_where
 
-    where = Where(master, remote, connect)
+    where = Where(master, remote, connect, parse_settings(conf or ()))
     check_where(where)
     return where
 

@@ -10,6 +10,7 @@ from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.cli.pipeline_options import (
+    Conf,
     Follow,
     LakeFormat,
     Master,
@@ -39,6 +40,7 @@ def latest(
     follow: Follow = False,
     master: Master = None,
     remote: Remote = None,
+    conf: Conf = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -47,7 +49,7 @@ def latest(
 
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
-    where = chosen_spark(master, remote)
+    where = chosen_spark(master, remote, conf)
     from tidemill.pipelines.lake.opening import open_lake
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
@@ -77,6 +79,7 @@ def report(
     plots: Annotated[bool, typer.Option(help="Draw throughput.png and lag.png.")] = True,
     master: Master = None,
     remote: Remote = None,
+    conf: Conf = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -85,7 +88,7 @@ def report(
 
     Example: tidemill pipeline report --topics orders,clicks --since 2h --to report/
     """
-    where = chosen_spark(master, remote)
+    where = chosen_spark(master, remote, conf)
     from tidemill.pipelines.report_files import write_tables
     from tidemill.pipelines.spark.remote import session_for
 

@@ -1,18 +1,22 @@
 """Which Spark runs a pipeline, and queries that fail, die or lose their Spark; no JVM is started here."""
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from tidemill.cli.main import main
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings, places_of
 from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
+from tidemill.pipelines.spark.quiet import quiet_session
 from tidemill.pipelines.spark.remote import Where, check_where
 
 
@@ -88,11 +92,58 @@ def test_a_thread_that_ended_in_order_is_no_death() -> None:
     [
         (Where("local[2]", "sc://host"), "give --master or --remote, not both"),
         (Where(remote="spark://host:7077"), "write sc://host:15002"),
+        (Where(remote="sc://host", settings={"spark.a": "b"}), "--conf is for a Spark that is started here"),
+        (Where("mesos://host"), "--master is mesos://host; write local"),
+        (Where("local[x]"), r"--master is local\[x\]; write local"),
+        (Where("spark://host"), "--master is spark://host; write local"),
+        (Where("k8s://"), "--master is k8s://; write local"),
+        (Where("yarn"), "--master yarn needs HADOOP_CONF_DIR: set it to the folder with"),
     ],
 )
-def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str) -> None:
+def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in HADOOP:
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(WrongOption, match=line):
         check_where(where)
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://127.0.0.1:1,127.0.0.1:2", "k8s://https://127.0.0.1:1", "k8s://127.0.0.1:1"]
+)
+def test_a_master_that_does_not_answer_is_told_at_once(master: str) -> None:
+    with pytest.raises(PipelineError, match=f"no master answers at {master} .*refused.*; is the cluster up"):
+        check_where(Where(master))
+
+
+def test_masters_and_where_they_are() -> None:
+    for master in ("local", "local[4]", "local[*]", "local[2,3]", "local-cluster[2,1,1024]"):
+        check_where(Where(master))
+        assert places_of(master) == []
+    check_master("yarn", {"YARN_CONF_DIR": "/etc/hadoop"})
+    assert places_of("yarn") == []
+    assert places_of("spark://a:1,b:2") == [("a", 1), ("b", 2)]
+    assert places_of("k8s://https://a:6443") == [("a", 6443)]
+    assert places_of("k8s://a") == [("a", 443)]
+    assert places_of("k8s://http://a") == [("a", 80)]
+    assert places_of("k8s://https://a:port") == []
+
+
+def test_settings_of_spark() -> None:
+    assert parse_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
+    for wrong in ("spark.a", "a=b", "=b"):
+        with pytest.raises(WrongOption, match=f"--conf is {wrong}; write a setting of Spark"):
+            parse_settings([wrong])
+
+
+def test_a_spark_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def session(*_: object, **__: object) -> None:
+        os.write(2, b"WARN nothing\nException in thread: java.lang.OutOfMemoryError: no heap\n\tat a.b.C\n")
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr("tidemill.pipelines.spark.quiet.session", session)
+    line = f"^Spark does not start on local: no heap; all that Spark said is in {tmp_path}/spark.log$"
+    with pytest.raises(PipelineError, match=line), quiet_session("local", "test", tmp_path, {}, verbose=False):
+        pass
 
 
 def test_a_missing_client_of_spark_connect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

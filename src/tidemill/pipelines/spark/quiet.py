@@ -1,33 +1,56 @@
 """A session whose noise goes to a file: the JVM keeps the standard error that it is born with."""
 
 import os
+import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.spark.session import session
 
 LOG = "spark.log"
+_REASON = re.compile(r"(?:Exception|Error): (.+)")
 
 
 @contextmanager
-def quiet_session(master: str | None, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
+def quiet_session(
+    master: str | None, name: str, folder: Path, settings: Mapping[str, str], *, verbose: bool
+) -> Iterator[SparkSession]:
     """A session for one command, stopped when the command is done; what Spark says is in the folder's spark.log."""
+    log = folder / LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with nullcontext() if verbose else stderr_into(log):
+            spark = session(master, name=name, options=dict(settings))
+    except (Py4JError, PySparkException) as error:
+        said = "" if verbose else f"; all that Spark said is in {log}"
+        reason = _reason(error, "" if verbose else log.read_text(encoding="utf-8", errors="replace"))
+        raise PipelineError(f"Spark does not start on {master or 'this machine'}: {reason}{said}") from None
     if verbose:
-        spark = session(master, name=name)
         spark.sparkContext.setLogLevel("WARN")
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        with stderr_into(folder / LOG):
-            spark = session(master, name=name)
     try:
         yield spark
     finally:
         with suppress(OSError):  # a JVM that is gone has stopped
             spark.stop()
+
+
+def _reason(error: Exception, log: str) -> str:
+    """Why there is no session: what the JVM has most words for, or what it said before it ended."""
+    if not isinstance(error, Py4JJavaError):
+        found = _REASON.search(log)
+        return found[1].strip() if found else str(error).splitlines()[0]
+    told, cause = [type(error).__name__], error.java_exception
+    while cause is not None:
+        told.append((cause.getMessage() or "").partition("\n")[0])
+        cause = cause.getCause()
+    return max(told, key=len)
 
 
 @contextmanager

@@ -6,10 +6,11 @@ pipeline under the same names as the machine that asks. What Spark says stays on
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.core.master import check_master, places_of
 from tidemill.pipelines.spark.home import PYTHON
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet import LOG, quiet_session, stderr_into
@@ -32,6 +34,7 @@ EMBEDDED = {
     JAVA_OPTIONS: f"-XX:+UseSerialGC {STACK}",
 }
 """Of a server that is started here for one command."""
+ANSWER_S = 5.0
 TALKATIVE = "DataFrameQueryContextLogger"
 """PySpark says errors a second time through this logger, as a page of JSON."""
 
@@ -40,12 +43,14 @@ TALKATIVE = "DataFrameQueryContextLogger"
 class Where:
     """Which Spark: a master (None: this machine), or a Spark Connect server.
 
-    `connect` asks for a session of Spark Connect in any case; a server is started here when none is named.
+    `connect` asks for a session of Spark Connect in any case; a server is started here when none is named. `settings`
+    are those of a Spark that is started here.
     """
 
     master: str | None = None
     remote: str | None = None
     connect: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -53,10 +58,10 @@ def session_for(where: Where, name: str, folder: Path, *, verbose: bool) -> Iter
     """A session for one command; what a Spark of its own says is in the folder."""
     logging.getLogger(TALKATIVE).disabled = not verbose
     if where.remote is None and not where.connect:
-        with quiet_session(where.master, name, folder, verbose=verbose) as spark:
+        with quiet_session(where.master, name, folder, where.settings, verbose=verbose) as spark:
             yield spark
         return
-    spark = _connected(where.remote, name) if where.remote else _embedded(where.master, name, folder, verbose=verbose)
+    spark = _connected(where.remote, name) if where.remote else _embedded(where, name, folder, verbose=verbose)
     try:
         yield spark
     finally:
@@ -66,15 +71,34 @@ def session_for(where: Where, name: str, folder: Path, *, verbose: bool) -> Iter
 
 def check_where(where: Where) -> None:
     """Say what is wrong before anything is started."""
-    if where.remote is None and not where.connect:
-        return
     if where.remote is not None and where.master is not None:
         raise WrongOption("give --master or --remote, not both: the server knows its own master")
+    if where.remote is not None and where.settings:
+        raise WrongOption("--conf is for a Spark that is started here; a Spark Connect server has its own settings")
+    if where.master is not None:
+        check_master(where.master, os.environ)
+        _check_answers(where.master)
+    if where.remote is None and not where.connect:
+        return
     if where.remote is not None and not where.remote.startswith(SCHEME):
         raise WrongOption(f"--remote is {where.remote}; write sc://host:15002, the address of a Spark Connect server")
     missing = [package for module, package in CLIENT.items() if _missing(module)]
     if missing:
         raise PipelineError(f"Spark Connect needs {' and '.join(missing)}: pip install 'tidemill[spark]'")
+
+
+def _check_answers(master: str) -> None:
+    """Spark itself would try for minutes."""
+    why = ""
+    for place in (places := places_of(master)):
+        try:
+            socket.create_connection(place, ANSWER_S).close()
+        except OSError as error:
+            why = f"{place[0]}:{place[1]}: {error.strerror or error}"
+        else:
+            return
+    if places:
+        raise PipelineError(f"no master answers at {master} ({why}); is the cluster up, and can this machine reach it?")
 
 
 def _missing(module: str) -> bool:
@@ -84,13 +108,13 @@ def _missing(module: str) -> bool:
         return True
 
 
-def _embedded(master: str | None, name: str, folder: Path, *, verbose: bool) -> SparkSession:
+def _embedded(where: Where, name: str, folder: Path, *, verbose: bool) -> SparkSession:
     """A server of Spark Connect in a JVM that ends with this process."""
     java.check()
     os.environ.setdefault(PYTHON, sys.executable)
     folder.mkdir(parents=True, exist_ok=True)
     with nullcontext() if verbose else stderr_into(folder / LOG):
-        return _connected(master or "local[*]", name, EMBEDDED)
+        return _connected(where.master or "local[*]", name, {**EMBEDDED, **where.settings})
 
 
 def _connected(url: str, name: str, options: Mapping[str, str] | None = None) -> SparkSession:

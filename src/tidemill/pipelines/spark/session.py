@@ -24,6 +24,9 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Without it Spark refuses the option pushFilters."""
 STOP_LIMIT = "60s"
 """How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
+YARN_PATIENCE = "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"
+"""YARN's own default for a resource manager that does not answer is 15 minutes."""
+YARN_PATIENCE_MS = "20000"
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -72,6 +75,7 @@ def _settings(cores: int, *, local: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": STOP_LIMIT,
         PUSHDOWN: "true",
+        YARN_PATIENCE: YARN_PATIENCE_MS,
     }
     if local:
         settings |= {

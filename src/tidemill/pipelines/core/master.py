@@ -1,0 +1,56 @@
+"""Which masters of Spark there are, and what each needs before a session is started on it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from tidemill.pipelines.core.errors import WrongOption
+
+_LOCAL = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]")
+_STANDALONE = re.compile(r"spark://([^,/:]+:\d+)(,[^,/:]+:\d+)*")
+STANDALONE, KUBERNETES, YARN = "spark://", "k8s://", "yarn"
+HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+HTTPS_PORT, HTTP_PORT = 443, 80
+ADVICE = "write local[4], spark://host:7077, yarn or k8s://https://host:6443"
+
+
+def check_master(master: str, environment: Mapping[str, str]) -> None:
+    """WrongOption when Spark could not even begin with it."""
+    if master == YARN:
+        if not any(environment.get(name) for name in HADOOP):
+            files = "core-site.xml and yarn-site.xml"
+            raise WrongOption(f"--master yarn needs {HADOOP[0]}: set it to the folder with the cluster's {files}")
+        return
+    if not (_LOCAL.fullmatch(master) or _STANDALONE.fullmatch(master) or _places_of_kubernetes(master)):
+        raise WrongOption(f"--master is {master}; {ADVICE}")
+
+
+def places_of(master: str) -> list[tuple[str, int]]:
+    """Where somebody has to listen, at one of these at least; none for masters that are not a place."""
+    if master.startswith(STANDALONE):
+        pairs = (each.rsplit(":", 1) for each in master.removeprefix(STANDALONE).split(","))
+        return [(host, int(port)) for host, port in pairs]
+    return _places_of_kubernetes(master)
+
+
+def _places_of_kubernetes(master: str) -> list[tuple[str, int]]:
+    if not master.startswith(KUBERNETES):
+        return []
+    address = master.removeprefix(KUBERNETES)
+    url = urlsplit(address if "://" in address else f"https://{address}")
+    try:
+        port = url.port or (HTTP_PORT if url.scheme == "http" else HTTPS_PORT)
+    except ValueError:
+        return []
+    return [(url.hostname, port)] if url.hostname else []
+
+
+def parse_settings(given: Iterable[str]) -> dict[str, str]:
+    """Settings of Spark as they are written on a command line: name=value."""
+    settings = {}
+    for each in given:
+        name, found, value = each.partition("=")
+        if not found or not name.startswith("spark."):
+            raise WrongOption(f"--conf is {each}; write a setting of Spark: spark.executor.memory=2g")
+        settings[name] = value
+    return settings
