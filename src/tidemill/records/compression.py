@@ -28,7 +28,13 @@ ROOM_GROWTH = 4
 GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
 GZIP_MEMBERS_MAX = 256  # each costs a copy of what follows it
 ZSTD_LEVEL = 3
-LZ4_LEVEL = 1  # the fast form; from 2 on it is a sixth as fast for a hundredth less (measured)
+
+LZ4_BLOCK_BYTES = 64 * 1024
+LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+"""Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; the checksum of these two bytes."""
+LZ4_STORED = 1 << 31
+"""In the length of a block: it is as it was, because it does not become smaller."""
+_LZ4_LENGTH = Struct("<I")
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # its version and the oldest that can read it
@@ -64,9 +70,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
         case Codec.SNAPPY:
             return _xerial(data)
         case Codec.LZ4:
-            frame = cramjam.lz4.Compressor(level=LZ4_LEVEL, block_linked=False)
-            frame.compress(bytes(data))
-            return bytes(frame.finish())
+            return _lz4(data)
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
@@ -120,6 +124,22 @@ def _into_room(decode: Callable[[Any, bytearray], int], data: Buffer, limit_byte
 def _gzip(data: Buffer) -> bytes:
     member = zlib.compressobj(wbits=GZIP_WBITS)
     return member.compress(data) + member.flush()
+
+
+def _lz4(data: Buffer) -> bytes:
+    # Block by block it takes less than half the time of the library's own frames (measured).
+    view = memoryview(data)
+    room = bytearray(cramjam.lz4.compress_block_bound(view[:LZ4_BLOCK_BYTES]))
+    parts: list[Buffer] = [LZ4_HEADER]
+    for start in range(0, len(view), LZ4_BLOCK_BYTES):
+        block = view[start : start + LZ4_BLOCK_BYTES]
+        written = cramjam.lz4.compress_block_into(block, room, store_size=False)
+        if written < len(block):
+            parts += (_LZ4_LENGTH.pack(written), bytes(memoryview(room)[:written]))
+        else:
+            parts += (_LZ4_LENGTH.pack(len(block) | LZ4_STORED), block)
+    parts.append(_LZ4_LENGTH.pack(0))
+    return b"".join(parts)
 
 
 def _gunzip(data: Buffer, limit_bytes: int) -> bytes:

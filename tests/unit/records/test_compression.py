@@ -1,6 +1,8 @@
 import gzip
+import random
 
 import cramjam
+import lz4.frame
 import pytest
 from aiokafka.codec import snappy_decode, snappy_encode
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from tests.unit.records.batches import COMPRESSED
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.compression import (
     GZIP_MEMBERS_MAX,
+    LZ4_BLOCK_BYTES,
     ROOM_BYTES_MIN,
     XERIAL_MAGIC,
     Codec,
@@ -82,6 +85,15 @@ def test_snappy_is_framed_as_java_writes_it() -> None:
 
 def test_raw_snappy_is_read_too() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), len(TEXT)) == TEXT
+
+
+@pytest.mark.parametrize("content", [b"", b"x", TEXT, TEXT * 10, random.Random(1).randbytes(200_000)])
+def test_lz4_is_read_by_the_reference(content: bytes) -> None:
+    frame = compress(Codec.LZ4, content)
+    assert lz4.frame.decompress(frame) == content
+    assert len(frame) <= len(content) + 40
+    told = lz4.frame.get_frame_info(frame)
+    assert (told["block_linked"], told["block_size"]) == (False, LZ4_BLOCK_BYTES)
 
 
 def test_lz4_blocks_are_independent_and_others_are_read() -> None:
