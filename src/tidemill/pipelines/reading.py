@@ -15,23 +15,29 @@ from tidemill.pipelines.core.errors import DataLost
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.planning import ADVICE
-from tidemill.records.arrow import Decoder
+from tidemill.records.arrow import Decoder, Room
+
+_IDLE: list[Room] = []
+"""Rooms of tasks that are done, for the next task of this process; as many as had to work at the same time."""
 
 
 def read_task(
     options: SourceOptions, task: Iterable[OffsetRange], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, over a connection of its own."""
+    room = _IDLE.pop() if _IDLE else Room()
     with RawClient(options.client) as client:
         for wanted in task:
-            yield from _read(client, options, wanted, columns)
+            yield from _read(client, options, wanted, columns, room)
+    _IDLE.append(room)
 
 
 def _read(
-    client: RawClient, options: SourceOptions, wanted: OffsetRange, columns: tuple[str, ...]
+    client: RawClient, options: SourceOptions, wanted: OffsetRange, columns: tuple[str, ...], room: Room
 ) -> Iterator[pa.RecordBatch]:
     part = wanted.partition
-    decoder = Decoder(part.topic, part.partition, columns=columns, rows=options.rows, twin=HERE.of(wanted.size))
+    twin = HERE.of(wanted.size)
+    decoder = Decoder(part.topic, part.partition, columns=columns, rows=options.rows, twin=twin, room=room)
     at = wanted.start
     while at < wanted.end:
         try:

@@ -110,7 +110,7 @@ def build_batch(
     return wrap(header, payload)
 
 
-def wrap(header: BatchHeader, payload: bytes) -> bytearray:
+def wrap(header: BatchHeader, payload: Buffer) -> bytearray:
     """A sealed batch of these records, with the codec that the header names; its length and CRC are made here."""
     codec = Codec(header.codec)
     batch = bytearray(HEADER_SIZE)

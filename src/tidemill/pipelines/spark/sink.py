@@ -20,6 +20,7 @@ from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.spark.checkpoint import sink_of
+from tidemill.pipelines.spark.worker import settled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
 
         context = _context()
         place = Place(context.partitionId(), context.attemptNumber())
-        with RawClient(self._options.client) as client:
+        with settled(), RawClient(self._options.client) as client:
             return TaskDone(TaskWriter(client, self._options, place, self._sink).write(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -87,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         context = _context()
         place = Place(context.partitionId(), context.attemptNumber())
-        with RawClient(self._options.client) as client:
+        with settled(), RawClient(self._options.client) as client:
             if self._plan is None:
                 return TaskDone(TaskWriter(client, self._options, place, "").write(iterator))
             query, batch = _query(context)

@@ -10,6 +10,7 @@ from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.pushdown import Comparison, Pushed
 from tidemill.pipelines.planning import Planner
+from tidemill.pipelines.spark.worker import settled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,8 @@ class TaskReader:
         from tidemill.pipelines.reading import read_task  # noqa: PLC0415 - kernels are loaded where they work
 
         if isinstance(partition, Task):
-            yield from read_task(self._options, partition.wanted, self._columns)
+            with settled():
+                yield from read_task(self._options, partition.wanted, self._columns)
 
 
 class BatchReader(TaskReader, DataSourceReader):

@@ -15,6 +15,7 @@ from tidemill.client.raw import RawClient
 from tidemill.pipelines.committing import Plan, abandon, begin, commit
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.spark.lake import query_of
+from tidemill.pipelines.spark.worker import settled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +49,7 @@ def _writing(
 
         context = TaskContext.get()
         place = Place(context.partitionId(), context.attemptNumber()) if context else Place(0)
-        with RawClient(options.client) as client:
+        with settled(), RawClient(options.client) as client:
             written = write_micro_batch(client, options, plan, place, batches, of=(query, batch))
         yield pa.RecordBatch.from_pydict({"told": [pickle.dumps(written)]}, schema=pa.schema([("told", pa.binary())]))
 

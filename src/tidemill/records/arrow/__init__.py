@@ -3,6 +3,7 @@
 from tidemill.records.arrow.decoder import ROWS, Decoder
 from tidemill.records.arrow.encoder import BATCH_BYTES, Encoded, Encoder, Writer, rows_by_partition
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER
+from tidemill.records.arrow.room import Room
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.twins import Kernels, kernels
 from tidemill.records.arrow.warming import warm_up
@@ -21,6 +22,7 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Kernels",
+    "Room",
     "Writer",
     "kernels",
     "rows_by_partition",

@@ -26,7 +26,10 @@ GROUP_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Decoder:
-    """Makes Arrow record batches of one partition's batches."""
+    """Makes Arrow record batches of one partition's batches.
+
+    `room` is memory of an earlier decoder that is done: taking it costs nothing, new memory grows step by step.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Decoder:
         rows: int = ROWS,
         verify: bool = True,
         twin: Kernels | None = None,
+        room: Room | None = None,
     ) -> None:
         self.schema = schema_of(tuple(columns))
         self._wanted = frozenset(columns)
@@ -45,7 +49,7 @@ class Decoder:
         self._twin = kernels() if twin is None else twin
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
         self._repeated: dict[str, pa.Array] = {}
-        self._room = Room()
+        self._room = Room() if room is None else room
 
     def decode(
         self, buffer: Buffer, start: int = 0, end: int = OFFSET_MAX, aborted: Iterable[tuple[int, int]] = ()

@@ -110,13 +110,13 @@ class NumbaKernels:
         first = list_offsets(columns.headers)
         return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, names, contents))
 
-    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], capacity: int) -> bytes:
+    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], capacity: int) -> memoryview:
         """These rows as the records of one batch."""
         times, keys, values, first, names, contents = prepared
         out = np.empty(capacity, np.uint8)
         chosen = np.ascontiguousarray(rows)
         written = writing.write(out, chosen, times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
-        return out[:written].tobytes()
+        return out[:written].data
 
     def write_runs(self, prepared: _Prepared, runs: Runs, capacity: int) -> list[bytes]:
         """The records of each run."""

@@ -19,7 +19,7 @@ class Room:
     """The decompressed records of a group of batches."""
 
     def __init__(self, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> None:
-        self._memory = bytearray()
+        self._memory = memoryview(b"")
         self._limit_bytes = limit_bytes
         self._ends: list[int] = []
 
@@ -51,10 +51,10 @@ class Room:
         moved[:, END] = np.array(self._ends)
         moved[0, START] = 0
         moved[1:, START] = moved[:-1, END]
-        return memoryview(self._memory)[: self.used], moved
+        return self._memory[: self.used], moved
 
     def _decompressed(self, codec: Codec, data: Buffer) -> int | None:
-        free = memoryview(self._memory)[self.used :][: self._limit_bytes]
+        free = self._memory[self.used :][: self._limit_bytes]
         if codec in {Codec.LZ4, Codec.ZSTD}:
             return decompress_into(codec, data, free) if free else None
         found = decompress(codec, data, self._limit_bytes)
@@ -66,6 +66,6 @@ class Room:
     def _grow(self, more_bytes: int = 0) -> None:
         """Take larger memory; that of the last group may still be looked at, so it is not made larger itself."""
         size = max(FIRST_BYTES, GROWTH * len(self._memory), self.used + more_bytes)
-        larger = bytearray(min(size, self.used + max(self._limit_bytes, more_bytes)))
-        larger[: self.used] = memoryview(self._memory)[: self.used]
+        larger = np.empty(min(size, self.used + max(self._limit_bytes, more_bytes)), np.uint8).data
+        larger[: self.used] = self._memory[: self.used]
         self._memory = larger

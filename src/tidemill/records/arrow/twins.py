@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.table import Table
+from tidemill.records.header import Buffer
 
 NAMES = ("numba", "python")
 
@@ -40,7 +41,7 @@ class Kernels(Protocol):
     def prepare(self, columns: Columns) -> Any:
         """The columns in the form that `write` takes."""
 
-    def write(self, prepared: Any, rows: npt.NDArray[np.int64], capacity: int) -> bytes:
+    def write(self, prepared: Any, rows: npt.NDArray[np.int64], capacity: int) -> Buffer:
         """These rows as the records of one batch, in this order, in at most `capacity` bytes.
 
         The batch starts at the time of the first row.
