@@ -62,6 +62,9 @@ def test_stock_clients_that_know_the_overseer_only(
     consumer.commit(asynchronous=False)
     consumer.close()
     assert sorted(found) == list(range(100))
+    for _ in range(2):  # the name is free again as soon as it is deleted
+        admin.create_topics([NewTopic("passing", 2, replication_factor=2)])["passing"].result(WAIT_S)
+        admin.delete_topics(["passing"])["passing"].result(WAIT_S)
     rows = CommandLine(brokers.address(1), capsys, monkeypatch).fine("cluster", "status", "--json").json()
     assert rows["controller"] == 1
     assert [(row["roles"], row["leads"] > 0) for row in rows["brokers"]] == [

@@ -194,6 +194,13 @@ def test_nobody_there() -> None:
         opened.count()
 
 
+def test_another_address_takes_over(broker: Broker, timeline: Timeline) -> None:
+    with Timeline(f"127.0.0.1:1, {broker.grpc}", timeline.topic) as second:
+        second.schedule([Message(b"x", time.time())])
+    with Timeline(f"127.0.0.1:1,{broker.grpc}", timeline.topic) as third:
+        assert [lease.body for lease in third.work(idle_ms=500)] == [b"x"]
+
+
 def test_a_consumer_of_the_same_id_replaces_the_first(timeline: Timeline) -> None:
     first = timeline.work(consumer_id="same", idle_ms=30_000)
     timeline.schedule([Message(b"1", time.time())])

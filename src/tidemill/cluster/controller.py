@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import structlog
 
-from tidemill.cluster.core.changes import StateChange, growth, live_brokers, plan, preferred
+from tidemill.cluster.core.changes import StateChange, growth, plan, preferred
+from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
 from tidemill.cluster.interface import Coordination, CoordinationAway, Guard, Session
@@ -112,7 +113,8 @@ class Controller:
 
     async def _adopt(self, tombstone: Tombstone, guard: Guard) -> None:
         """A deletion whose owner is gone is finished by the controller."""
-        if tombstone.owner in live_brokers(self._metadata.image) or tombstone.owner == self._node_id:
+        owner = self._metadata.image.brokers.get(tombstone.owner)
+        if tombstone.owner == self._node_id or (owner is not None and owner.state != INACTIVE):
             return
         key = tombstone_key(tombstone.name)
         mine = encode_tombstone(tombstone.owned_by(self._node_id))

@@ -88,8 +88,11 @@ def to_send(piece: Iterable[Due]) -> bytearray:
 
 
 def to_store(piece: Iterable[Due], now_ms: int) -> bytearray:
-    """The records as they are stored, at the time of their arrival."""
-    return build_batch([one.record._replace(timestamp=now_ms) for one in piece])
+    """The records as they are stored, at the time of their arrival; by no clock before they were due.
+
+    Whoever looks for one later begins at its due time.
+    """
+    return build_batch([one.record._replace(timestamp=max(now_ms, one.scheduled_ms)) for one in piece])
 
 
 def received(batch: bytearray | memoryview) -> list[Due] | None:

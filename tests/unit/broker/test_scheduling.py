@@ -1,0 +1,95 @@
+"""What a leader does with scheduled records that are due: each is stored once, whoever sends it, and how often."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.worlds import running
+
+from tidemill.broker.broker import Broker
+from tidemill.broker.scheduling import Scheduler
+from tidemill.broker.scheduling.log import Due, to_send
+from tidemill.model.errors import RequestTimedOut
+from tidemill.records.build import NewRecord
+from tidemill.records.header import iter_headers
+from tidemill.records.read import read_records
+from tidemill.streams.partition import Partition
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.memory import MemoryStore
+
+VERSION = 9
+
+
+def due(number: int, clock: Clock, *, attempts: int = 1, left_ms: int = 15_000) -> Due:
+    mark = f"m{number}@{number}".encode()
+    record = NewRecord(b"k", b"%d" % number, (("tidemill-message", mark),), 1)
+    now_ms = clock.now_ms()
+    return Due(record, mark, now_ms, attempts, now_ms + left_ms, None)
+
+
+async def stored(partition: Partition) -> list[bytes | None]:
+    piece = await partition.read(0, 1 << 20)
+    found = []
+    for chunk in piece.records:
+        for position, header in iter_headers(chunk):
+            found += [one.value for one in read_records(memoryview(chunk)[position : position + header.size])]
+    return found
+
+
+def run(folder: Path, test: Callable[[Partition, Callable[..., Awaitable[object]], Clock], Awaitable[None]]) -> None:
+    """A broker that leads `later-0`, and the way in which other brokers send it scheduled records."""
+
+    async def main() -> None:
+        async with running(folder, memory=True) as broker:
+            await broker.create_topic("later", partitions=1)
+            clock = Clock()
+            dispatcher = Dispatcher(MemoryStore(), clock, random.Random(1))
+            await dispatcher.open()
+            scheduler = Scheduler(broker, dispatcher, broker.clock_ms)
+            await _test(broker, scheduler, clock)
+            await scheduler.close()
+            await dispatcher.close()
+
+    async def _test(broker: Broker, scheduler: Scheduler, clock: Clock) -> None:
+        partition = broker.partition("later", 0)
+
+        async def send(*entries: Due) -> object:
+            return await scheduler.append_from_peer(partition, to_send(entries), acks=-1, version=VERSION, timeout_s=10)
+
+        await test(partition, send, clock)
+
+    asyncio.run(main())
+
+
+def test_a_record_that_was_stored_under_an_earlier_lease_is_not_stored_again(tmp_path: Path) -> None:
+    async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
+        await send(due(1, clock), due(2, clock))
+        await send(due(2, clock, attempts=2), due(3, clock, attempts=2))
+        await send(due(1, clock, attempts=3), due(3, clock, attempts=3))
+        assert await stored(partition) == [b"1", b"2", b"3"]
+
+    run(tmp_path, scenario)
+
+
+def test_a_sender_that_comes_too_late_stores_nothing(tmp_path: Path) -> None:
+    async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
+        with pytest.raises(RequestTimedOut, match="about to end"):
+            await send(due(1, clock), due(2, clock, left_ms=1_000))
+        assert partition.log_end_offset == 0
+
+    run(tmp_path, scenario)
+
+
+def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> None:
+    async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
+        sending = asyncio.ensure_future(send(due(1, clock), due(2, clock)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        sending.cancel()  # its connection is gone
+        await send(due(1, clock, attempts=2), due(2, clock, attempts=2))
+        assert await stored(partition) == [b"1", b"2"]
+
+    run(tmp_path, scenario)
