@@ -61,7 +61,7 @@ CANARIES = {
     "minimal in-sync set": Canary(35),
     "shrink before it is agreed": Canary(29, ambush=True),
     "entry at a stale watermark": Canary(20),
-    "lost proposal": Canary(8),
+    "lost proposal": Canary(27),
 }
 
 

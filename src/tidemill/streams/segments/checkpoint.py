@@ -39,6 +39,13 @@ class Checkpoint(NamedTuple):
     closed: tuple[SegmentNote, ...]
     state: dict[str, Any] | None
     cut_to: int = -1
+    state_offset: int = -1
+    """Up to where `state` knows the log, when that is not all of it: after a cut, what was saved before it counts."""
+
+    @property
+    def known_until(self) -> int:
+        """The offset that `state` is true for."""
+        return self.end_offset if self.state_offset < 0 else self.state_offset
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

@@ -234,8 +234,11 @@ class SegmentLog:
         """
         self._check()
         await self.flush()
-        note = SegmentNote(0, 0, NO_TIMESTAMP, 0)
-        await self._reopen(Checkpoint(self._start_offset, 0, note, (), None, cut_to=end_offset), end_offset)
+        # What lies wholly before the cut stays as it is, and need not be read.
+        ends = self._bases[1:]
+        closed = tuple(segment.note() for segment, end in zip(self._segments, ends, strict=False) if end <= end_offset)
+        note = SegmentNote(-1, 0, NO_TIMESTAMP, 0)
+        await self._reopen(Checkpoint(self._start_offset, 0, note, closed, None, cut_to=end_offset), end_offset)
 
     async def reset(self, offset: int) -> None:
         """The same, with nothing left: the announcement says where the log goes on."""
@@ -431,7 +434,10 @@ class SegmentLog:
         closed = tuple(segment.note() for segment in self._segments[:-1])
         return Checkpoint(start_offset, self._end_offset, active.note(), closed, state)
 
-    async def _save(self, checkpoint: Checkpoint) -> None:
+    async def _save(self, checkpoint: Checkpoint, before: Saved | None = None) -> None:
+        """Flush, then write; `before` is what is known of the state where it is not known up to the end."""
+        if before is not None:
+            checkpoint = checkpoint._replace(state=before.state, state_offset=before.offset)
         active = self._segments[-1]
         index = await self._reader.index(active)
         await self.flush()
@@ -468,11 +474,14 @@ class SegmentLog:
             opened = await self._disk.aside(partial(self._cut, announced))
             self._drop(list(self._segments))
             self._take(opened)
-            await self._save(self._checkpoint(self._start_offset, None))
+            await self._save(self._checkpoint(self._start_offset, None), opened.saved)
         except (OSError, KafkaStorageError) as error:
             self._fail(error)
 
     def _cut(self, announced: Checkpoint) -> Opened:
+        last = checkpoints.read(self._disk, self._folder)
+        if last is not None and last.state is not None and self._start_offset <= last.known_until <= announced.cut_to:
+            announced = announced._replace(state=last.state, state_offset=last.known_until)
         checkpoints.write(self._disk, self._folder, announced)
         return Opening(self._disk, self._folder, self.settings).run()
 

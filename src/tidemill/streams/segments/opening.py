@@ -101,9 +101,9 @@ class Opening:
 
     def _saved(self, end_offset: int) -> Saved | None:
         found = self._checkpoint
-        if found is None or found.state is None or found.end_offset > end_offset:
+        if found is None or found.state is None or found.known_until > end_offset:
             return None
-        return Saved(found.end_offset, found.state)
+        return Saved(found.known_until, found.state)
 
     def _check_all(self, segments: list[Segment], start_offset: int) -> int:
         """Check the segments in their order, drop those behind a torn end; the offset where the log ends."""
