@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.compat.clients import Aiokafka, Client, Confluent, KafkaPython, Sent
 from tests.compat.crowd import quick_groups
+from tests.compat.storage import TABLES
 from tests.compat.test_clients import (
     test_admin,
     test_every_codec,
@@ -55,8 +56,7 @@ __all__ = [
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    # Without waiting for the disk: a kill of the process loses nothing that the system has.
-    with Broker(process=True, flags={"streams": "chdb:?fsync=false"}, settings=quick_groups()) as broker:
+    with Broker(process=True, flags=TABLES.flags, settings=quick_groups()) as broker:
         yield broker
 
 

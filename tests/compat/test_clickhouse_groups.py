@@ -4,9 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 from tests.compat.crowd import quick_groups
+from tests.compat.storage import TABLES, Storage
 from tests.compat.test_groups import (
+    impatient,
     protocol,
     test_a_group_in_the_hands_of_an_operator,
+    test_a_member_that_dies_is_replaced_after_its_session,
+    test_a_member_that_is_paused_is_passed_over_and_comes_back,
     test_a_pattern_finds_topics_that_are_made_later,
     test_a_running_group_changes_its_protocol_and_back,
     test_a_static_member_that_restarts_disturbs_nobody,
@@ -21,8 +25,11 @@ from tests.compat.test_groups import (
 from tidemill.testing import Broker
 
 __all__ = [
+    "impatient",
     "protocol",
     "test_a_group_in_the_hands_of_an_operator",
+    "test_a_member_that_dies_is_replaced_after_its_session",
+    "test_a_member_that_is_paused_is_passed_over_and_comes_back",
     "test_a_pattern_finds_topics_that_are_made_later",
     "test_a_running_group_changes_its_protocol_and_back",
     "test_a_static_member_that_restarts_disturbs_nobody",
@@ -36,6 +43,11 @@ __all__ = [
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker(process=True, flags={"streams": "chdb:?fsync=false"}, settings=quick_groups()) as broker:
+def storage() -> Storage:
+    return TABLES
+
+
+@pytest.fixture(scope="module")
+def broker(storage: Storage) -> Iterator[Broker]:
+    with Broker(process=True, flags=storage.flags, settings=quick_groups()) as broker:
         yield broker

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.compat.crowd import WAIT_S, create_topic
 from tests.compat.proxy import Cut, CuttingProxy
+from tests.compat.storage import Storage
 
 from tidemill.testing import Broker
 
@@ -135,15 +136,15 @@ def transact(producer: Producer, *, commit: bool) -> bool:
     return False
 
 
-def test_an_idempotent_producer_is_not_disturbed_by_kills_of_the_broker() -> None:
+def test_an_idempotent_producer_is_not_disturbed_by_kills_of_the_broker(storage: Storage) -> None:
     """What was written before the kill and not acknowledged is sent again: the broker knows it, from its log."""
-    with Broker(process=True, flags={"grpc": "none", "http": "none"}) as broker:
+    with Broker(process=True, flags={**storage.flags, "grpc": "none", "http": "none"}) as broker:
         create_topic(broker.bootstrap_servers, "t", PARTITIONS)
         errors: list[KafkaError | None] = []
         more = {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 5}
         producer = Producer(quick(broker.bootstrap_servers, **more))
         sent: dict[int, list[bytes]] = defaultdict(list)
-        for kill in range(KILLS):
+        for kill in range(min(KILLS, storage.kills_max)):
             for number in range(kill * RECORDS, (kill + 1) * RECORDS):
                 partition, value = number % PARTITIONS, b"%d" % number
                 producer.produce("t", value, partition=partition, on_delivery=lambda error, _: errors.append(error))

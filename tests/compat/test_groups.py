@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
 from tests.compat.crowd import WAIT_S, Crowd, admin, create_topic, grow_topic, produce, quick_groups
+from tests.compat.storage import Storage
 
 from tidemill.testing import Broker
 
@@ -93,10 +94,10 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def impatient() -> Iterator[Broker]:
+def impatient(storage: Storage) -> Iterator[Broker]:
     """A broker with short sessions."""
     short = {"group.min.session.timeout.ms": "3000", "group.consumer.session.timeout.ms": "3000"}
-    with Broker(process=True, settings=quick_groups(**short)) as broker:
+    with Broker(process=True, flags=storage.flags, settings=quick_groups(**short)) as broker:
         yield broker
 
 

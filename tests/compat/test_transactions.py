@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.copiers import COPIERS, Job
+from tests.compat.storage import Storage
 
 from tidemill.testing import Broker
 
@@ -109,15 +110,15 @@ class Killer:
 
 
 @pytest.mark.parametrize("client", COPIERS)
-def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(client: str) -> None:
+def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(client: str, storage: Storage) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with Broker(process=True) as broker:
+    with Broker(process=True, flags=storage.flags) as broker:
         bootstrap = broker.bootstrap_servers
         create(bootstrap, "in", "out")
         sent = fill(bootstrap, "in", COUNT)
-        killer = Killer(broker, sorted(chance.sample(range(1, COUNT * 3 // 4), KILLS)))
+        killer = Killer(broker, sorted(chance.sample(range(1, COUNT * 3 // 4), min(KILLS, storage.kills_max))))
         COPIERS[client](Job(bootstrap, "in", "out", f"copy-{client}", COUNT, chance, killer.progress))
         killer.join()
         wanted = {partition: [b"copy of " + value for value in values] for partition, values in sent.items()}
