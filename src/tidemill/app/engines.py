@@ -97,10 +97,23 @@ class Tables:
                 self._engine = tables.Engine(tables.parse(url, self._settings.data_dir))
         return self._engine
 
-    async def warm_up(self) -> None:
-        """Open what streams are kept in, before clients come; a server that is away is waited for by its partitions."""
-        if self._in_tables:
-            await (await self.engine()).prepare_all()
+    async def warm_up(self, cluster_id: str) -> None:
+        """Open what streams are kept in, before clients come; a server that is away is waited for by its partitions.
+
+        Tables on servers belong to one cluster of brokers; those of another one are refused.
+        """
+        if not self._in_tables:
+            return
+        engine = await self.engine()
+        engine.owner = cluster_id
+        try:
+            await engine.prepare_all()
+        except load_tables().EngineOwned as error:
+            raise InvalidConfig(str(error)) from None
+
+    async def servers(self) -> str:
+        """Where streams are, for whoever compares; empty when they are on this machine."""
+        return "" if self.is_embedded() else (await self.engine()).layout.place
 
     async def logs(self) -> "ClickHouseStore":
         """Logs in the tables."""

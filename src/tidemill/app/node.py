@@ -24,6 +24,7 @@ from tidemill.app.directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import Broker, Place, World
+from tidemill.broker.identity import same_servers
 from tidemill.broker.sql.errors import SqlUnavailable
 from tidemill.broker.timelines import dead_letter_writer
 from tidemill.cluster.interface import Coordination
@@ -154,7 +155,6 @@ class Node:
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
-        await self.tables.warm_up()
         self._broker = broker = Broker(self._world(coordination, directory), settings.broker, self._place())
         self._opened.push_async_callback(broker.close)
         await broker.start()
@@ -169,7 +169,14 @@ class Node:
 
     def _world(self, coordination: Coordination, directory: DataDirectory) -> World:
         store = open_streams(self.settings, system_clock_ms, self.tables)
-        return World(coordination, store, system_clock_ms, uuid4, directory.id, directory.belong)
+        belong = partial(self._belong, coordination, directory)
+        return World(coordination, store, system_clock_ms, uuid4, directory.id, belong)
+
+    async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:
+        directory.belong(cluster_id)
+        if coordination.shared:
+            await same_servers(coordination, await self.tables.servers())
+        await self.tables.warm_up(cluster_id)
 
     def _place(self) -> Place:
         settings = self.settings

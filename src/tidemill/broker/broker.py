@@ -88,8 +88,8 @@ class World:
     new_id: Callable[[], UUID]
     directory: UUID = NO_DIRECTORY
     """The id of the data directory."""
-    belong: Callable[[str], None] = lambda _cluster_id: None
-    """Refuses a data directory that belongs to another cluster."""
+    belong: Callable[[str], Awaitable[None]] | None = None
+    """Refuses what belongs to another cluster: a data directory, tables on servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,8 @@ class Broker:
         coordination, place = self._world.coordination, self.place
         check_rack(place.rack, self.settings.tidemill_racks)
         self.cluster_id = await identity.cluster_id(coordination, self._world.new_id())
-        self._world.belong(self.cluster_id)
+        if self._world.belong is not None:
+            await self._world.belong(self.cluster_id)
         self.cluster_secret = await identity.secret(coordination, place.secret, self.cluster_id, self._world.new_id())
         await self._topics.load()
         self._timers = [asyncio.create_task(self._metadata.follow(self._on_change))]
@@ -332,6 +333,8 @@ class Broker:
             info = known.partitions[index]
             if self.node_id not in info.replicas:
                 raise NotLeaderOrFollower(f"{topic}-{index} is on brokers {list(info.replicas)}")
+            if self.node_id != info.leader and self.partitions.is_shared(known):
+                raise NotLeaderOrFollower(f"{topic}-{index} is led by broker {info.leader}")
         return self.partitions.get(topic, index)
 
     async def create_topic(
@@ -474,6 +477,7 @@ class Broker:
             self.membership,
             rebalance_s=interval_s if settings.auto_leader_rebalance_enable else None,
             copies={topic: shape.copies for topic, shape in shapes(settings).items()},
+            is_shared=self.partitions.is_shared,
         )
 
     def _make_peers(self) -> Peers:

@@ -1,4 +1,4 @@
-"""What brokers keep about their cluster in coordination: its id, its secret, and producer ids.
+"""What brokers keep about their cluster in coordination: its id, its secret, servers, and producer ids.
 
 Producer ids are taken in blocks: the end of the block is durable before the first id of it is given out, so that no
 id is given out twice, whatever crashes; the rest of a block is lost with the process, and there are 2^63 of them.
@@ -15,6 +15,7 @@ from tidemill.model.errors import InvalidConfig
 CLUSTER_ID = "cluster-id"
 SECRET = "cluster-secret"  # noqa: S105 -- the name of a key, not a secret
 PRODUCER_IDS = "producer-ids"
+SERVERS = "stream-servers"
 PRODUCER_ID_BLOCK = 1_000
 RETRIES_MAX = 100
 
@@ -50,6 +51,19 @@ async def secret(coordination: Coordination, given: str | None, cluster: str, fr
     if not hmac.compare_digest(await agree(coordination, SECRET, proof), proof):
         raise InvalidConfig("the cluster secret is not that of the other brokers; give all the same --cluster-secret")
     return given.encode()
+
+
+async def same_servers(coordination: Coordination, mine: str) -> None:
+    """Refuse a broker that keeps streams on other servers than those before it, or on none (empty).
+
+    Any broker may have to lead what is on them.
+    """
+    entry = await coordination.get(SERVERS)
+    known = entry.value.decode() if entry else ""
+    if not known and mine:
+        known = (await agree(coordination, SERVERS, mine.encode())).decode()
+    if known != mine:
+        raise InvalidConfig(f"the brokers of this cluster keep streams at {known}; start all with the same --streams")
 
 
 class ProducerIds:

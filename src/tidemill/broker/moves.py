@@ -79,8 +79,10 @@ class Moves:
 
         def decide(topic: Topic, info: PartitionInfo) -> PartitionInfo | None:
             check_replicas(list(self._carriers()), index, replicas)
-            if self._is_shared(topic):  # a second broker would copy rows into the table that they come from
-                raise InvalidReplicaAssignment(f"{name} is on servers that all brokers share; there is nothing to move")
+            if self._is_shared(topic):
+                if len(replicas) > 1:  # a second one would copy rows into the table that they come from
+                    raise InvalidReplicaAssignment(f"{name} is on servers that all brokers share; one broker leads it")
+                return election.hand_to(info, replicas[0])
             now = len(info.replicas) - len(info.adding)
             if same_number and len(replicas) != now:
                 raise InvalidReplicationFactor(f"{name}-{index} has {now} replicas, not {len(replicas)}")

@@ -1,7 +1,9 @@
 """The partitions that this broker carries: opened at start, found by name, closed at the end.
 
 In a cluster `follow` also gives every partition its role (replicas.py): it leads, or copies from its leader. A broker
-that is alone has no roles to give: its partitions lead from the start.
+that is alone has no roles to give: its partitions lead from the start. A partition whose records all brokers see (on
+servers) is open where it is led and nowhere else, and opened anew for every leader epoch: another broker may have
+written it in between.
 
 The store says how a partition is opened and what is left of a topic when it goes; which store that is, the
 composition root decides. One partition that cannot be opened does not keep the others from their readers: it is
@@ -18,7 +20,7 @@ import structlog
 from tidemill.broker.replicas import Replicas
 from tidemill.cluster.core.image import Image, PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
-from tidemill.model.topic_settings import TopicSettings
+from tidemill.model.topic_settings import IN_TABLES, TopicSettings
 from tidemill.streams.interface import StoreAway
 from tidemill.streams.partition import Partition
 
@@ -51,7 +53,7 @@ class PartitionStore(Protocol):
         """Whether SQL finds the topic's records where they are stored."""
 
     def is_shared(self, storage: str) -> bool:
-        """Whether all brokers see the same records of a topic with this `tidemill.storage`: it needs no replicas."""
+        """Whether all brokers see the records of a topic that is made with this `tidemill.storage`."""
 
     async def room(self) -> Room:
         """The place, and how much fits into it."""
@@ -72,13 +74,21 @@ class PartitionStore(Protocol):
         """Every partition is closed; `clean` when all went well, so that the next start may trust the logs."""
 
 
+class _Life(NamedTuple):
+    """What an open partition is: of which topic, and for how long."""
+
+    topic_id: UUID
+    epoch: int | None
+    """The leader epoch for which it was opened, where another one needs another look."""
+
+
 class Partitions:
     """Open partitions by topic and index."""
 
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
         self.replicas: Replicas | None = None
-        self._ids: dict[tuple[str, int], UUID] = {}
+        self._lives: dict[tuple[str, int], _Life] = {}
         self._roles: dict[tuple[str, int], PartitionInfo] = {}
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
@@ -130,34 +140,43 @@ class Partitions:
         failed = {key: each.failed for key, each in self._open.items() if each.failed is not None}
         return {**self._broken, **failed}
 
-    async def follow(self, image: Image, node_id: int, names: Collection[str] | None) -> None:
-        """Open what this broker carries of these topics (None: of all), in its role; close what it carries no more."""
+    def is_shared(self, topic: Topic) -> bool:
+        """Whether all brokers see the records of this topic."""
+        return topic.settings.tidemill_storage == IN_TABLES and self.store.is_shared(IN_TABLES)
+
+    async def follow(self, image: Image, node_id: int, names: Collection[str] | None, *, joined: bool = True) -> None:
+        """Open what this broker carries of these topics (None: of all), in its role; close what it carries no more.
+
+        Before it has `joined` the cluster it leads nothing, whatever was so when it stopped.
+        """
         wanted = {
             (topic.name, info.index): (topic, info)
             for topic in _chosen(image, names)
             for info in topic.partitions
-            if node_id in info.replicas
+            if (joined and node_id == info.leader if self.is_shared(topic) else node_id in info.replicas)
         }
         known = {**self._open, **self._broken}
         going = [
-            key for key in known if (names is None or key[0] in names) and self._ids.get(key) != _id_in(wanted, key)
+            key
+            for key in known
+            if (names is None or key[0] in names) and self._lives.get(key) != self._life(wanted, key)
         ]
         await self._let_go(going, image)
-        await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._ids)
+        await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._lives)
         if self.replicas is not None:
             changed = (key for key in wanted if key in self._open and self._roles.get(key) != wanted[key][1])
             await _bounded(self._assume(*wanted[key], self._open[key]) for key in changed)
 
     def step_down(self) -> None:
-        """This broker is no member of the cluster: it leads nothing that others carry too."""
-        for partition in self._open.values():
-            partition.step_down()
+        """This broker is no member of the cluster: it leads nothing that others carry or see too."""
+        for key, partition in self._open.items():
+            partition.step_down(replaceable=self._lives[key].epoch is not None and self.replicas is not None)
 
     async def _let_go(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
         """Close partitions; the records of one that moved to other brokers go, those of a topic go with the topic."""
         work = []
         for key in keys:
-            topic_id = self._ids.pop(key)
+            topic_id, epoch = self._lives.pop(key)
             self._roles.pop(key, None)
             self._broken.pop(key, None)
             if self.replicas is not None:
@@ -165,8 +184,16 @@ class Partitions:
             partition = self._open.pop(key, None)
             if partition is not None:
                 moved = topic_id in image.by_id and key[1] < len(image.by_id[topic_id].partitions)
-                work.append(partition.delete() if moved else partition.close())
+                work.append(partition.delete() if moved and epoch is None else partition.close())
         _report(await _bounded(work, keep_errors=True))
+
+    def _life(
+        self, wanted: Mapping[tuple[str, int], tuple[Topic, PartitionInfo]], key: tuple[str, int]
+    ) -> _Life | None:
+        return self._life_of(*wanted[key]) if key in wanted else None
+
+    def _life_of(self, topic: Topic, info: PartitionInfo) -> _Life:
+        return _Life(topic.topic_id, info.leader_epoch if self.is_shared(topic) else None)
 
     async def _assume(self, topic: Topic, info: PartitionInfo, partition: Partition) -> None:
         if self.replicas is not None:
@@ -183,7 +210,7 @@ class Partitions:
 
     async def _open_or_remember(self, topic: Topic, info: PartitionInfo) -> None:
         key = topic.name, info.index
-        self._ids[key] = topic.topic_id
+        self._lives[key] = self._life_of(topic, info)
         try:
             partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch)
             await self._assume(topic, info, partition)
@@ -191,10 +218,6 @@ class Partitions:
         except (TidemillError, OSError) as error:
             log.error("a partition cannot be opened", partition=f"{topic.name}-{info.index}", error=str(error))
             self._broken[key] = error
-
-
-def _id_in(wanted: Mapping[tuple[str, int], tuple[Topic, PartitionInfo]], key: tuple[str, int]) -> UUID | None:
-    return wanted[key][0].topic_id if key in wanted else None
 
 
 def _chosen(image: Image, names: Collection[str] | None) -> list[Topic]:

@@ -77,7 +77,7 @@ class FilesAndTables:
         return topic in self._in_tables
 
     def is_shared(self, storage: str) -> bool:
-        """Whether the records are on servers, which all brokers ask."""
+        """Whether the records of a topic that is made with it are on servers, which all brokers ask."""
         return self._on_servers and (self._default if storage == BROKERS_CHOICE else storage) == IN_TABLES
 
     async def room(self) -> Room:
@@ -97,7 +97,8 @@ class FilesAndTables:
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Move aside what nobody knows, in both places."""
         await self._files.claim(topic, topic_id, new=new)
-        if new and self._tables_exist():
+        # On servers a topic that is new to this broker may be full of what others wrote; a database has one cluster.
+        if new and not self._on_servers and self._tables_exist():
             tables = await self._load()
             if await tables.has_topic(topic):
                 await tables.set_aside(topic)

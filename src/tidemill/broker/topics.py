@@ -47,12 +47,13 @@ from tidemill.model.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from tidemill.model.topic_settings import BROKERS_CHOICE
+from tidemill.model.topic_settings import BROKERS_CHOICE, IN_TABLES
 from tidemill.model.topics import INTERNAL, check_topic_name
 
 UNSET = -1
 """What clients send for "the broker's default"."""
 SCHEDULE_REMEDY = "run timelines on PostgreSQL (--timelines postgresql://...), or give the topic one replica"
+STORAGE = "tidemill.storage"
 TRIES_MAX = 20
 """Brokers that change one topic at the same time take turns; so often is it tried."""
 
@@ -91,17 +92,17 @@ class Topics:
         """Learn the topics from coordination, finish deletions, open every partition."""
         await self._metadata.load()
         await self._deletions.remove_here()
-        await self._follow(None, new=False)
+        await self._follow(None, new=False, joined=not self._coordination.shared)
 
     async def follow(self, touched: Touched) -> None:
         """Do what the new view says, and show it."""
         await self._follow(touched.topics, new=True)
 
-    async def _follow(self, names: Collection[str] | None, *, new: bool) -> None:
+    async def _follow(self, names: Collection[str] | None, *, new: bool, joined: bool = True) -> None:
         image = self._metadata.image
         for name in image.by_name if names is None else names:
             await self._claim(name, image.by_name.get(name), new=new)
-        await self._partitions.follow(image, self._node_id, names)
+        await self._partitions.follow(image, self._node_id, names, joined=joined)
         for name in names or ():
             self._apply_settings(image.by_name.get(name))
         self.image = image
@@ -148,10 +149,11 @@ class Topics:
         check_topic_name(name)
         if name in INTERNAL and not internal:
             raise InvalidTopic(f"{name} is kept by the broker itself")
-        shared = self._partitions.store.is_shared(overrides.get("tidemill.storage", BROKERS_CHOICE))
+        shared = self._partitions.store.is_shared(overrides.get(STORAGE, BROKERS_CHOICE))
         infos = self._place(name, partitions, 1 if shared and internal else replication_factor, assignment)
         if shared:
             _refuse_copies(name, infos)
+            overrides = {**overrides, STORAGE: IN_TABLES}  # whoever decides later has to know it
         change = TopicCreated(name, topic_id, infos, dict(overrides))
         if not internal:
             self._refuse_alone(self.image.apply(change).by_name[name])
@@ -180,7 +182,7 @@ class Topics:
 
     def is_shared(self, topic: Topic) -> bool:
         """Whether all brokers see the same records of a topic."""
-        return self._partitions.store.is_shared(topic.settings.tidemill_storage)
+        return self._partitions.is_shared(topic)
 
     def carriers(self) -> dict[int, str | None]:
         """The brokers that partitions may be placed on, with their racks."""
@@ -255,7 +257,8 @@ class Topics:
 
     async def _alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
         for _ in range(TRIES_MAX):
-            altered = self.image.apply(TopicAltered(name, dict(overrides))).by_name[name]
+            chosen = {key: value for key, value in self._known(name).overrides.items() if key == STORAGE}
+            altered = self.image.apply(TopicAltered(name, {**chosen, **overrides})).by_name[name]
             if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
                 raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
             self._refuse_alone(altered)

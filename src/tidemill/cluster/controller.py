@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from tidemill.cluster.core.changes import StateChange, growth, plan, preferred
+from tidemill.cluster.core.changes import IsShared, StateChange, growth, nothing, plan, preferred, spread
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
@@ -34,6 +34,7 @@ class Controller:
         *,
         rebalance_s: float | None,
         copies: Mapping[str, int],
+        is_shared: IsShared = nothing,
     ) -> None:
         self._coordination = coordination
         self._metadata = metadata
@@ -41,6 +42,7 @@ class Controller:
         self._node_id = membership.registration.node_id
         self._rebalance_s = rebalance_s
         self._copies = copies
+        self._is_shared = is_shared
         self._topics: set[str] = set()
         self._all = False
         self._fresh = asyncio.Event()
@@ -86,6 +88,8 @@ class Controller:
             if interval is not None and asyncio.get_running_loop().time() - rebalancing >= interval:
                 rebalancing = asyncio.get_running_loop().time()
                 await self._write(list(preferred(self._metadata.image)), guard, "preferred leaders lead again")
+                even = list(spread(self._metadata.image, self._is_shared))
+                await self._write(even, guard, "brokers lead about as much as each other")
             await self._pause()
 
     async def _pause(self) -> None:
@@ -100,8 +104,9 @@ class Controller:
         self._fresh.clear()
         names = None if self._all else frozenset(self._topics)
         self._topics, self._all = set(), False
-        await self._write(list(plan(self._metadata.image, names)), guard, "partitions changed")
-        await self._write(list(growth(self._metadata.image, self._copies)), guard, "the broker's own topics grow")
+        await self._write(list(plan(self._metadata.image, names, self._is_shared)), guard, "partitions changed")
+        grown = list(growth(self._metadata.image, self._copies, self._is_shared))
+        await self._write(grown, guard, "the broker's own topics grow")
         for tombstone in list(self._metadata.view.tombstones.values()):
             await self._adopt(tombstone, guard)
 

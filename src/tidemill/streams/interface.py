@@ -188,10 +188,13 @@ class LogStore(Protocol):
         """Whether batches of producers are refused because there is no room for them."""
         ...
 
-    async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> StreamLog:
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, *, leader_epoch: int = 0, believe: bool = True
+    ) -> StreamLog:
         """The log of a partition, recovered if need be, new if there was none.
 
-        Unless `believe`, every batch is looked at, and damaged ones are set aside.
+        Where several brokers could write a log, `leader_epoch` says who may. Unless `believe`, every batch is looked
+        at, and damaged ones are set aside.
         """
         ...
 

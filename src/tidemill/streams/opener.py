@@ -48,7 +48,7 @@ def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenParti
     async def open_log(
         topic: str, index: int, settings: TopicSettings, leader_epoch: int, *, believe: bool
     ) -> Partition:
-        log = await store.open(topic, index, settings, believe=believe)
+        log = await store.open(topic, index, settings, leader_epoch=leader_epoch, believe=believe)
         try:
             return await open_partition(
                 log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning, random=random

@@ -314,15 +314,16 @@ class Partition:
             self._know_high_watermark(known)
             self._move_high_watermark(min(self._high_watermark, self._log.end_offset))
 
-    def step_down(self) -> None:
+    def step_down(self, *, replaceable: bool = False) -> None:
         """Acknowledge and show nothing any more, until `lead` is called for a later epoch.
 
-        Who has no other replica goes on: nobody else can lead.
+        Who has no other replica goes on, for nobody else can lead; unless it is `replaceable`.
         """
-        if self._leading is None:
+        if self._leading is None and not replaceable:
             return
         self._leader.leads = False
-        self._leading.stop(self._not_leader())
+        if self._leading is not None:
+            self._leading.stop(self._not_leader())
         self._wake()
 
     def tick(self) -> None:

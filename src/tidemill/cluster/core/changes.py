@@ -5,12 +5,22 @@ that dies half way leaves nothing behind that its successor would not do.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidemill.cluster.core import election
+from tidemill.cluster.core.balance import rebalance
 from tidemill.cluster.core.image import NOBODY, Image, PartitionInfo, Topic
 from tidemill.cluster.core.registration import INACTIVE, Registration
+from tidemill.model.topics import TopicPartition
+
+IsShared = Callable[[Topic], bool]
+"""Whether all brokers see the records of a topic, so that any of them can lead it without a copy."""
+
+
+def nothing(_: Topic) -> bool:
+    """No topic is shared: each broker has its own disk."""
+    return False
 
 
 class StateChange(NamedTuple):
@@ -23,7 +33,8 @@ class StateChange(NamedTuple):
     @property
     def unclean(self) -> bool:
         """Whether somebody leads who may lack records."""
-        return self.after.leader not in (self.before.leader, NOBODY, *self.before.isr)
+        known = self.after.leader in self.before.replicas  # else it took over what is there for all
+        return known and self.after.leader not in (self.before.leader, NOBODY, *self.before.isr)
 
 
 def live_brokers(image: Image) -> frozenset[int]:
@@ -36,10 +47,13 @@ def full_brokers(image: Image) -> frozenset[int]:
     return frozenset(node for node, each in image.brokers.items() if _reachable(each) and not each.room)
 
 
-def plan(image: Image, names: Iterable[str] | None = None) -> Iterator[StateChange]:
+def plan(image: Image, names: Iterable[str] | None = None, is_shared: IsShared = nothing) -> Iterator[StateChange]:
     """What has to change in these topics, or in all: leaders for the leaderless, and moves that can be finished."""
     live, full = live_brokers(image), full_brokers(image)
     for topic in _chosen(image, names):
+        if is_shared(topic):
+            yield from _handed_on(image, topic, live, is_shared)
+            continue
         unclean = topic.settings.unclean_leader_election_enable
         for info in topic.partitions:
             after = election.settle(info, live) or election.elect(info, live, full, unclean=unclean)
@@ -47,12 +61,50 @@ def plan(image: Image, names: Iterable[str] | None = None) -> Iterator[StateChan
                 yield StateChange(topic, info, after)
 
 
-def growth(image: Image, copies: Mapping[str, int]) -> Iterator[StateChange]:
+def _handed_on(image: Image, topic: Topic, live: frozenset[int], is_shared: IsShared) -> Iterator[StateChange]:
+    """Partitions without a leader go to whoever leads fewest: the records are there for all."""
+    waiting = [info for info in topic.partitions if info.leader not in live]
+    if not waiting or not live:
+        return
+    leads = Counter(dict.fromkeys(live, 0))
+    leads.update(
+        info.leader
+        for each in image.by_name.values()
+        if is_shared(each)
+        for info in each.partitions
+        if info.leader in live
+    )
+    for info in waiting:
+        chosen = min(live, key=lambda node: (leads[node], node))
+        leads[chosen] += 1
+        after = election.hand_to(info, chosen)
+        if after is not None:
+            yield StateChange(topic, info, after)
+
+
+def spread(image: Image, is_shared: IsShared) -> Iterator[StateChange]:
+    """What has to change so that all brokers lead about as many of the partitions that all of them see."""
+    found = {
+        TopicPartition(topic.name, info.index): (topic, info)
+        for topic in image.by_name.values()
+        if is_shared(topic)
+        for info in topic.partitions
+    }
+    live = live_brokers(image)
+    led = {key: (info.leader,) for key, (_, info) in found.items() if info.leader in live}
+    for key, (node_id,) in rebalance(led, sorted(live)).items():
+        topic, info = found[key]
+        after = election.hand_to(info, node_id)
+        if after is not None:
+            yield StateChange(topic, info, after)
+
+
+def growth(image: Image, copies: Mapping[str, int], is_shared: IsShared = nothing) -> Iterator[StateChange]:
     """Topics that were made when there were fewer brokers than they want copies: the new ones carry them too."""
     live = live_brokers(image)
     for name, wanted in copies.items():
         topic = image.by_name.get(name)
-        if topic is None:
+        if topic is None or is_shared(topic):
             continue
         carried = Counter(dict.fromkeys(live, 0))
         carried.update(node for info in topic.partitions for node in info.replicas if node in live)

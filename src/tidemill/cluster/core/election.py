@@ -60,6 +60,13 @@ def prefer(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
     return _led_by(info, first, isr=info.isr)
 
 
+def hand_to(info: PartitionInfo, node_id: int) -> PartitionInfo | None:
+    """Another broker leads a partition whose records all brokers see: it needs no copy, and has no other replica."""
+    if info.leader == node_id and info.replicas == (node_id,):
+        return None
+    return _led_by(replace(info, replicas=(node_id,), adding=(), removing=()), node_id, isr=(node_id,))
+
+
 def reassign(info: PartitionInfo, target: tuple[int, ...]) -> PartitionInfo | None:
     """Begin to move a partition to other brokers: the new ones copy it first, the old ones go afterwards."""
     # A replica of an earlier move that is in sync already may be the only one: it goes when the others have come.

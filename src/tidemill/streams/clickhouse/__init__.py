@@ -2,9 +2,9 @@
 
 from tidemill.streams.clickhouse.committer import Run
 from tidemill.streams.clickhouse.engine import Engine
-from tidemill.streams.clickhouse.errors import EngineError
+from tidemill.streams.clickhouse.errors import EngineError, EngineOwned
 from tidemill.streams.clickhouse.questions import Limits, Questions
 from tidemill.streams.clickhouse.store import ClickHouseStore
 from tidemill.streams.clickhouse.url import Layout, parse
 
-__all__ = ["ClickHouseStore", "Engine", "EngineError", "Layout", "Limits", "Questions", "Run", "parse"]
+__all__ = ["ClickHouseStore", "Engine", "EngineError", "EngineOwned", "Layout", "Limits", "Questions", "Run", "parse"]

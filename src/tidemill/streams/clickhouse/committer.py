@@ -7,6 +7,10 @@ their producers hear RequestTimedOut, and nobody gets the offsets of records tha
 
 When the server answers with an error, it has ended the insert, and a look into the table says how. An answer that
 is certain, or no connection at all, fails everybody in the group: nothing was stored.
+
+On servers another broker may have taken over some of the partitions (`claims`): then the insert is refused, those who
+wait for these partitions are sent to it, and the rest goes in with the same token. That is safe even if the answer to
+an earlier attempt was lost: a token counts once, and an attempt that still comes is refused like this one.
 """
 
 import asyncio
@@ -17,11 +21,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import structlog
 
-from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.model.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from tidemill.streams.clickhouse.claims import Claims
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineClosed, EngineError, EngineUncertain
 from tidemill.streams.clickhouse.kernels import CHOICE
 from tidemill.streams.clickhouse.rows import Entry, rows_of
+from tidemill.streams.clickhouse.schema import TAKEN_OVER
 from tidemill.streams.clickhouse.statements import place_of
 
 BLOCK_BYTES_MAX = 32 * 1024 * 1024
@@ -51,10 +57,14 @@ class Run(NamedTuple):
 
 
 class _Waiting:
-    __slots__ = ("done", "entries", "size")
+    """Batches of one partition."""
+
+    __slots__ = ("claim", "done", "entries", "key", "size")
 
     def __init__(self, entries: Sequence[Entry], done: asyncio.Future[None]) -> None:
         self.entries = entries
+        self.key = (entries[0].topic, entries[0].partition)
+        self.claim = entries[0].claim
         self.size = sum(len(entry.batch) for entry in entries)
         self.done = done
 
@@ -62,20 +72,21 @@ class _Waiting:
 class Committer:
     """Inserts the batches that one server owns."""
 
-    def __init__(self, engine: Engine, server: int, clock: Callable[[], int], run: Run) -> None:
+    def __init__(self, engine: Engine, server: int, claims: Claims, clock: Callable[[], int], run: Run) -> None:
         self.blocks = 0
         self.rows = 0
         self._engine = engine
         self._server = server
+        self._claims = claims
         self._clock = clock
         self._tokens = (f"{run.prefix}{server}-{number}" for number in count())
-        self._table = "messages_ingest" if engine.layout.ranged else "messages"
+        self._table = "messages" if engine.layout.embedded else "messages_claimed"
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
     async def store(self, entries: Sequence[Entry]) -> None:
-        """Return when all of these batches are stored; after an error none of them is."""
+        """Return when all of these batches of a partition are stored; after an error none of them is."""
         if self._closing.is_set():
             raise EngineClosed
         loop = asyncio.get_running_loop()
@@ -95,14 +106,12 @@ class Committer:
         try:
             while self._waiting:
                 group = self._take()
-                error: KafkaError | None = None
                 try:
-                    await self._commit([entry for each in group for entry in each.entries])
+                    await self._commit(group)
                 except KafkaError as raised:
-                    error = raised
+                    _answer(group, raised)
                 except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-                    error = KafkaStorageError(repr(raised))
-                _answer(group, error)
+                    _answer(group, KafkaStorageError(repr(raised)))
         finally:
             self._task = None
 
@@ -116,15 +125,23 @@ class Committer:
         group, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return group
 
-    async def _commit(self, entries: list[Entry]) -> None:
-        rows = sum(entry.header.count for entry in entries)
-        appended_ms = self._clock()
-        block = await asyncio.to_thread(lambda: rows_of(entries, appended_ms, CHOICE.for_rows(rows)))
-        await self._insert(block, entries[0], next(self._tokens))
-        self.blocks += 1
-        self.rows += block.num_rows
+    async def _commit(self, group: list[_Waiting]) -> None:
+        token, appended_ms = next(self._tokens), self._clock()
+        while group:
+            entries = [entry for each in group for entry in each.entries]
+            rows = sum(entry.header.count for entry in entries)
+            block = await asyncio.to_thread(
+                lambda entries=entries, rows=rows: rows_of(entries, appended_ms, CHOICE.for_rows(rows))  # type: ignore[misc]  # defaults bind
+            )
+            if await self._insert(block, entries[0], token):
+                self.blocks += 1
+                self.rows += block.num_rows
+                _answer(group, None)
+                return
+            group = await self._still_ours(group)
 
-    async def _insert(self, block: pa.RecordBatch, first: Entry, token: str) -> None:
+    async def _insert(self, block: pa.RecordBatch, first: Entry, token: str) -> bool:
+        """Whether the block is stored; if not, another broker has taken over something of it."""
         lost = False
         for attempt in count():
             try:
@@ -133,15 +150,29 @@ class Committer:
             except EngineClosed:
                 raise
             except EngineError as error:
+                if TAKEN_OVER in str(error):
+                    return False
                 lost = lost or (isinstance(error, EngineUncertain) and not _is_answer(error))
                 if not lost and not (isinstance(error, EngineUncertain) and await self._is_stored(first)):
                     raise
                 if not lost:
-                    return
+                    return True
                 log.warning("an insert is in doubt and repeated", server=self._server, error=str(error))
             else:
-                return
+                return True
             await self._rest(RETRY_S[min(attempt, len(RETRY_S) - 1)])
+        raise AssertionError("attempts do not end")
+
+    async def _still_ours(self, group: list[_Waiting]) -> list[_Waiting]:
+        """Send those away whose partition another broker writes now; who is left."""
+        newest = await self._claims.newest({each.key for each in group})
+        gone = [each for each in group if newest.get(each.key) != each.claim]
+        if not gone:
+            raise KafkaStorageError("an insert was refused for a partition that nobody took over")
+        for each in gone:
+            topic, partition = each.key
+            _answer([each], NotLeaderOrFollower(f"{topic}-{partition} was taken over by another broker"))
+        return [each for each in group if each not in gone]
 
     async def _rest(self, seconds: float) -> None:
         try:

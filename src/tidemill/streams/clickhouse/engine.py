@@ -14,13 +14,15 @@ import structlog
 
 from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
-from tidemill.streams.clickhouse.errors import EngineError, EngineUnreachable
-from tidemill.streams.clickhouse.url import Layout
+from tidemill.streams.clickhouse.errors import EngineError, EngineOwned, EngineUnreachable
+from tidemill.streams.clickhouse.statements import text
+from tidemill.streams.clickhouse.url import Layout, Server
 from tidemill.streams.interface import StoreAway
 
 READ = "read"
 WRITE = "write"
 UPKEEP = "upkeep"
+TOKEN = "insert_deduplication_token"  # noqa: S105 -- a setting of the server
 Parameters = Mapping[str, Any] | None
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ class Engine:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.owner = ""  # the cluster whose tables these have to be
         self.outages = 0  # how often a server went away or came back
         self._served = [_Served(layout, place) for place in range(len(layout.servers))]
 
@@ -65,7 +68,7 @@ class Engine:
             return
         async with served.preparing:
             if not served.ready:
-                await self._run(server, UPKEEP, partial(_migrate, self.layout, server))
+                await self._run(server, UPKEEP, partial(_prepare, self.layout, server, self.owner))
                 served.ready = True
 
     async def prepare_all(self) -> None:
@@ -102,7 +105,7 @@ class Engine:
     ) -> None:
         """Store rows as one block; a repeat with the same token changes nothing."""
         await self.prepare(server)
-        settings = {"insert_deduplication_token": token, **({"query_id": query_id} if query_id else {})}
+        settings = {TOKEN: token, **({"query_id": query_id} if query_id else {})}
 
         def put(client: Any) -> None:
             client.database = self.layout.database
@@ -147,17 +150,35 @@ class Engine:
                 await lane.close()
 
 
-def _migrate(layout: Layout, place: int, client: Any) -> None:
+def _prepare(layout: Layout, place: int, owner: str, client: Any) -> None:
+    _migrate(layout, client)
+    if layout.embedded:
+        return
+    server = layout.servers[place]
+    if owner:
+        _own(layout, server, owner, client)
+    client.command(
+        f"INSERT INTO partition_mapping SELECT {server.low}, {server.high}, toUnixTimestamp64Milli(now64(3))"
+    )
+
+
+def _migrate(layout: Layout, client: Any) -> None:
     for statement in schema.preparation(layout):
         client.command(statement)
     client.database = layout.database
     found = client.command("SELECT max(version) FROM schema_version")
     for statement in schema.steps(layout, int(found)):
         client.command(statement)
-    if layout.ranged:
-        server = layout.servers[place]
-        client.command(
-            f"INSERT INTO partition_mapping SELECT {server.low}, {server.high}, toUnixTimestamp64Milli(now64(3))"
+
+
+def _own(layout: Layout, server: Server, owner: str, client: Any) -> None:
+    """Belong to this cluster if the tables belong to none: of all inserts with one token the first is stored."""
+    client.command(f"INSERT INTO owner (cluster_id) SETTINGS {TOKEN} = 'owner' VALUES ({text(owner)})")
+    found = client.command("SELECT cluster_id FROM owner ORDER BY since LIMIT 1")
+    if found != owner:
+        raise EngineOwned(
+            f"the database {layout.database} at {server.name} belongs to cluster {found}, this broker to {owner}: "
+            "give brokers that share it the same --coordination etcd://..., or name another database in --streams"
         )
 
 

@@ -19,6 +19,7 @@ import structlog
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer
+from tidemill.streams.clickhouse.claims import Claims
 from tidemill.streams.clickhouse.committer import Committer
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError
@@ -47,6 +48,7 @@ class Shared(NamedTuple):
     server: int
     committer: Committer
     notes: Notes
+    claims: Claims
     budget: Budget
 
 
@@ -58,6 +60,8 @@ class Opened(NamedTuple):
     end_offset: int
     pieces: Pieces
     saved: Saved | None
+    epoch: int = 0
+    claim: int | None = None
 
 
 class ClickHouseLog:
@@ -77,6 +81,8 @@ class ClickHouseLog:
         self._pieces = opened.pieces
         self._saved = opened.saved
         self._note = opened.note
+        self._epoch = opened.epoch
+        self._claim = opened.claim
         self._tail = Window(next_offset=opened.end_offset)
         self._ahead = Window()
         self._changes = 0  # how often old rows were changed under a reader
@@ -128,7 +134,7 @@ class ClickHouseLog:
         self._check_open()
         expires_s = self._expires_s(now_ms)
         entries = [
-            Entry(self._topic, self._index, header, batch, expires_s)
+            Entry(self._topic, self._index, header, batch, expires_s, self._claim)
             for header, batch in zip(headers, batches, strict=True)
         ]
         await self._shared.committer.store(entries)
@@ -322,7 +328,7 @@ class ClickHouseLog:
             state is not None,
             "" if state is None else json.dumps(state),
             (pieces or self._pieces).dump(),
-            self._note.version + 1,
+            self._note.next_version(self._epoch),
         )
         await self._shared.notes.write(self._topic, self._index, note)
         self._note = note

@@ -6,15 +6,16 @@ written at the same time (all of them when a broker stops) become one insert.
 
 import asyncio
 import json
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tidemill.model.errors import KafkaError, KafkaStorageError
+from tidemill.streams.clickhouse.claims import NUMBER_BITS, listed
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError, EngineUncertain
-from tidemill.streams.clickhouse.statements import place_of
+from tidemill.streams.clickhouse.gathering import Gathering
 
 NO_CUT = -1
 ATTEMPTS_MAX = 5
@@ -33,17 +34,22 @@ class Note(NamedTuple):
     pieces: str = ""
     version: int = 0
 
+    def next_version(self, epoch: int) -> int:
+        """The version of the note that follows this one: those of a later leader count, however late one comes."""
+        return max(self.version + 1, epoch << NUMBER_BITS)
+
     def state_value(self) -> dict[str, Any]:
         """The partition's state as it was given."""
         found: dict[str, Any] = json.loads(self.state)
         return found
 
 
-class _Pending(NamedTuple):
+class Noted(NamedTuple):
+    """A note and whose it is."""
+
     topic: str
     partition: int
     note: Note
-    done: asyncio.Future[None]
 
 
 class Notes:
@@ -53,55 +59,31 @@ class Notes:
         self._engine = engine
         self._server = server
         self._tokens = (f"{prefix}notes-{server}-{number}" for number in count())
-        self._pending: list[_Pending] = []
-        self._task: asyncio.Task[None] | None = None
+        self._writing: Gathering[Noted, None] = Gathering(self._write)
 
-    async def read(self, topic: str, partition: int) -> Note | None:
-        """The newest note of a partition."""
-        found = await self._engine.query(
-            f"SELECT {_COLUMNS} FROM partitions WHERE {place_of(topic, partition)} ORDER BY version DESC LIMIT 1",
-            server=self._server,
-        )
-        return next((_note(row) for row in found.to_pylist()), None)
+    async def read(self, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Note]:
+        """The newest notes of these partitions."""
+        return await self._read(f"WHERE (topic, partition) IN ({listed(keys)})")
 
     async def read_all(self) -> dict[tuple[str, int], Note]:
         """The newest note of every partition."""
+        return await self._read("")
+
+    async def write(self, topic: str, partition: int, note: Note) -> None:
+        """Return when the note is stored."""
+        await self._writing.ask(Noted(topic, partition, note))
+
+    async def _read(self, where: str) -> dict[tuple[str, int], Note]:
         found = await self._engine.query(
-            f"SELECT topic, partition, {_COLUMNS} FROM partitions ORDER BY topic, partition, version DESC "
+            f"SELECT topic, partition, {_COLUMNS} FROM partitions {where} ORDER BY topic, partition, version DESC "
             "LIMIT 1 BY topic, partition",
             server=self._server,
         )
         return {(row["topic"].decode(), row["partition"]): _note(row) for row in found.to_pylist()}
 
-    async def write(self, topic: str, partition: int, note: Note) -> None:
-        """Return when the note is stored."""
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        self._pending.append(_Pending(topic, partition, note, done))
-        if self._task is None:
-            self._task = loop.create_task(self._run())
-        await done
-
-    async def _run(self) -> None:
-        try:
-            while self._pending:
-                pending, self._pending = self._pending, []
-                error: KafkaError | None = None
-                try:
-                    await self._insert(_rows(pending), next(self._tokens))
-                except KafkaError as raised:
-                    error = raised
-                except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-                    error = KafkaStorageError(repr(raised))
-                for each in pending:
-                    if each.done.done():
-                        continue
-                    if error is None:
-                        each.done.set_result(None)
-                    else:
-                        each.done.set_exception(error)
-        finally:
-            self._task = None
+    async def _write(self, noted: Sequence[Noted]) -> list[None]:
+        await self._insert(_rows(noted), next(self._tokens))
+        return [None] * len(noted)
 
     async def _insert(self, rows: pa.RecordBatch, token: str) -> None:
         """A note that is in doubt may be there: it says nothing wrong, so after a while it is an error like others."""
@@ -115,7 +97,7 @@ class Notes:
         raise EngineError("no attempt was made")
 
 
-def _rows(pending: list[_Pending]) -> pa.RecordBatch:
+def _rows(pending: Sequence[Noted]) -> pa.RecordBatch:
     notes = [each.note for each in pending]
     return pa.record_batch(
         {

@@ -76,6 +76,8 @@ class Entry(NamedTuple):
     header: BatchHeader
     batch: Buffer
     expires_s: int
+    claim: int | None = None
+    """Under which its broker writes, where several brokers may."""
 
 
 class _Opened(NamedTuple):
@@ -216,6 +218,8 @@ def _with_batches(
         "appended_at": each([appended_ms] * len(opened), pa.int64()).cast(_MILLISECONDS),
         "expires_at": each([one.entry.expires_s for one in opened], pa.int64()).cast(_SECONDS),
     }
+    if opened[0].entry.claim is not None:
+        columns["claim"] = each([one.entry.claim or 0 for one in opened], pa.int64())
     return pa.table(columns)
 
 

@@ -9,8 +9,8 @@ become one part: an insert is stored whole or not at all, also by a power cut. F
 time of their insert and not by their own: what goes first is what came first. The columns `batch_*` are what a batch
 has beside its records; they repeat from row to row and compress to nearly nothing.
 
-Where servers own ranges of partitions, rows go through `messages_ingest` and a view that refuses what belongs to
-another server.
+On servers rows go through `messages_claimed` and a view that refuses what belongs to another server, and what a broker
+sends that another one has taken the partition over from (`claims`).
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,8 @@ from tidemill.streams.clickhouse.url import Layout
 
 DEDUPLICATION_WINDOW = 1000
 """Inserts whose tokens a table remembers; a repeat comes right after the insert that it repeats."""
+TAKEN_OVER = "another broker has taken the partition over"
+"""How a refused insert is known."""
 
 
 class Definition(NamedTuple):
@@ -29,6 +31,7 @@ class Definition(NamedTuple):
     statement: str
     engine: str = ""
     ranged_only: bool = False
+    servers_only: bool = False
 
 
 _ROW = """
@@ -232,6 +235,59 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
             ) GROUP BY group_id""",
         ),
     ),
+    (
+        # Brokers take partitions over from each other: a row comes in with the claim of its broker. A new way in, not a
+        # changed one, for a table without its view would swallow what a broker of the version before sends.
+        Definition(
+            "claims",
+            """CREATE TABLE IF NOT EXISTS {table} (
+                topic String, partition Int32, claim Int64, taken_at DateTime64(3, 'UTC') DEFAULT now64(3)
+            ) ENGINE = {engine} ORDER BY (topic, partition) SETTINGS {settings}""",
+            "ReplacingMergeTree(claim)",
+            servers_only=True,
+        ),
+        Definition(
+            "owner",
+            """CREATE TABLE IF NOT EXISTS {table} (cluster_id String, since DateTime64(3, 'UTC') DEFAULT now64(3))
+            ENGINE = {engine} ORDER BY tuple() SETTINGS {settings}""",
+            "MergeTree",
+            servers_only=True,
+        ),
+        Definition(
+            "partition_mapping",
+            """CREATE TABLE IF NOT EXISTS {table} (low Int32, high Int32, version UInt64)
+            ENGINE = {engine} ORDER BY tuple() SETTINGS {settings}""",
+            "ReplacingMergeTree(version)",
+            servers_only=True,
+        ),
+        Definition(
+            "messages_claimed",
+            f"CREATE TABLE IF NOT EXISTS {{table}} ({_ROW}, claim Int64) ENGINE = Null",
+            servers_only=True,
+        ),
+        Definition(
+            "messages_admitted",
+            f"""CREATE MATERIALIZED VIEW IF NOT EXISTS {{table}} TO {{database}}.messages AS
+            SELECT * EXCEPT (elsewhere, taken_over, claim) FROM (
+                SELECT *,
+                    throwIf(
+                        partition < (SELECT argMax(low, version) FROM {{database}}.partition_mapping)
+                        OR partition > (SELECT argMax(high, version) FROM {{database}}.partition_mapping),
+                        'the partition belongs to another server'
+                    ) AS elsewhere,
+                    throwIf(
+                        (toString(topic), partition, claim) NOT IN (
+                            SELECT topic, partition, max(claim) FROM {{database}}.claims GROUP BY topic, partition
+                        ),
+                        '{TAKEN_OVER}'
+                    ) AS taken_over
+                FROM {{database}}.messages_claimed
+            ) WHERE elsewhere = 0 AND taken_over = 0""",
+            servers_only=True,
+        ),
+        Definition("messages_ingest", "DROP TABLE IF EXISTS {table}", ranged_only=True),
+        Definition("messages_routed", "DROP TABLE IF EXISTS {table}", ranged_only=True),
+    ),
 )
 VERSION = len(MIGRATIONS)
 _VERSIONS = Definition(
@@ -252,9 +308,15 @@ def steps(layout: Layout, version: int) -> Iterator[str]:
     """The statements that bring a server from `version` to the newest."""
     for number, definitions in enumerate(MIGRATIONS[version:], version + 1):
         for definition in definitions:
-            if layout.ranged or not definition.ranged_only:
+            if _belongs(definition, layout):
                 yield render(definition, layout)
         yield f"INSERT INTO {quoted(layout.database)}.schema_version (version) VALUES ({number})"
+
+
+def _belongs(definition: Definition, layout: Layout) -> bool:
+    if definition.ranged_only:
+        return layout.ranged
+    return not (definition.servers_only and layout.embedded)
 
 
 def render(definition: Definition, layout: Layout) -> str:

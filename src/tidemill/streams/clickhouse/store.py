@@ -1,17 +1,22 @@
 """The logs of all partitions, each on the server that owns it.
 
-The first log that is opened on a server brings what is known of all its partitions with it, in two questions; a broker
-with many partitions does not ask for each. Before that, inserts that a broker of this name may have left behind on the
-server are ended: none may come in after the end of a log was read.
+The first log that is opened of the embedded engine brings what is known of all its partitions with it, in two
+questions; a broker with many partitions does not ask for each. On servers other brokers may write, so that what was
+known is not true for long: there each log is opened under a claim (`claims`), and those that are opened at the same
+time are asked for together.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from tidemill.model.errors import KafkaError
 from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.clickhouse.claims import Claims, Key, Wish, listed
 from tidemill.streams.clickhouse.committer import Committer, Run
 from tidemill.streams.clickhouse.engine import Engine
+from tidemill.streams.clickhouse.gathering import Gathering
 from tidemill.streams.clickhouse.log import ClickHouseLog, Opened, Shared
 from tidemill.streams.clickhouse.notes import NO_CUT, Note, Notes
 from tidemill.streams.clickhouse.pieces import Piece, Pieces
@@ -19,8 +24,6 @@ from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.statements import place_of, text
 from tidemill.streams.clickhouse.windows import Budget
 from tidemill.streams.interface import Saved
-
-Key = tuple[str, int]
 
 
 class _Known(NamedTuple):
@@ -30,6 +33,14 @@ class _Known(NamedTuple):
     bounds: dict[Key, tuple[int, int]]
 
 
+class _Found(NamedTuple):
+    """What there is of a partition, and the claim under which it may be written from now on."""
+
+    note: Note
+    bounds: tuple[int, int] | None
+    claim: int | None = None
+
+
 class ClickHouseStore:
     """Logs in the tables of an engine."""
 
@@ -37,15 +48,15 @@ class ClickHouseStore:
 
     def __init__(self, engine: Engine, clock: Callable[[], int], run: Run) -> None:
         self.engine = engine
-        self._run = run
+        self._clock = clock
         budget = Budget()
         servers = range(len(engine.layout.servers))
-        self._shared = [
-            Shared(engine, server, Committer(engine, server, clock, run), Notes(engine, server, run.prefix), budget)
-            for server in servers
-        ]
+        self._shared = [_shared(engine, server, clock, run, budget) for server in servers]
         self._known: list[_Known | None] = [None for _ in servers]
         self._learning = [asyncio.Lock() for _ in servers]
+        self._claiming: list[Gathering[Wish, _Found]] = [
+            Gathering(partial(self._claim, shared)) for shared in self._shared
+        ]
 
     @property
     def outages(self) -> int:
@@ -64,11 +75,16 @@ class ClickHouseStore:
         index: int,
         settings: TopicSettings,
         *,
+        leader_epoch: int = 0,
         believe: bool = True,  # noqa: ARG002 - ClickHouse checks its own parts
     ) -> ClickHouseLog:
-        """The log of a partition, with a cut that was begun finished."""
+        """The log of a partition, with a cut that was begun finished; on servers, nobody else writes it any more."""
         shared = self._shared[self.engine.owner_of(index)]
-        note, bounds = await self._find(shared, topic, index)
+        if self.engine.layout.embedded:
+            found = await self._find(shared, topic, index)
+        else:
+            found = await self._claiming[shared.server].ask(Wish(topic, index, leader_epoch))
+        note, bounds, claim = found
         reader = Reader(shared.engine, shared.server, topic, index)
         if note.cut_offset != NO_CUT:
             where = place_of(topic, index)
@@ -76,7 +92,8 @@ class ClickHouseStore:
                 f"DELETE FROM messages WHERE {where} AND batch_offset >= {note.cut_offset}", server=shared.server
             )
             bounds = await reader.bounds()
-        return ClickHouseLog(shared, topic, index, settings, await _opened(reader, note, bounds, settings))
+        opened = await _opened(reader, note, bounds, settings)
+        return ClickHouseLog(shared, topic, index, settings, opened._replace(epoch=leader_epoch, claim=claim))
 
     async def has_topic(self, topic: str) -> bool:
         """Whether anything of a topic is in the tables of any server."""
@@ -91,6 +108,8 @@ class ClickHouseStore:
         """Delete all rows and notes of a topic; may be repeated."""
         where = f"topic = {text(topic)}"
         for shared in self._shared:
+            if not self.engine.layout.embedded:
+                await shared.claims.forget(topic)
             for table in ("messages", "partitions"):
                 await self.engine.command(f"DELETE FROM {table} WHERE {where}", server=shared.server)
             self._forget(shared.server, topic)
@@ -109,39 +128,42 @@ class ClickHouseStore:
         for shared in self._shared:
             await shared.committer.close()
 
-    async def _find(self, shared: Shared, topic: str, index: int) -> tuple[Note, tuple[int, int] | None]:
+    async def _find(self, shared: Shared, topic: str, index: int) -> _Found:
+        """In this process, where nobody else writes."""
         await self._learn(shared)
         known = self._known[shared.server]
         key = (topic, index)
         if known is not None and key in known.notes.keys() | known.bounds.keys():
             # What was learnt at the start is true until the log is opened for the first time.
-            return known.notes.pop(key, Note()), known.bounds.pop(key, None)
-        note = await shared.notes.read(topic, index)
-        return note or Note(), await Reader(shared.engine, shared.server, topic, index).bounds()
+            return _Found(known.notes.pop(key, Note()), known.bounds.pop(key, None))
+        notes = await shared.notes.read([key])
+        return _Found(notes.get(key, Note()), await Reader(shared.engine, shared.server, topic, index).bounds())
+
+    async def _claim(self, shared: Shared, wishes: Sequence[Wish]) -> list[_Found | KafkaError]:
+        """Take partitions over, then look what there is of them."""
+        claims = await shared.claims.take(wishes, self._clock() // 1000)
+        keys = {wish.key for wish in wishes}
+        notes, bounds = await shared.notes.read(keys), await self._bounds(shared, keys)
+        return [
+            _Found(notes.get(wish.key, Note()), bounds.get(wish.key), claim) if isinstance(claim, int) else claim
+            for wish, claim in zip(wishes, claims, strict=True)
+        ]
 
     async def _learn(self, shared: Shared) -> None:
         async with self._learning[shared.server]:
-            if self._known[shared.server] is not None:
-                return
-            await self._end_earlier_inserts(shared.server)
-            notes = await shared.notes.read_all()
-            found = await self.engine.query(
-                "SELECT topic, partition, min(batch_offset) AS first, max(batch_last) + 1 AS next FROM messages "
-                "GROUP BY topic, partition",
-                server=shared.server,
-            )
-            bounds = {
-                (row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()
-            }
-            self._known[shared.server] = _Known(notes, bounds)
+            if self._known[shared.server] is None:
+                self._known[shared.server] = _Known(await shared.notes.read_all(), await self._bounds(shared))
 
-    async def _end_earlier_inserts(self, server: int) -> None:
-        if self.engine.layout.embedded:
-            return  # they ended with the process
-        family, prefix = text(f"{self._run.family}%"), text(f"{self._run.prefix}%")
-        await self.engine.command(
-            f"KILL QUERY WHERE query_id LIKE {family} AND query_id NOT LIKE {prefix} SYNC", server=server
+    async def _bounds(self, shared: Shared, keys: Iterable[Key] = ()) -> dict[Key, tuple[int, int]]:
+        """Where the rows of these partitions begin and end, or of all."""
+        chosen = listed(keys)
+        where = f"WHERE (topic, partition) IN ({chosen}) " if chosen else ""
+        found = await self.engine.query(
+            f"SELECT topic, partition, min(batch_offset) AS first, max(batch_last) + 1 AS next FROM messages {where}"
+            "GROUP BY topic, partition",
+            server=shared.server,
         )
+        return {(row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()}
 
     def _forget(self, server: int, topic: str) -> None:
         known = self._known[server]
@@ -149,6 +171,12 @@ class ClickHouseStore:
             for key in [key for key in (*known.notes, *known.bounds) if key[0] == topic]:
                 known.notes.pop(key, None)
                 known.bounds.pop(key, None)
+
+
+def _shared(engine: Engine, server: int, clock: Callable[[], int], run: Run, budget: Budget) -> Shared:
+    claims = Claims(engine, server, run.prefix)
+    committer = Committer(engine, server, claims, clock, run)
+    return Shared(engine, server, committer, Notes(engine, server, run.prefix), claims, budget)
 
 
 async def _opened(reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings) -> Opened:

@@ -57,6 +57,12 @@ class Layout(NamedTuple):
         return bool(self.servers[0].path)
 
     @property
+    def place(self) -> str:
+        """Where the records are, without who asks for them."""
+        hosts = ",".join(f"{server.name}[{server.low}-]" for server in self.servers)
+        return f"{SERVERS}://{hosts}/{self.database}"
+
+    @property
     def ranged(self) -> bool:
         """Whether servers own ranges of partitions."""
         return len(self.servers) > 1

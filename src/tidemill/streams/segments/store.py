@@ -36,7 +36,15 @@ class SegmentStore:
         """Whether the disk was full when it was last written to, and has not had room since."""
         return self._shared.reserve.given_up
 
-    async def open(self, topic: str, index: int, settings: TopicSettings, *, believe: bool = True) -> SegmentLog:
+    async def open(
+        self,
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        *,
+        leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes these files
+        believe: bool = True,
+    ) -> SegmentLog:
         """The log of a partition; recovered when the last stop was not clean, or looked at as a whole."""
         folder = f"{topic}/{index}"
         if self._shared.failed is not None:
