@@ -3,13 +3,15 @@
 `python -m tests.clickhouse_front FOLDER PORT` says its port and serves queries, inserts, settings and errors until it
 is killed; `tests/clickhouse.py` runs it.
 `POST /fault?...` makes it misbehave: `lose=N` does the next N inserts and hangs up instead of answering, `refuse=CODE`
-refuses every insert with that code (0 ends it), `sleep=SECONDS` waits before every insert.
+refuses every insert with that code (0 ends it), `sleep=SECONDS` waits before every insert, `hold=1` keeps records that
+come in on their way until `hold=0`, whoever is served meanwhile.
 """
 
 import re
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any, ClassVar
@@ -67,6 +69,8 @@ class Front(BaseHTTPRequestHandler):
         if not sql and head.upper().startswith(b"INSERT INTO") and _FORMAT.search(head.decode()):
             sql, body = head.decode(), rest
         inserts = sql.upper().startswith("INSERT INTO") and _FORMAT.search(sql) is not None
+        while inserts and "messages_claimed" in sql and self.faults.get("hold", 0):
+            time.sleep(0.02)
         with self.turn:
             self._use(options.get("database") or "default")
             if inserts:
@@ -112,8 +116,9 @@ class Front(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # a client that was killed
+            self.end_headers()
+            self.wfile.write(body)
 
 
 if __name__ == "__main__":

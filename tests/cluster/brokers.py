@@ -1,7 +1,9 @@
 """A cluster of real processes: etcd and some brokers, each of which can be killed and started again."""
 
 import asyncio
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -91,6 +93,14 @@ class Brokers:
         """kill -9."""
         self._running[number].kill()
         self._running.pop(number).stop()
+
+    def pause(self, number: int) -> None:
+        """Let a broker do nothing until `resume`."""
+        os.kill(self._running[number].pid, signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """Go on."""
+        os.kill(self._running[number].pid, signal.SIGCONT)
 
     def stop(self, *numbers: int) -> None:
         """Stop brokers in order, all unless told."""

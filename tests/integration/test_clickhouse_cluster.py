@@ -3,6 +3,8 @@
 Brokers agree by a real etcd; the server is the front over the embedded engine (tests/clickhouse_front.py).
 """
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,8 +34,9 @@ SETTINGS = {
 
 
 class World:
-    def __init__(self, server: Server, brokers: list[Broker]) -> None:
+    def __init__(self, server: Server, coordination: str, brokers: list[Broker]) -> None:
         self.server = server
+        self.coordination = coordination
         self.brokers = brokers
         self.admin = AdminClient({"bootstrap.servers": brokers[0].bootstrap_servers})
 
@@ -54,7 +57,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         try:
             for broker in brokers:
                 broker.start()
-            yield World(server, brokers)
+            yield World(server, flags["coordination"], brokers)
         finally:
             for broker in brokers:
                 broker.stop()
@@ -166,26 +169,40 @@ def test_who_is_no_member_commits_nothing_whichever_broker_is_asked(world: World
     member.consumer.close()
 
 
-def test_a_group_goes_on_when_a_broker_comes_back(world: World) -> None:
-    """What a broker carried waits for it: nobody else may write these rows, and nothing of them is lost."""
-    world.create("patient")
-    send(world.brokers[0], "patient", 0, 40)
-    member = Member(world.brokers[0], "patient", "waits")
-    until(lambda: member.poll() == 40, "all is read")
-    member.consumer.commit(asynchronous=False)
-    member.consumer.close()
-    world.brokers[1].restart()
-    send(world.brokers[0], "patient", 40, 40)
-    again = Member(world.brokers[1], "patient", "waits")
-    until(lambda: again.poll() >= 40, "it goes on where it was")
-    assert sorted(again.seen) == list(range(40, 80))
-    again.consumer.close()
+def refusal(folder: Path, **flags: str) -> str:
+    """What a broker says that cannot start."""
+    command = [sys.executable, "-m", "tidemill", "serve", "--data-dir", str(folder), "--node-id", "7"]
+    for name, value in {"kafka": "127.0.0.1:0", "grpc": "none", "http": "none", **flags}.items():
+        command += [f"--{name}", value]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_broker_of_another_cluster_does_not_touch_the_tables(world: World, tmp_path: Path) -> None:
+    """Two brokers without etcd know nothing of each other: the second is refused before it changes anything."""
+    url = f"clickhouse://me:secret@127.0.0.1:{world.server.port}/tidemill"
+    said = refusal(tmp_path, streams=url)
+    assert said.startswith(f"error: the database tidemill at 127.0.0.1:{world.server.port} belongs to cluster ")
+    assert "the same --coordination etcd://" in said
+    assert "secret" not in said
+
+
+def test_all_brokers_of_a_cluster_have_the_same_servers(world: World, tmp_path: Path) -> None:
+    said = refusal(tmp_path, coordination=world.coordination, streams="segments:")
+    assert said.startswith("error: the brokers of this cluster keep streams at clickhouse://127.0.0.1:")
+    assert said.endswith("start all with the same --streams")
 
 
 def test_brokers_keep_no_copies_of_what_servers_keep(world: World) -> None:
     with pytest.raises(KafkaException, match="replication factor is 1"):
         world.create("copied", copies=2)
     world.create("settled")
+    place = Partition("settled", 0)
     with RawClient({"bootstrap.servers": world.brokers[0].bootstrap_servers}) as client:
-        told = client.reassign({Partition("settled", 0): [0, 1]})
-    assert isinstance(told[Partition("settled", 0)], InvalidReplicaAssignment)
+        assert isinstance(client.reassign({place: [0, 1]})[place], InvalidReplicaAssignment)
+        for node in (0, 1):
+            send(world.brokers[0], "settled", 0, 1)
+            assert client.reassign({place: [node]})[place] is None
+            until(lambda node=node: client.carriers(["settled"])[place].leader == node, "it is led where it should be")  # type: ignore[misc]  # defaults bind
+        assert client.list_offsets({place: -1})[place].offset == 2

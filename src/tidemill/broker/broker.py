@@ -119,6 +119,7 @@ class Broker:
         self._world = world
         self._address = ("", 0)
         self._moves = 0
+        self._leaving = False
         self._producer_ids = identity.ProducerIds(world.coordination)
         self._metadata = Metadata(world.coordination, settings.topic_defaults)
         self._deletions = Deletions(
@@ -210,6 +211,10 @@ class Broker:
 
     async def hand_over(self) -> None:
         """Before the doors close: others lead what this broker led, so that clients need not wait for its end."""
+        self._leaving = True
+        if self.membership.alive and any(map(self.partitions.is_shared, self.topics())):
+            # What all brokers see would come back to it: it has everything, and is there.
+            await self.membership.announce(replace(self.membership.registration, state=INACTIVE, reason="it stops"))
         await self.membership.leave()
 
     async def release(self) -> None:
@@ -396,7 +401,8 @@ class Broker:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
-        await self._tell_state()
+        if not self._leaving:
+            await self._tell_state()
 
     async def _tell_state(self) -> None:
         """Tell the others how this broker stands; one whose disk failed leads nothing that others can lead."""

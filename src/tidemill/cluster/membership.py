@@ -195,6 +195,9 @@ class Membership:
         """Write the registration on the one that was seen; False when it is not that any more."""
         key, document = broker_key(self.registration.node_id), encode_registration(self.registration)
         written = await self._coordination.compare_and_put(key, document, revision, session=session)
+        if written is None and revision and await self._coordination.get(key) is None:
+            # The session of the process before us ended just now, and its registration with it.
+            written = await self._coordination.compare_and_put(key, document, 0, session=session)
         if written is None:
             return False
         await self._metadata.caught_up(written)

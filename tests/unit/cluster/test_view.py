@@ -1,8 +1,9 @@
 """The view carries on what coordination tells, and gives the same image as a listing of all of it."""
 
+from collections import Counter
 from uuid import UUID
 
-from tidemill.cluster.core.changes import growth, plan, retirements
+from tidemill.cluster.core.changes import StateChange, growth, plan, retirements, spread
 from tidemill.cluster.core.image import (
     NOBODY,
     TOPICS,
@@ -108,3 +109,30 @@ def test_the_brokers_own_topics_grow_with_the_cluster() -> None:
     assert list(growth(view.image, {"__consumer_offsets": 1})) == []
     view.apply([Told(state_key(UUID(int=1), each.before.index), encode_state(each.after), 5) for each in changes])
     assert list(growth(view.image, {"__consumer_offsets": 3})) == [], "it is on its way already"
+
+
+def test_what_all_brokers_see_goes_to_whoever_leads_fewest() -> None:
+    view = View({})
+    for number, name in enumerate(("a", "b", "c"), 1):
+        created = CREATED._replace(name=name, topic_id=UUID(int=number), partitions=place([1, 2, 3], 0, 3, 1))
+        topic = Image().apply(created).by_name[name]
+        view.apply([Told(TOPICS + name, encode_topic(topic), number)])
+    view.apply([broker(2), broker(3)])
+
+    def do(changes: list[StateChange]) -> Counter[int]:
+        for each in changes:
+            view.apply([Told(state_key(each.topic.topic_id, each.before.index), encode_state(each.after), 9)])
+        return Counter(info.leader for topic in view.image.by_name.values() for info in topic.partitions)
+
+    taken = list(plan(view.image, is_shared=lambda _: True))
+    assert [(each.before.leader, each.after.leader_epoch) for each in taken] == [(1, 1)] * 3
+    assert all(each.after.replicas == each.after.isr == (each.after.leader,) for each in taken)
+    assert sorted(do(taken).values()) == [4, 5]
+    assert list(plan(view.image, is_shared=lambda _: True)) == []
+    assert list(growth(view.image, {"a": 3}, lambda _: True)) == [], "it needs no copies"
+    view.apply([broker(1)])
+    assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody who leads is disturbed"
+    assert do(list(spread(view.image, lambda _: True))) == {1: 3, 2: 3, 3: 3}
+    assert list(spread(view.image, lambda _: True)) == []
+    view.apply([Told(broker_key(node), None, 10) for node in (1, 2, 3)])
+    assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody is there"

@@ -50,9 +50,10 @@ def full_brokers(image: Image) -> frozenset[int]:
 def plan(image: Image, names: Iterable[str] | None = None, is_shared: IsShared = nothing) -> Iterator[StateChange]:
     """What has to change in these topics, or in all: leaders for the leaderless, and moves that can be finished."""
     live, full = live_brokers(image), full_brokers(image)
-    for topic in _chosen(image, names):
+    chosen = _chosen(image, names)
+    yield from _handed_on(image, [topic for topic in chosen if is_shared(topic)], live, is_shared)
+    for topic in chosen:
         if is_shared(topic):
-            yield from _handed_on(image, topic, live, is_shared)
             continue
         unclean = topic.settings.unclean_leader_election_enable
         for info in topic.partitions:
@@ -61,20 +62,17 @@ def plan(image: Image, names: Iterable[str] | None = None, is_shared: IsShared =
                 yield StateChange(topic, info, after)
 
 
-def _handed_on(image: Image, topic: Topic, live: frozenset[int], is_shared: IsShared) -> Iterator[StateChange]:
+def _handed_on(
+    image: Image, topics: Iterable[Topic], live: frozenset[int], is_shared: IsShared
+) -> Iterator[StateChange]:
     """Partitions without a leader go to whoever leads fewest: the records are there for all."""
-    waiting = [info for info in topic.partitions if info.leader not in live]
+    waiting = [(topic, info) for topic in topics for info in topic.partitions if info.leader not in live]
     if not waiting or not live:
         return
     leads = Counter(dict.fromkeys(live, 0))
-    leads.update(
-        info.leader
-        for each in image.by_name.values()
-        if is_shared(each)
-        for info in each.partitions
-        if info.leader in live
-    )
-    for info in waiting:
+    shared = (topic for topic in image.by_name.values() if is_shared(topic))
+    leads.update(info.leader for topic in shared for info in topic.partitions if info.leader in live)
+    for topic, info in waiting:
         chosen = min(live, key=lambda node: (leads[node], node))
         leads[chosen] += 1
         after = election.hand_to(info, chosen)

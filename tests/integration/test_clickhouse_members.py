@@ -1,0 +1,201 @@
+"""A group over two brokers that share ClickHouse, spoken by hand: who leads, who notices what, who is refused.
+
+Each member asks a broker of its own who coordinates the group. Then the coordinator is killed, and the other broker
+goes on with the same generation, from the rows.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.clickhouse import Server, running
+from tests.cluster.brokers import Brokers, eventually, running_brokers
+from tests.unit.doors.door import RawClient, request_part
+
+from tidemill.client.raw import RawClient as Clients
+from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    MemberIdRequired,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+
+GROUP = "shared"
+COMMIT, JOIN, BEAT, LEAVE, SYNC = 8, 11, 12, 13, 14
+SESSION = timedelta(seconds=30)
+SHORT = timedelta(seconds=1)
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
+NOT_YET = {CoordinatorNotAvailable.code, NotCoordinator.code, CoordinatorLoadInProgress.code}
+SETTINGS = {"offsets.topic.num.partitions": "1", "group.min.session.timeout.ms": "500"}
+
+
+class World:
+    def __init__(self, server: Server, brokers: Brokers) -> None:
+        self.server = server
+        self.brokers = brokers
+
+    def coordinator(self, asked: int) -> int:
+        """The number of the broker that coordinates the group, as the asked one says."""
+        with Clients({"bootstrap.servers": self.brokers.address(asked)}) as client:
+            found = client.find_coordinator(GROUP)
+        return next(number for number in (1, 2) if self.brokers.address(number) == str(found))
+
+    def told(self, columns: str, member: str) -> str:
+        return self.server.ask(f"SELECT {columns} FROM group_members WHERE member_id = '{member}'")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder: Path = tmp_path_factory.mktemp("members")
+    with running(folder, 1) as (server,):
+        streams = f"clickhouse://127.0.0.1:{server.port}/tidemill"
+        with running_brokers(2, SETTINGS, racks=False, streams=streams, session_ttl_ms="3000") as brokers:
+            yield World(server, brokers)
+
+
+class Member:
+    """One client, which does nothing of itself."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.client = client
+        self.id = ""
+        self.generation = -1
+        self.leader = ""
+        self.members: list[str] = []
+
+    @classmethod
+    async def at(cls, world: World, number: int) -> "Member":
+        return cls(await connect(world, number))
+
+    async def join(self, session: timedelta = SESSION) -> None:
+        protocol = request_part(JOIN, 7, "JoinGroupRequestProtocol", name="range", metadata=SUBSCRIPTION)
+        while True:
+            joined = await self.client.ask(
+                JOIN,
+                7,
+                group_id=GROUP,
+                session_timeout=session,
+                rebalance_timeout=SESSION,
+                member_id=self.id,
+                protocol_type="consumer",
+                protocols=(protocol,),
+            )
+            self.id, self.generation, self.leader = joined.member_id, joined.generation_id, joined.leader
+            if joined.error_code != MemberIdRequired.code:
+                assert joined.error_code == 0
+                self.members = [each.member_id for each in joined.members]
+                return
+
+    async def sync(self) -> None:
+        shares = tuple(
+            request_part(SYNC, 4, "SyncGroupRequestAssignment", member_id=each, assignment=b"") for each in self.members
+        )
+        fields = {"group_id": GROUP, "generation_id": self.generation, "member_id": self.id}
+        assert (await self.client.ask(SYNC, 4, **fields, assignments=shares)).error_code == 0
+
+    async def beat(self, client: RawClient | None = None) -> int:
+        fields: dict[str, Any] = {"group_id": GROUP, "generation_id": self.generation, "member_id": self.id}
+        return int((await (client or self.client).ask(BEAT, 3, **fields)).error_code)
+
+    async def commit(self, offset: int, generation: int | None = None, client: RawClient | None = None) -> int:
+        place = request_part(COMMIT, 7, "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset)
+        topic = request_part(COMMIT, 7, "OffsetCommitRequestTopic", name="t", partitions=(place,))
+        answer = await (client or self.client).ask(
+            COMMIT,
+            7,
+            group_id=GROUP,
+            member_id=self.id,
+            generation_id_or_member_epoch=self.generation if generation is None else generation,
+            topics=(topic,),
+        )
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def leave(self) -> None:
+        identity = request_part(LEAVE, 4, "MemberIdentity", member_id=self.id, group_instance_id=None)
+        answer = await self.client.ask(LEAVE, 4, group_id=GROUP, members=(identity,))
+        assert [each.error_code for each in answer.members] == [0]
+
+
+async def connect(world: World, number: int) -> RawClient:
+    host, port = world.brokers.address(number).split(":")
+    return RawClient(*await asyncio.open_connection(host, int(port)))
+
+
+async def until_told(member: Member, code: int) -> None:
+    end = time.monotonic() + 60
+    while (found := await member.beat()) != code:
+        assert found == 0
+        assert time.monotonic() < end, f"error {code} is not told by a heartbeat"
+        await asyncio.sleep(0.05)
+
+
+def test_a_group_over_two_brokers_and_a_kill(world: World) -> None:
+    with Clients({"bootstrap.servers": world.brokers.bootstrap}) as client:
+        client.metadata(["t"], create=True)
+    eventually(lambda: world.coordinator(1) == world.coordinator(2), "both brokers name the same coordinator")
+    first_number = world.coordinator(1)
+    other_number = 3 - first_number
+
+    async def test() -> None:
+        elsewhere = await connect(world, other_number)
+        first, second = [await Member.at(world, first_number) for _ in range(2)]
+        await first.join()
+        await first.sync()
+        assert (first.leader, first.members) == (first.id, [first.id])
+        joining = asyncio.create_task(second.join())
+        await until_told(first, RebalanceInProgress.code)  # the leader notices the join on its heartbeat
+        old = first.generation
+        await first.join()
+        await joining
+        assert first.leader == second.leader == first.id, "who joined earliest leads"
+        assert first.generation == second.generation == old + 1
+        assert set(first.members) == {first.id, second.id}
+        await asyncio.gather(first.sync(), second.sync())
+        assert await second.commit(7) == 0
+        assert await second.commit(3, generation=old) == IllegalGeneration.code
+        assert await second.commit(3, generation=old, client=elsewhere) == NotCoordinator.code
+        rows = "count() < 8, max(generation_id), argMax(state, heartbeat_time), uniqExact(join_time)"
+        eventually(lambda: world.told(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables tell it")
+        for _ in range(200):
+            assert await first.beat() == 0
+        assert int(world.told("count()", first.id)) < 20, "heartbeats are not an insert each"
+
+        await goes_on_elsewhere(first, second)
+
+    async def goes_on_elsewhere(first: Member, second: Member) -> None:
+        generation = first.generation
+        world.brokers.kill(first_number)
+        eventually(lambda: world.coordinator(other_number) == other_number, "the other broker coordinates")
+        client = await connect(world, other_number)
+        end = time.monotonic() + 60
+        while (code := await first.beat(client)) in NOT_YET:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.1)
+        assert code == 0, "the member is known, in the same generation"
+        first.client = second.client = client
+        assert await second.commit(3, generation=generation - 1) == IllegalGeneration.code
+        assert await second.commit(8) == 0
+        await first.leave()
+        await until_told(second, RebalanceInProgress.code)  # the leave is noticed on a heartbeat
+        await second.join(SHORT)
+        await second.sync()
+        assert second.leader == second.id, "the next earliest leads"
+        assert (second.members, second.generation) == ([second.id], generation + 1)
+        assert await first.beat() == UnknownMemberId.code
+        eventually(
+            lambda: world.told("argMax(state, heartbeat_time)", second.id) == "Gone", "it is silent, and told so"
+        )
+        assert await second.commit(9) == UnknownMemberId.code
+
+    asyncio.run(asyncio.wait_for(test(), 120))
+    active = f"SELECT members FROM group_activity WHERE group_id = '{GROUP}'"
+    eventually(lambda: world.server.ask(active) == "0", "nobody is active")
+    committed = f"SELECT committed_offset FROM consumer_lag WHERE group_id = '{GROUP}'"
+    eventually(lambda: world.server.ask(committed) == "8", "what a member had committed stays")

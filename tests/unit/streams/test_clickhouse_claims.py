@@ -1,0 +1,107 @@
+"""Who may write a partition on servers: the next claim, and inserts that are refused in part."""
+
+import asyncio
+import itertools
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.header import read_header
+from tidemill.streams.clickhouse.claims import NUMBER_BITS, SINCE_S, claim_after
+from tidemill.streams.clickhouse.committer import Committer, Run
+from tidemill.streams.clickhouse.errors import EngineRefused, EngineUncertain
+from tidemill.streams.clickhouse.rows import Entry
+from tidemill.streams.clickhouse.schema import TAKEN_OVER
+from tidemill.streams.clickhouse.url import Layout, Server
+
+NOW_S = SINCE_S + 1000
+
+
+def test_a_later_epoch_takes_over_and_an_earlier_one_does_not() -> None:
+    first = claim_after(None, 0, NOW_S)
+    assert first == 1000
+    assert claim_after(first, 0, NOW_S) == 1001, "the same epoch, another process"
+    second = claim_after(first, 1, NOW_S)
+    assert second == (1 << NUMBER_BITS) + 1000
+    assert claim_after(second, 0, NOW_S + 500) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(SINCE_S - 10, SINCE_S + 50))))
+def test_claims_only_grow(wishes: list[tuple[int, int]]) -> None:
+    known: int | None = None
+    epoch = 0
+    for wanted, now_s in wishes:
+        taken = claim_after(known, wanted, now_s)
+        assert (taken is None) == (wanted < epoch)
+        if taken is not None:
+            assert known is None or taken > known
+            known, epoch = taken, max(epoch, wanted)
+
+
+class Servers:
+    """Stands for the engine: refuses as the view does, and may lose answers of what it stores."""
+
+    layout = Layout((Server("one", 8123, 0, 99),))
+
+    def __init__(self, newest: dict[tuple[str, int], int], *, lost: int) -> None:
+        self.newest_claims = newest
+        self.taken_over: dict[tuple[str, int], int] = {}
+        self.stored: dict[str, list[tuple[str, int]]] = {}
+        self._lost = lost
+
+    async def insert(self, _table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
+        assert (server, query_id.startswith(token)) == (0, True)
+        keys = [(row["topic"], row["partition"], row["claim"]) for row in rows.to_pylist()]
+        if any(self.newest_claims[topic, partition] != claim for topic, partition, claim in keys):
+            raise EngineRefused(f"ClickHouse refused with code 395: {TAKEN_OVER}")
+        self.stored.setdefault(token, [(topic, partition) for topic, partition, _ in keys])
+        if self._lost:
+            self._lost -= 1
+            self.newest_claims.update(self.taken_over)
+            raise EngineUncertain("the answer was lost")
+
+    async def newest(self, keys: Any) -> dict[tuple[str, int], int]:
+        return {key: self.newest_claims[key] for key in keys}
+
+
+def entry(topic: str, partition: int, claim: int) -> Entry:
+    batch = bytes(build_batch([NewRecord(None, b"v", timestamp=1)]))
+    return Entry(topic, partition, read_header(batch), batch, 2**31, claim)
+
+
+async def store(servers: Servers, *entries: Entry) -> list[BaseException | None]:
+    engine: Any = servers
+    committer = Committer(engine, 0, engine, lambda: 1, Run("0", "run"))
+    results = await asyncio.gather(*(committer.store([each]) for each in entries), return_exceptions=True)
+    await committer.close()
+    return results
+
+
+def test_who_lost_a_partition_is_sent_away_and_the_rest_is_stored() -> None:
+    servers = Servers({("a", 0): 5, ("b", 1): 7}, lost=0)
+    gone, fine = asyncio.run(store(servers, entry("a", 0, 4), entry("b", 1, 7)))
+    assert isinstance(gone, NotLeaderOrFollower)
+    assert fine is None
+    assert list(servers.stored.values()) == [[("b", 1)]]
+
+
+def test_an_insert_in_doubt_that_is_refused_later_is_stored_once() -> None:
+    """The first attempt was stored and its answer lost; then another broker took a part of it over."""
+    servers = Servers({("a", 0): 4, ("b", 1): 7}, lost=1)
+    servers.taken_over = {("a", 0): 5}
+    gone, fine = asyncio.run(store(servers, entry("a", 0, 4), entry("b", 1, 7)))
+    assert isinstance(gone, NotLeaderOrFollower), "the new leader has the record, and the producer will hear so from it"
+    assert fine is None
+    assert list(servers.stored.values()) == [[("a", 0), ("b", 1)]], "the token counted once"
+
+
+def test_a_refusal_without_a_reason_ends() -> None:
+    class Odd(Servers):
+        async def newest(self, keys: Any) -> dict[tuple[str, int], int]:
+            return dict(zip(keys, itertools.repeat(4)))
+
+    (error,) = asyncio.run(store(Odd({("a", 0): 5}, lost=0), entry("a", 0, 4)))
+    assert isinstance(error, KafkaStorageError)
