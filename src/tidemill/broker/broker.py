@@ -42,6 +42,7 @@ from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.placement import check_rack, rack_doubt
 from tidemill.cluster.core.registration import (
     CARRIER,
+    INACTIVE,
     OVERSEER,
     Endpoint,
     Registration,
@@ -401,11 +402,12 @@ class Broker:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
-        if not self._leaving:
-            await self._tell_state()
+        await self._tell_state()
 
     async def _tell_state(self) -> None:
         """Tell the others how this broker stands; one whose disk failed leads nothing that others can lead."""
+        if self._leaving:
+            return
         now = standing_of(self.partitions, self.timelines, shared=self._world.coordination.shared)
         consumers = served(self.timelines, self.readers)
         known = self.membership.registration
