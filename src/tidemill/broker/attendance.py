@@ -9,7 +9,8 @@ key is not its own any more, and does not fight for it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import structlog
 
@@ -21,6 +22,8 @@ from tidemill.timelines.core.agreed import Seat
 from tidemill.timelines.core.dealer import Member
 
 RETRY_S = 0.5
+WRITES_MAX = 64
+"""Consumers that are written at the same time: etcd makes many writes durable together."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -91,18 +94,27 @@ class Attendance:
 
     async def _mend(self, session: Session) -> None:
         known = self._metadata.view.consumers
-        for (timeline, consumer), member in list(self._here.items()):
-            there = known.get(timeline, {}).get(consumer)
-            if there is None or (timeline, consumer) in self._claims:
-                await self._write(timeline, member, session)
-        mine = [
-            (timeline, one.id)
-            for timeline, there in list(known.items())
-            for one in list(there.values())
+        missing = [
+            self._write(timeline, member, session)
+            for (timeline, consumer), member in self._here.items()
+            if (timeline, consumer) in self._claims or consumer not in known.get(timeline, {})
+        ]
+        left = [
+            self._remove(timeline, one.id)
+            for timeline, there in known.items()
+            for one in there.values()
             if one.node_id == self._node_id and (timeline, one.id) not in self._here
         ]
-        for timeline, consumer in mine:
-            await self._remove(timeline, consumer)
+        room = asyncio.Semaphore(WRITES_MAX)
+
+        async def one_of(work: Coroutine[Any, Any, None]) -> None:
+            async with room:
+                await work
+
+        ended = await asyncio.gather(*map(one_of, [*missing, *left]), return_exceptions=True)
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
 
     async def _write(self, timeline: str, member: Member, session: Session) -> None:
         """Register one, over whoever has its id where it came later; who lost the race looks again."""

@@ -17,7 +17,7 @@ lease; the second by the news, or by the backups of other racks, who take what i
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.buckets import BUCKETS, overlay
 from tidemill.timelines.core.dealer import Deal, Member, deal_racks, deal_ranges
 from tidemill.timelines.core.timeline import DealerKind
 
@@ -78,7 +78,7 @@ class AgreedWindows:
 
     def prepare(self) -> Deal | None:
         """The deal of the next window, as far as one can know in this one."""
-        self._next = self._dealt(self._working(self.ends_ms), self._next)
+        self._next = self._dealt(self._working(self.ends_ms), self.deal, self._next)
         return self._next
 
     def turn(self, now_ms: int) -> bool:
@@ -105,17 +105,23 @@ class AgreedWindows:
     def own(self, consumers: Collection[str]) -> Ranges:
         """The buckets whose primaries are these consumers, in this window or the next one."""
         deals = [deal for deal in (self.deal, self.prepare()) if deal is not None]
-        return merge(span for deal in deals for name in consumers for span in deal.primary.ranges(name))
+        return merge((start, end) for deal in deals for start, end, owner in deal.primary.pieces if owner in consumers)
 
     def backed_up(self, consumers: Collection[str]) -> Ranges:
         """The buckets that these consumers back up for others in this window."""
         if self.deal is None:
             return ()
-        shares = [self.deal.share(member) for member in self.deal.members if member.id in consumers]
-        return merge(span for share in shares for span in share.backup)
+        primary = self.deal.primary.pieces
+        mine = [[piece for piece in cover.pieces if piece.owner in consumers] for cover in self.deal.racks.values()]
+        return merge(
+            (piece.start, piece.end)
+            for pieces in mine
+            for piece, owner in overlay(pieces, primary)
+            if owner not in consumers
+        )
 
     def _deal_again(self) -> None:
-        self.deal = self._dealt(self._working(self.ends_ms - self._window_ms), self.deal)
+        self.deal = self._dealt(self._working(self.ends_ms - self._window_ms), self.deal, self._next)
         self.prepare()
 
     def _working(self, start_ms: int) -> tuple[Member, ...]:
@@ -123,10 +129,11 @@ class AgreedWindows:
         settled = tuple(seat.member for seat in seats if seat.since_ms + self._settle_ms <= start_ms)
         return settled or tuple(seat.member for seat in seats)
 
-    def _dealt(self, members: tuple[Member, ...], known: Deal | None) -> Deal | None:
-        """The deal among these; the known one where it is that already."""
-        if known is not None and sorted(known.members) == list(members):
-            return known
+    def _dealt(self, members: tuple[Member, ...], *known: Deal | None) -> Deal | None:
+        """The deal among these; a known one where it is that already."""
+        for deal in known:
+            if deal is not None and sorted(deal.members) == list(members):
+                return deal
         return (deal_ranges if self._dealer is DealerKind.RANGES else deal_racks)(members, self._buckets)
 
 
