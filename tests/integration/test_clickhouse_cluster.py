@@ -3,6 +3,7 @@
 Brokers agree by a real etcd; the server is the front over the embedded engine (tests/clickhouse_front.py).
 """
 
+import json
 import subprocess
 import sys
 import time
@@ -19,12 +20,14 @@ from tests.etcd import running_etcd
 from tidemill.client.raw import RawClient
 from tidemill.model.errors import InvalidReplicaAssignment
 from tidemill.model.topics import TopicPartition as Partition
+from tidemill.streams.clickhouse.schema import VERSION
 from tidemill.testing import Broker
 
 WAIT_S = 60.0
 PARTITIONS = 4
 COUNT = 80
 SOUND = "SELECT count(), uniqExact(partition, offset) FROM messages WHERE topic = 'shared'"
+LAG = "sum(committed_offset), sum(lag), countIf(lag_seconds > 0)"
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "1",
@@ -68,6 +71,12 @@ def until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {WAIT_S} s"
         time.sleep(0.05)
+
+
+def asked(broker: Broker, sql: str) -> list[list[int]]:
+    told = httpx.post(f"{broker.http}/api/sql", json={"sql": sql}, timeout=WAIT_S).json()
+    found: list[list[int]] = told["data"]
+    return found
 
 
 def send(broker: Broker, topic: str, first: int, count: int) -> None:
@@ -144,10 +153,27 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
         each.consumer.commit(asynchronous=False)
     assert world.server.ask(f"{SOUND} AND mark = 'record'") == f"{COUNT}\t{COUNT}"
     for broker in world.brokers:
-        told = httpx.post(f"{broker.http}/api/sql", json={"sql": SOUND}, timeout=WAIT_S)
-        assert told.json()["data"] == [[COUNT, COUNT]]
+        assert asked(broker, SOUND) == [[COUNT, COUNT]]
+        assert asked(broker, "SELECT count(), sum(end_offset) FROM partitions WHERE topic = 'shared'") == [
+            [PARTITIONS, COUNT]
+        ]
+        assert asked(broker, "SELECT count(), countIf(leader) FROM group_members WHERE group_id = 'both'") == [[2, 1]]
+        assert asked(broker, f"SELECT count(), {LAG} FROM consumer_lag WHERE group_id = 'both'") == [
+            [PARTITIONS, COUNT, 0, 0]
+        ]
+    send(world.brokers[0], "shared", COUNT, PARTITIONS)
+    for broker in world.brokers:
+        assert asked(broker, f"SELECT {LAG} FROM consumer_lag WHERE group_id = 'both'") == [
+            [COUNT, PARTITIONS, PARTITIONS]
+        ]
+        assert asked(broker, "SELECT members, lag FROM group_activity WHERE group_id = 'both'") == [[2, PARTITIONS]]
+    until(lambda: sum(each.poll() for each in members) == COUNT + PARTITIONS, "what came later is read")
+    for each in members:
+        each.consumer.commit(asynchronous=False)
     committed = "SELECT sum(committed_offset), sum(lag) FROM consumer_lag WHERE group_id = 'both'"
-    until(lambda: world.server.ask(committed) == f"{COUNT}\t0", "the offsets of both are told by the server")
+    until(
+        lambda: world.server.ask(committed) == f"{COUNT + PARTITIONS}\t0", "the offsets of both are told by the server"
+    )
     active = "SELECT members FROM group_activity WHERE group_id = 'both'"
     until(lambda: world.server.ask(active) == "2", "both members are told by the server")
     second.consumer.close()
@@ -186,6 +212,17 @@ def test_a_broker_of_another_cluster_does_not_touch_the_tables(world: World, tmp
     assert said.startswith(f"error: the database tidemill at 127.0.0.1:{world.server.port} belongs to cluster ")
     assert "the same --coordination etcd://" in said
     assert "secret" not in said
+
+
+def test_doctor_looks_at_servers(world: World) -> None:
+    away = f"clickhouse://me:geheim@127.0.0.1:{world.server.port},127.0.0.1:1/tidemill"
+    command = [sys.executable, "-m", "tidemill", "doctor", "--streams", away, "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
+    assert "geheim" not in done.stdout + done.stderr
+    there, gone = [each for each in json.loads(done.stdout) if each["check"].startswith("clickhouse ")]
+    assert (there["state"], there["found"].partition(", ")[2]) == ("fine", f"tables of version {VERSION} of {VERSION}")
+    assert gone["state"] == "wrong"
+    assert done.returncode == 1
 
 
 def test_all_brokers_of_a_cluster_have_the_same_servers(world: World, tmp_path: Path) -> None:

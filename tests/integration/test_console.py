@@ -19,6 +19,10 @@ WAIT_S = 30
 FACTS = {"version": "1", "node": "0", "place": "<script>alert(1)</script>"}
 
 
+async def no_table(_: str) -> None:
+    return None
+
+
 async def no_answer(sql: str, form: str) -> bytes:
     raise SqlUnavailable(f"no engine for {sql} as {form}")
 
@@ -28,7 +32,7 @@ def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]
         async with running(folder, memory=True) as broker:
             await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "5"})
             await broker.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
-            door = ConsoleDoor(broker, lambda: FACTS, no_answer)
+            door = ConsoleDoor(broker, lambda: FACTS, no_answer, no_table)
             await door.start("127.0.0.1", 0)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
                 await check(client, door)  # type: ignore[misc]  # every check is a coroutine
@@ -117,7 +121,7 @@ def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> N
 def test_closing_right_after_start(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            door = ConsoleDoor(broker, lambda: FACTS, no_answer)
+            door = ConsoleDoor(broker, lambda: FACTS, no_answer, no_table)
             await door.start("127.0.0.1", 0)
             await asyncio.wait_for(door.close(), WAIT_S)
 

@@ -114,6 +114,15 @@ class Node:
             raise SqlUnavailable(str(error)) from None
         return await desk.ask(sql, form)
 
+    async def tell(self, table: str) -> bytes | None:
+        """What this broker has of a table, for others that are asked; None when there is no such table."""
+        try:
+            module = await asyncio.to_thread(import_module, SQL_DESK)
+        except ModuleNotFoundError as error:
+            raise SqlUnavailable(f"tables need more packages: pip install 'tidemill[clickhouse]' ({error})") from None
+        found: bytes | None = module.told(self.broker, table)
+        return found
+
     async def _open_desk(self) -> "SqlDesk":
         module = await asyncio.to_thread(import_module, SQL_DESK)
         desk: SqlDesk = await module.open_desk(self.settings, self.tables, self.broker)
@@ -136,8 +145,8 @@ class Node:
             "http": str(self.http or "off"),
             "data directory": str(settings.data_dir.absolute()),
             "coordination": settings.coordination.partition("@")[2] or settings.coordination,
-            "streams": settings.streams.partition("@")[2] or settings.streams,
-            "timelines": settings.timelines.partition("@")[2] or settings.timelines,
+            "streams": settings.streams.rpartition("@")[2],
+            "timelines": settings.timelines.rpartition("@")[2],
         }
 
     async def _start(self) -> None:
@@ -222,7 +231,7 @@ class Node:
             grpc = (await self._grpc_module).GrpcDoor(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
-            console = ConsoleDoor(broker, self.facts, self.ask)
+            console = ConsoleDoor(broker, self.facts, self.ask, self.tell)
             self.http = await self._open("http", console, settings.http, console.start)
 
     async def _open(self, name: str, door: Door, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:

@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tidemill.app.engines import EMBEDDED, Tables, load_tables
 from tidemill.broker.broker import Broker
 from tidemill.broker.sql.desk import SqlDesk
 from tidemill.broker.sql.errors import SqlRefused
 from tidemill.broker.sql.guard import KnownFunction, Vocabulary
 from tidemill.broker.sql.rows import ArrowRows, Loop
-from tidemill.broker.sql.state import State
+from tidemill.broker.sql.state import SHARED, State
 from tidemill.broker.sql.tree import Node
 from tidemill.settings import Settings
 
@@ -89,6 +91,18 @@ def _refusal(error: "EngineError") -> SqlRefused:
         return SqlRefused(REASONS[error.reason])
     told = _TOLD.split(str(error))[-1]
     return SqlRefused(_NOISE.sub("", told).strip() or str(error))
+
+
+def told(broker: Broker, table: str) -> bytes | None:
+    """What this broker has of a table, as an Arrow stream; None when there is no such table."""
+    if table not in SHARED:
+        return None
+    rows = State(broker, Loop(), broker.clock_ms).here(table)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 async def open_desk(settings: Settings, tables: Tables, broker: Broker) -> SqlDesk:

@@ -59,6 +59,9 @@ def doctor(
     coordination: Annotated[
         str, typer.Option(envvar="TIDEMILL_COORDINATION", help="etcd of a cluster, to see whether it answers.")
     ] = "local:",
+    streams: Annotated[
+        str, typer.Option(envvar="TIDEMILL_STREAMS", help="ClickHouse of the streams, to see whether it answers.")
+    ] = "segments:",
     as_json: Json = False,
 ) -> None:
     """Check Python, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong.
@@ -76,6 +79,7 @@ def doctor(
         *_extras(),
         *_servers(),
         *_coordination(coordination),
+        *_streams(streams),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
     wrong = [finding.check for finding in findings if finding.state == "wrong"]
@@ -209,6 +213,30 @@ def _coordination(url: str) -> list[Finding]:
             continue
         state = ("fine", "answers, with a leader", "") if well else ("wrong", "has no leader", "a majority has to run")
         found.append(Finding(f"etcd {member}", *state))
+    return found
+
+
+def _streams(url: str) -> list[Finding]:
+    """Whether the servers answer that streams would be kept on, and what tables they have."""
+    if not url.startswith("clickhouse:"):
+        return []
+    from tidemill.app.engines import load_tables
+    from tidemill.model.errors import InvalidConfig
+
+    found = []
+    try:
+        for each in load_tables().visit(url):
+            check = f"clickhouse {each.name}"
+            if each.problem:
+                found.append(Finding(check, "wrong", each.problem, "start it, or mend --streams"))
+            elif each.schema > each.newest:
+                told = f"{each.version}, tables of version {each.schema}"
+                found.append(Finding(check, "wrong", told, f"this Tidemill knows {each.newest}: upgrade it"))
+            else:
+                tables = f"tables of version {each.schema} of {each.newest}" if each.schema else "no tables yet"
+                found.append(Finding(check, "fine", f"{each.version}, {tables}"))
+    except InvalidConfig as error:
+        found.append(Finding("clickhouse", "wrong", str(error), "mend --streams"))
     return found
 
 

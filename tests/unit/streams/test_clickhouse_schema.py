@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tidemill.model.errors import InvalidConfig
-from tidemill.streams.clickhouse import schema
+from tidemill.streams.clickhouse import schema, visit
+from tidemill.streams.clickhouse.client import connect
 from tidemill.streams.clickhouse.statements import bits, text
 from tidemill.streams.clickhouse.url import PARTITION_MAX, parse
 
@@ -80,3 +81,28 @@ def test_literals_are_quoted() -> None:
 def test_chosen_offsets_are_bits() -> None:
     chosen = bits(100, 117, np.array([99, 100, 103, 116, 117]))
     assert "unhex('090001')" in chosen
+
+
+def test_what_the_client_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def create(**options: object) -> None:
+        given.update(options)
+
+    monkeypatch.setattr("clickhouse_connect.driver.create_client", create)
+    layout = parse("clickhouse://me:p%40s%3As@one/shop?secure=true", DATA)
+    connect(layout, layout.servers[0], {"a": 1})
+    assert {name: given[name] for name in ("host", "port", "username", "password", "secure")} == {
+        "host": "one",
+        "port": 8443,
+        "username": "me",
+        "password": "p@s:s",
+        "secure": True,
+    }
+    assert "p@s" not in layout.place + layout.servers[0].name
+
+
+def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
+    (found,) = visit("clickhouse://me:geheim@127.0.0.1:1/shop")
+    assert found.problem.startswith("ClickHouse at 127.0.0.1:1 cannot be reached")
+    assert "geheim" not in found.problem

@@ -1,6 +1,7 @@
-"""The broker's own state as tables: partitions, groups, lag, timers, as they are at the moment of asking."""
+"""The state of brokers as tables: partitions, groups, lag, timers, as they are at the moment of asking."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -8,12 +9,11 @@ import pyarrow as pa
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.sql.errors import SqlRefused
+from tidemill.broker.sql.peers import Peers, age_s
 from tidemill.broker.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
 from tidemill.groups.core.overview import SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
-from tidemill.records.header import iter_headers
-from tidemill.records.read import read_records
 from tidemill.streams.partition import Partition
 from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, Message, Place, status_of
 
@@ -76,30 +76,42 @@ _TIMERS = pa.schema(
 )
 
 
+SHARED = frozenset({"partitions", "group_members", "consumer_offsets"})
+"""Tables of which each broker of a cluster tells a part."""
+
+
 class State:
-    """What one broker tells of itself."""
+    """What the brokers tell of themselves."""
 
     def __init__(self, broker: Broker, loop: Loop, clock_ms: Callable[[], int]) -> None:
         self._broker = broker
         self._loop = loop
         self._clock_ms = clock_ms
+        self._peers = Peers(broker)
 
     async def rows(self, table: str) -> ArrowRows:
-        """The rows of one of the tables."""
-        if table == "partitions":
-            found = [self._broker.partitions.find(*each) for each in self.places()]
-            return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None])
+        """The rows of one of the tables, of all brokers."""
         if table == "timers":
             return StreamedRows(_TIMERS, self._timers)
+        if table == "consumer_lag":
+            return TableRows(_table(_LAG, await self._lag(await self._all("consumer_offsets"))))
+        return TableRows(await self._all(table))
+
+    def here(self, table: str) -> pa.Table:
+        """What this broker tells of one of the SHARED tables."""
+        if table == "partitions":
+            found = [self._broker.partitions.find(*each) for each in self.places()]
+            return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None and each.leads])
         overview = self._broker.groups.overview(self._broker.topic_name)
         if table == "group_members":
             now_ms = self._clock_ms()
             return _table(_MEMBERS, [_member(each, now_ms) for each in overview.members])
         if table == "consumer_offsets":
             return _table(_OFFSETS, overview.offsets)
-        if table == "consumer_lag":
-            return _table(_LAG, await self._lag(overview.offsets))
         raise ValueError(table)
+
+    async def _all(self, table: str) -> pa.Table:
+        return pa.concat_tables([self.here(table), *await self._peers.tables(table)])
 
     def places(self) -> list[TopicPartition]:
         """Every partition of a user's topic, in order."""
@@ -134,21 +146,36 @@ class State:
             self.storage_of(each),
         )
 
-    async def _lag(self, offsets: Sequence[SeenOffset]) -> list[Sequence[Any]]:
+    async def _lag(self, offsets: pa.Table) -> list[Sequence[Any]]:
         now_ms = self._clock_ms()
         turns = asyncio.Semaphore(PEEKED_AT_A_TIME)
+        told = (await self._all("partitions")).select(["topic", "partition", "end_offset"])
+        ends = {TopicPartition(each["topic"], each["partition"]): each["end_offset"] for each in told.to_pylist()}
+        committed = [
+            SeenOffset(*row.values())
+            for row in offsets.set_column(6, "commit_time", offsets["commit_time"].cast(pa.int64())).to_pylist()
+        ]
+        away = defaultdict(list)
+        for each in committed:
+            place = TopicPartition(each.topic, each.partition)
+            if ends.get(place, 0) > each.offset and self.led_here(place) is None:
+                away[place].append(each.offset)
+        ages = await self._peers.ages_s(away, now_ms)
 
         async def line(each: SeenOffset) -> Sequence[Any] | None:
-            partition = self._broker.partitions.find(each.topic, each.partition)
-            if partition is None:
+            place = TopicPartition(each.topic, each.partition)
+            if place not in ends:
                 return None
-            latest = partition.high_watermark
+            partition, latest = self.led_here(place), ends[place]
             lag = max(0, latest - each.offset)
-            async with turns:
-                age_s = await _age_s(partition, each.offset, now_ms) if lag else 0.0
-            return (*each[:4], max(latest, each.offset), lag, age_s, each.commit_ms)
+            if partition is None:
+                old_s = ages.get((place, each.offset), 0.0)
+            else:
+                async with turns:
+                    old_s = await _age_s(partition, each.offset, now_ms) if lag else 0.0
+            return (*each[:4], max(latest, each.offset), lag, old_s, each.commit_ms)
 
-        lines = await asyncio.gather(*map(line, offsets))
+        lines = await asyncio.gather(*map(line, committed))
         return [each for each in lines if each is not None]
 
     def _timers(self) -> Iterator[pa.RecordBatch]:
@@ -176,14 +203,7 @@ async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
         found = await partition.read(max(offset, partition.log_start_offset), 1)
     except TidemillError:
         return 0.0
-    for piece in found.records:
-        for position, header in iter_headers(piece):
-            batch = memoryview(piece)[position : position + header.size]
-            if header.control or header.next_offset <= offset:
-                continue
-            times = (record.timestamp for record in read_records(batch) if record.offset >= offset)
-            return max(0, now_ms - next(times, now_ms)) / 1000
-    return 0.0
+    return age_s(found.records, offset, now_ms)
 
 
 def _member(each: SeenMember, now_ms: int) -> Sequence[Any]:
@@ -209,9 +229,9 @@ def _timer(timeline: str, each: Message, now_ms: int) -> Sequence[Any]:
     )
 
 
-def _table(columns: dict[str, pa.DataType], lines: Iterable[Sequence[Any]]) -> TableRows:
+def _table(columns: dict[str, pa.DataType], lines: Iterable[Sequence[Any]]) -> pa.Table:
     schema = pa.schema(columns)
-    return TableRows(pa.table(_columns(schema, list(lines)), schema=schema))
+    return pa.table(_columns(schema, list(lines)), schema=schema)
 
 
 def _columns(schema: pa.Schema, lines: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:

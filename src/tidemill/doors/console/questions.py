@@ -2,6 +2,8 @@
 
 The body is JSON: `{"sql": "SELECT ...", "format": "json" | "csv" | "parquet"}`. It has to say so by its content type,
 which a page of another site cannot do without asking first; so none can put questions by a visitor's browser.
+
+`GET /api/tables/NAME`: the part of a table that this broker has, as an Arrow stream, for the broker that is asked.
 """
 
 import json
@@ -12,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tidemill.broker.sql.errors import SqlBusy, SqlRefused, SqlUnavailable
-from tidemill.doors.console.server import Ask
+from tidemill.doors.console.server import Ask, Tell
 
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 BODY_BYTES_MAX = 256 * 1024
@@ -36,6 +38,21 @@ def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
             return _refusal(503, str(error))
 
     return sql
+
+
+def table_endpoint(tell: Tell) -> Callable[[Request], Awaitable[Response]]:
+    """What this broker alone has of a table: other brokers of the cluster ask for it."""
+
+    async def table(request: Request) -> Response:
+        try:
+            found = await tell(request.path_params["name"])
+        except SqlUnavailable as error:
+            return _refusal(503, str(error))
+        if found is None:
+            return _refusal(404, "there is no such table here")
+        return Response(found, media_type="application/vnd.apache.arrow.stream")
+
+    return table
 
 
 async def _body(request: Request) -> bytes | None:

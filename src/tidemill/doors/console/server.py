@@ -26,6 +26,8 @@ KEEP_ALIVE_S = 15
 
 Ask = Callable[[str, str], Awaitable[bytes]]
 """Answers a question in SQL, in a format."""
+Tell = Callable[[str], Awaitable[bytes | None]]
+"""What this broker has of a table, as an Arrow stream; None for a table that there is not."""
 
 log = structlog.get_logger("tidemill.console")
 
@@ -33,11 +35,12 @@ log = structlog.get_logger("tidemill.console")
 class ConsoleDoor:
     """One listening address for browsers, scrapers and probes."""
 
-    def __init__(self, broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask) -> None:
+    def __init__(self, broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
         self._facts = facts
         self._ask = ask
+        self._tell = tell
         self._server: asyncio.Server | None = None
         self._state: Any = None
         self._loading: asyncio.Task[None] | None = None
@@ -89,7 +92,7 @@ class ConsoleDoor:
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.doors.console.web")
         self._state, protocol = web.protocol_factory(
-            web.make_app(self._broker, self._facts, self._ask),
+            web.make_app(self._broker, self._facts, self._ask, self._tell),
             connections_max=CONNECTIONS_MAX,
             keep_alive_s=KEEP_ALIVE_S,
         )

@@ -17,8 +17,8 @@ from uvicorn.server import ServerState
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
 from tidemill.doors.console.page import front_page
-from tidemill.doors.console.questions import sql_endpoint
-from tidemill.doors.console.server import Ask
+from tidemill.doors.console.questions import sql_endpoint, table_endpoint
+from tidemill.doors.console.server import Ask, Tell
 from tidemill.doors.console.view import health_of, status_of, timelines_of, topics_of
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +30,7 @@ SAFETY_HEADERS = {
 }
 
 
-def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask) -> Starlette:
+def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell) -> Starlette:
     """The application over one broker."""
     registry = registry_of(broker.telemetry, broker.partitions)
 
@@ -74,6 +74,7 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask) -
         Route("/api/topics", topics),
         Route("/api/timelines", timelines),
         Route("/api/sql", sql_endpoint(ask), methods=["POST"]),
+        Route("/api/tables/{name}", table_endpoint(tell)),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)])
 

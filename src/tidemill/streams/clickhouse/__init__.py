@@ -6,5 +6,17 @@ from tidemill.streams.clickhouse.errors import EngineError, EngineOwned
 from tidemill.streams.clickhouse.questions import Limits, Questions
 from tidemill.streams.clickhouse.store import ClickHouseStore
 from tidemill.streams.clickhouse.url import Layout, parse
+from tidemill.streams.clickhouse.visiting import visit
 
-__all__ = ["ClickHouseStore", "Engine", "EngineError", "EngineOwned", "Layout", "Limits", "Questions", "Run", "parse"]
+__all__ = [
+    "ClickHouseStore",
+    "Engine",
+    "EngineError",
+    "EngineOwned",
+    "Layout",
+    "Limits",
+    "Questions",
+    "Run",
+    "parse",
+    "visit",
+]
