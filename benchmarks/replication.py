@@ -8,10 +8,12 @@ than on three machines. Ratios are between topics of one and of three replicas, 
 
 import argparse
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -20,13 +22,17 @@ from pathlib import Path
 from statistics import median
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from benchmarks import machine
+from tidemill.broker.lag import decode_lags
+from tidemill.streams.core.insync import Lag
 from tidemill.testing.child import Child
 
 VALUE = bytes(1024)
 TTL_MS = 3000
+LOAD = 5_000.0
+"""Records of 1 KiB a second while the lag is looked at."""
 BROKERS = (1, 2, 3)
 
 
@@ -79,6 +85,21 @@ class Cluster:
             if time.monotonic() > end:
                 raise SystemExit(f"{topic} is not in sync")
             time.sleep(0.05)
+
+    def cpu_s(self) -> float:
+        """The processor time that all brokers have used."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        used = 0
+        for child in self._running.values():
+            fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+            used += int(fields[11]) + int(fields[12])
+        return used / ticks
+
+    def lags(self, leader: int) -> dict[int, Lag]:
+        """How far the followers of a broker are behind, as it tells."""
+        resource = ConfigResource(ResourceType.BROKER, str(leader))
+        told = self.admin.describe_configs([resource])[resource].result(30)
+        return decode_lags(told["tidemill.replica.lag"].value or "")
 
     def stop(self) -> None:
         for child in self._running.values():
@@ -136,6 +157,33 @@ def latencies_ms(cluster: Cluster, topic: str, acks: str, seconds: float, rate: 
     return sorted(found)
 
 
+def lags_under_load(cluster: Cluster, topic: str, seconds: float, rate: float) -> list[Lag]:
+    """The worst follower of the topic's leader, looked at again and again while records come at a steady rate."""
+    client, leader = producer(cluster, "all"), cluster.leader(topic)
+    over = threading.Event()
+
+    def send() -> None:
+        began, sent = time.perf_counter(), 0
+        while not over.is_set():
+            while sent < (time.perf_counter() - began) * rate:
+                client.produce(topic, VALUE, partition=0)
+                sent += 1
+            client.poll(0.002)
+        client.flush(60)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    time.sleep(1.0)
+    found = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found.append(max(cluster.lags(leader).values(), key=lambda lag: lag.ms))
+        time.sleep(0.02)
+    over.set()
+    sender.join()
+    return found
+
+
 def failovers_s(cluster: Cluster, topic: str, times: int) -> list[float]:
     """The longest wait for an acknowledgement after each kill -9 of the leader."""
     client = producer(cluster, "all", **{"enable.idempotence": True, "linger.ms": 0, "reconnect.backoff.max.ms": 500})
@@ -178,15 +226,27 @@ def report(cluster: Cluster, megabytes: int, rounds: int, kills: int) -> None:
         for replicas in (1, 3):
             cluster.create(f"r{replicas}p{partitions}", replicas, partitions)
     for partitions in (1, 3):
-        one, three = [], []
+        one, three, cpu = [], [], [cluster.cpu_s()]
         for _ in range(rounds):
             one.append(produce_mb_s(cluster, f"r1p{partitions}", megabytes, partitions))
+            cpu.append(cluster.cpu_s())
             three.append(produce_mb_s(cluster, f"r3p{partitions}", megabytes, partitions))
+            cpu.append(cluster.cpu_s())
+        spent = [(after - before) / megabytes / len(VALUE) * 1e6 for before, after in pairwise(cpu)]
         print(
             f"produce acks=all, {partitions} partition(s): 1 replica {median(one):.0f} MB/s, 3 replicas "
-            f"{median(three):.0f} MB/s, ratio {median(three) / median(one):.2f}",
+            f"{median(three):.0f} MB/s, ratio {median(three) / median(one):.2f}; processor time of all brokers "
+            f"{median(spent[::2]):.1f} and {median(spent[1::2]):.1f} s per GB",
             flush=True,
         )
+    lags = lags_under_load(cluster, "r3p1", 5.0, LOAD)
+    records, times = (sorted(column) for column in zip(*lags, strict=True))
+    print(
+        f"replication lag at {LOAD:,.0f} records/s, acks=all, worst follower of {len(lags)} looks: "
+        f"p50 {median(records):.0f}, p99 {records[int(len(records) * 0.99)]:.0f}, max {records[-1]:.0f} records; "
+        f"p50 {median(times):.0f}, p99 {times[int(len(times) * 0.99)]:.0f}, max {times[-1]:.0f} ms",
+        flush=True,
+    )
     for topic, acks in (("r1p1", "all"), ("r3p1", "1"), ("r3p1", "all")):
         found = latencies_ms(cluster, topic, acks, 5.0, 500.0)
         print(
