@@ -133,6 +133,16 @@ def test_files_beyond_the_limit_are_closed_unless_they_are_needed() -> None:
     assert disk._open == {}
 
 
+def test_views_that_are_little_of_their_frame_are_copied() -> None:
+    tail = Tail(TailBudget())
+    frame, other = bytearray(1000), bytearray(1000)
+    tail.extend([header(0), header(1)], [memoryview(frame)[:300], memoryview(frame)[300:600]])
+    tail.extend([header(2), header(3)], [memoryview(frame)[:300], memoryview(other)[:300]])
+    kept = tail.read(0, 4, 10_000, at_least_one=True)
+    assert kept is not None
+    assert [isinstance(each, memoryview) for each in kept] == [True, True, False, False]
+
+
 def test_tails_share_a_budget_and_the_oldest_goes_first() -> None:
     budget = TailBudget(limit=1000)
     one, two = Tail(budget), Tail(budget)

@@ -27,6 +27,8 @@ from tidemill.wire.kafka.frames import FrameReader
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 SCRATCH_BYTES = 256 * 1024
+PEER_BYTES_EAGER = 16 * 1024 * 1024
+"""An answer of a broker that has proved itself gets its memory at once: growing it would copy it again and again."""
 CONNECT_S = 5.0
 ANSWER_S = 10.0
 
@@ -50,6 +52,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
                 await connection._introduce(secret, node_id)
+            connection._frames.eager_bytes = PEER_BYTES_EAGER
         except (OSError, TimeoutError) as error:
             connection.close()
             raise Unreachable(f"broker {host}:{port} does not answer: {error or 'no answer in time'}") from None

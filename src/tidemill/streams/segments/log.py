@@ -403,8 +403,7 @@ class SegmentLog:
         segment.add(headers, self.settings.index_interval_bytes, now_ms)
         self._unflushed[segment] = None
         self._end_offset = headers[-1].next_offset
-        for header, batch in zip(headers, batches, strict=True):
-            self._tail.add(header, batch)
+        self._tail.extend(headers, batches)
 
     def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError) -> None:
         """Undo a write that failed: no half batch stays, and the log goes on if only room was missing.

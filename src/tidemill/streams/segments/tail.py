@@ -6,13 +6,14 @@ request; as a rule keeping them costs no copy.
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 
 from tidemill.records.header import BatchHeader, Buffer
 
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 1024 * 1024
 BATCHES_PER_READ_MAX = 256
-FRAME_SHARE_MIN = 2  # a view that is less than half of the frame it came in is copied, or it would keep all of it
+FRAME_SHARE_MIN = 2  # views that are less than half of the frame they came in are copied, or they would keep all of it
 
 
 class _Kept:
@@ -55,13 +56,25 @@ class Tail:
         self._budget = budget
         self._batches: deque[_Kept] = deque()
 
+    def extend(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
+        """Keep the batches that were just written together; what came in one frame keeps it alive together."""
+        shares: dict[int, int] = {}
+        for batch in batches:
+            if isinstance(batch, memoryview):
+                frame = id(batch.obj)
+                shares[frame] = shares.get(frame, 0) + batch.nbytes
+        for header, batch in zip(headers, batches, strict=True):
+            if isinstance(batch, memoryview):
+                small = shares[id(batch.obj)] * FRAME_SHARE_MIN < memoryview(batch.obj).nbytes
+                self.add(header, bytes(batch) if small else batch)
+            else:
+                self.add(header, batch)
+
     def add(self, header: BatchHeader, batch: Buffer) -> None:
-        """Keep the batch that was just written."""
+        """Keep one batch and all of the buffer that it is a view of."""
         if len(batch) > BATCH_BYTES_MAX:
             self.clear()
             return
-        if isinstance(batch, memoryview) and batch.nbytes * FRAME_SHARE_MIN < memoryview(batch.obj).nbytes:
-            batch = bytes(batch)
         kept = _Kept(self, header.base_offset, header.next_offset, batch)
         self._batches.append(kept)
         self._budget.take(kept)

@@ -19,11 +19,13 @@ _SIZE = Struct(">i")
 class FrameReader:
     """The frames of one connection."""
 
-    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_rest", "_scratch", "_size")
+    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_rest", "_scratch", "_size", "eager_bytes")
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
+        self.eager_bytes = FRAME_BYTES_EAGER
+        """A frame up to this size gets its memory at once; more where the other side is trusted."""
         self._rest = b""
         self._frame: bytearray | None = None
         self._filled = 0
@@ -83,5 +85,5 @@ class FrameReader:
     def _begin(self, size: int, head: memoryview) -> None:
         self._size = size
         self._filled = len(head)
-        self._frame = bytearray(min(size, max(FRAME_BYTES_EAGER, 2 * self._filled)))
+        self._frame = bytearray(min(size, max(self.eager_bytes, 2 * self._filled)))
         self._frame[: self._filled] = head
