@@ -2,10 +2,14 @@
 
 import importlib.util
 import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 
 from tidemill.cli.main import main
@@ -17,7 +21,7 @@ from tidemill.pipelines.folder import load
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
 from tidemill.pipelines.spark.quiet import quiet_session
-from tidemill.pipelines.spark.remote import Where, check_where
+from tidemill.pipelines.spark.remote import Where, check_where, session_for
 
 
 class Thread:
@@ -111,8 +115,13 @@ def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str, m
     "master", ["spark://127.0.0.1:1,127.0.0.1:2", "k8s://https://127.0.0.1:1", "k8s://127.0.0.1:1"]
 )
 def test_a_master_that_does_not_answer_is_told_at_once(master: str) -> None:
-    with pytest.raises(PipelineError, match=f"no master answers at {master} .*refused.*; is the cluster up"):
+    with pytest.raises(PipelineError, match=f"no master answers at {master} .*refused.*; is it up"):
         check_where(Where(master))
+
+
+def test_a_spark_connect_server_that_does_not_answer_is_told_at_once() -> None:
+    with pytest.raises(PipelineError, match=r"no Spark Connect server answers at sc://127\.0\.0\.1:1/;a=b .*refused"):
+        check_where(Where(remote="sc://127.0.0.1:1/;a=b"))
 
 
 def test_masters_and_where_they_are() -> None:
@@ -126,6 +135,23 @@ def test_masters_and_where_they_are() -> None:
     assert places_of("k8s://a") == [("a", 443)]
     assert places_of("k8s://http://a") == [("a", 80)]
     assert places_of("k8s://https://a:port") == []
+    assert places_of("sc://a") == [("a", 15002)]
+    assert places_of("sc://a:1/;use_ssl=true") == [("a", 1)]
+
+
+def test_what_spark_says_in_pages_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr("tidemill.pipelines.spark.remote.quiet_session", session)
+    with (
+        pytest.raises(PipelineError, match=r'^Cannot run program "./env/bin/python".*: install Tidemill in the Python'),
+        session_for(Where(), "test", tmp_path, verbose=False),
+    ):
+        raise Py4JError(
+            'An error occurred.\n: java.io.IOException: Cannot run program "./env/bin/python": error=2\n\tat a'
+        )
 
 
 def test_settings_of_spark() -> None:
@@ -147,13 +173,15 @@ def test_a_spark_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_client_of_spark_connect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_where(Where(remote="sc://host"))
     found = importlib.util.find_spec
-    monkeypatch.setattr(
-        "tidemill.pipelines.spark.remote.find_spec", lambda name: None if name == "grpc_status" else found(name)
-    )
-    with pytest.raises(PipelineError, match="Spark Connect needs grpcio-status: pip install"):
-        check_where(Where(remote="sc://host"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = Where(remote=f"sc://127.0.0.1:{server.getsockname()[1]}")
+        check_where(where)
+        monkeypatch.setattr(
+            "tidemill.pipelines.spark.remote.find_spec", lambda name: None if name == "grpc_status" else found(name)
+        )
+        with pytest.raises(PipelineError, match="Spark Connect needs grpcio-status: pip install"):
+            check_where(where)
 
 
 def test_what_a_declarative_pipeline_cannot_write_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

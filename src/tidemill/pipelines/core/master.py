@@ -1,4 +1,4 @@
-"""Which masters of Spark there are, and what each needs before a session is started on it."""
+"""Which masters of Spark there are, what each needs before a session is started on it, and where to find them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,8 @@ from tidemill.pipelines.core.errors import WrongOption
 
 _LOCAL = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]")
 _STANDALONE = re.compile(r"spark://([^,/:]+:\d+)(,[^,/:]+:\d+)*")
-STANDALONE, KUBERNETES, YARN = "spark://", "k8s://", "yarn"
+STANDALONE, KUBERNETES, YARN, CONNECT = "spark://", "k8s://", "yarn", "sc://"
+CONNECT_PORT = 15002
 HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 HTTPS_PORT, HTTP_PORT = 443, 80
 ADVICE = "write local[4], spark://host:7077, yarn or k8s://https://host:6443"
@@ -25,24 +26,30 @@ def check_master(master: str, environment: Mapping[str, str]) -> None:
         raise WrongOption(f"--master is {master}; {ADVICE}")
 
 
-def places_of(master: str) -> list[tuple[str, int]]:
+def places_of(url: str) -> list[tuple[str, int]]:
     """Where somebody has to listen, at one of these at least; none for masters that are not a place."""
-    if master.startswith(STANDALONE):
-        pairs = (each.rsplit(":", 1) for each in master.removeprefix(STANDALONE).split(","))
+    if url.startswith(STANDALONE):
+        pairs = (each.rsplit(":", 1) for each in url.removeprefix(STANDALONE).split(","))
         return [(host, int(port)) for host, port in pairs]
-    return _places_of_kubernetes(master)
+    if url.startswith(CONNECT):
+        return _place(url, CONNECT_PORT)
+    return _places_of_kubernetes(url)
 
 
 def _places_of_kubernetes(master: str) -> list[tuple[str, int]]:
     if not master.startswith(KUBERNETES):
         return []
     address = master.removeprefix(KUBERNETES)
-    url = urlsplit(address if "://" in address else f"https://{address}")
+    url = address if "://" in address else f"https://{address}"
+    return _place(url, HTTP_PORT if url.startswith("http://") else HTTPS_PORT)
+
+
+def _place(url: str, usual_port: int) -> list[tuple[str, int]]:
+    parts = urlsplit(url)
     try:
-        port = url.port or (HTTP_PORT if url.scheme == "http" else HTTPS_PORT)
+        return [(parts.hostname, parts.port or usual_port)] if parts.hostname else []
     except ValueError:
         return []
-    return [(url.hostname, port)] if url.hostname else []
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, str]:

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
-from tidemill.pipelines.core.master import check_master, places_of
+from tidemill.pipelines.core.master import CONNECT, check_master, places_of
 from tidemill.pipelines.spark.home import PYTHON
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet import LOG, quiet_session, stderr_into
 from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, register
 
-SCHEME = "sc://"
 CLIENT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos", "zstandard": "zstandard"}
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 EMBEDDED = {
@@ -57,6 +57,15 @@ class Where:
 def session_for(where: Where, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
     """A session for one command; what a Spark of its own says is in the folder."""
     logging.getLogger(TALKATIVE).disabled = not verbose
+    try:
+        with _session(where, name, folder, verbose=verbose) as spark:
+            yield spark
+    except (Py4JError, PySparkException) as error:  # what nobody closer to it has put into words
+        raise PipelineError(line_of(str(error))) from None
+
+
+@contextmanager
+def _session(where: Where, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
     if where.remote is None and not where.connect:
         with quiet_session(where.master, name, folder, where.settings, verbose=verbose) as spark:
             yield spark
@@ -77,20 +86,22 @@ def check_where(where: Where) -> None:
         raise WrongOption("--conf is for a Spark that is started here; a Spark Connect server has its own settings")
     if where.master is not None:
         check_master(where.master, os.environ)
-        _check_answers(where.master)
+        _check_answers(where.master, "master")
     if where.remote is None and not where.connect:
         return
-    if where.remote is not None and not where.remote.startswith(SCHEME):
+    if where.remote is not None and not where.remote.startswith(CONNECT):
         raise WrongOption(f"--remote is {where.remote}; write sc://host:15002, the address of a Spark Connect server")
+    if where.remote is not None:
+        _check_answers(where.remote, "Spark Connect server")
     missing = [package for module, package in CLIENT.items() if _missing(module)]
     if missing:
         raise PipelineError(f"Spark Connect needs {' and '.join(missing)}: pip install 'tidemill[spark]'")
 
 
-def _check_answers(master: str) -> None:
+def _check_answers(url: str, what: str) -> None:
     """Spark itself would try for minutes."""
     why = ""
-    for place in (places := places_of(master)):
+    for place in (places := places_of(url)):
         try:
             socket.create_connection(place, ANSWER_S).close()
         except OSError as error:
@@ -98,7 +109,7 @@ def _check_answers(master: str) -> None:
         else:
             return
     if places:
-        raise PipelineError(f"no master answers at {master} ({why}); is the cluster up, and can this machine reach it?")
+        raise PipelineError(f"no {what} answers at {url} ({why}); is it up, and can this machine reach it?")
 
 
 def _missing(module: str) -> bool:
