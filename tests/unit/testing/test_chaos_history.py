@@ -1,7 +1,7 @@
 """The checker of the chaos runs finds what it is there to find."""
 
 import pytest
-from tests.chaos.history import History, Read, Sent, stalls
+from tests.chaos.history import ABORTED, History, Read, Sent, stalls
 
 LOG = [Read(0, 0, b"p:0:0"), Read(0, 1, b"p:0:1"), Read(0, 2, b"p:0:2")]
 
@@ -10,6 +10,7 @@ def clean() -> History:
     history = History(final=list(LOG))
     history.acknowledged = {row.value: Sent(row.partition, row.offset, float(row.offset)) for row in LOG}
     history.polled = {"g": [list(LOG)]}
+    history.copies = {"c": list(LOG)}
     return history
 
 
@@ -41,10 +42,26 @@ def test_every_kind_of_problem_is_found(kind: str) -> None:
     assert kind in history.problems()
 
 
+@pytest.mark.parametrize(
+    ("copy", "kind"),
+    [
+        (LOG[:-1], "not copied"),
+        ([*LOG, Read(0, 9, b"p:0:0")], "copied twice"),
+        ([*LOG, Read(0, 9, ABORTED + b"p:0:0")], "aborted and seen"),
+        ([Read(0, 0, b"p:0:1"), Read(0, 1, b"p:0:0"), LOG[2]], "copied out of order"),
+    ],
+)
+def test_a_wrong_copy_is_found(copy: list[Read], kind: str) -> None:
+    history = clean()
+    history.copies["c"] = copy
+    assert set(history.problems()) == {kind}
+
+
 def test_a_send_whose_outcome_is_unknown_may_be_there_or_not() -> None:
     history = clean()
     history.unknown = {b"p:0:3", b"p:0:4"}
     history.final.append(Read(0, 3, b"p:0:3"))
+    history.copies["c"].append(Read(0, 3, b"p:0:3"))
     assert history.problems() == {}
 
 
