@@ -230,3 +230,31 @@ def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
     assert world.second.ask(owners) == "1\t1"
     reader.close()
     until(lambda: world.first.ask(active) == "0\t2", "the member is gone")
+
+
+def test_sql_asks_the_servers_for_what_it_needs(world: World) -> None:
+    """Plain columns are questions to the servers, with the conditions in them; what was aborted is not told."""
+    world.create("asked")
+    for partition in (1, 3):
+        world.send("asked", partition, 6)
+    writer = world.producer(**{"transactional.id": "asked"})
+    writer.init_transactions(WAIT_S)
+    for ends in (writer.abort_transaction, writer.commit_transaction):
+        writer.begin_transaction()
+        writer.produce("asked", b"x", partition=3)
+        writer.flush(WAIT_S)
+        ends(WAIT_S)
+
+    def ask(what: str, where: str = "1") -> list[list[object]]:
+        body = {"sql": f"SELECT {what} FROM messages WHERE topic = 'asked' AND {where}"}
+        told = httpx.post(f"{world.broker.http}/api/sql", json=body, timeout=WAIT_S).json()
+        found: list[list[object]] = told["data"]
+        return found
+
+    assert ask("partition, count(), max(offset)", "1 GROUP BY 1 ORDER BY 1") == [[1, 6, 5], [3, 7, 8]]
+    assert ask("groupArray(offset)", "partition = 3 AND offset >= 2 AND 4 > offset") == [[[2, 3]]]
+    assert ask("groupArray(offset)", "partition = 3 AND offset <= 1") == [[[0, 1]]]
+    assert ask("value, offset", "partition = 1 AND offset > 3 AND offset < 5") == [["v4", 4]]
+    assert ask("count()", "timestamp > now() - INTERVAL 1 HOUR AND timestamp_type = 'create'") == [[13]]
+    assert ask("count()", "timestamp > now() + INTERVAL 1 HOUR") == [[0]]
+    assert ask("any(topic), min(timestamp) > now() - 600", "partition = 1") == [["asked", 1]]

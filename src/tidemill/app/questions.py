@@ -121,4 +121,5 @@ async def open_desk(settings: Settings, tables: Tables, broker: Broker) -> SqlDe
         has_messages=tables.is_embedded(),
     )
     loop = Loop()
-    return SqlDesk(engine, State(broker, loop, broker.clock_ms), loop)
+    servers = None if tables.is_embedded() else await tables.engine()
+    return SqlDesk(engine, State(broker, loop, broker.clock_ms), loop, servers)

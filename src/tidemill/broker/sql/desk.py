@@ -23,6 +23,7 @@ from tidemill.broker.sql.interface import SqlEngine
 from tidemill.broker.sql.pruning import Wanted
 from tidemill.broker.sql.rows import ArrowRows, Loop, PartitionRows, Range
 from tidemill.broker.sql.state import State
+from tidemill.broker.sql.stored import PLAIN, ServerRows, Servers, stored
 from tidemill.broker.sql.tree import Node
 from tidemill.streams.partition import Partition
 
@@ -46,8 +47,9 @@ def _needed(tree: Node, reference: Reference) -> _Needed:
 class SqlDesk:
     """Answers questions about one broker."""
 
-    def __init__(self, engine: SqlEngine, state: State, loop: Loop) -> None:
+    def __init__(self, engine: SqlEngine, state: State, loop: Loop, servers: Servers | None = None) -> None:
         self._engine = engine
+        self._servers = servers
         self._state = state
         self._loop = loop
         self._vocabulary: Vocabulary | None = None
@@ -111,11 +113,18 @@ class SqlDesk:
         here = [each for each in led.values() if self._engine.has_messages and self._in_tables(each)]
         streamed = [each for each in led.values() if each not in here]
         elsewhere = [place for place in places if place not in led]
-        questions = [_stored(here, columns)] if here else []
-        part = Range(await self._since_ms(wanted.since) if streamed or elsewhere else 0, wanted.first_offset)
+        questions = [stored(here, columns)] if here else []
+        since_ms = await self._since_ms(wanted.since) if streamed or elsewhere else 0
+        part = Range(since_ms, wanted.first_offset, wanted.end_offset)
         if elsewhere:
             name = next(self._names)
             rows[name] = RowsElsewhere(self._state.bootstrap(), elsewhere, columns, part).rows
+            questions.append(telling(table, columns, f"python({name})"))
+        if self._servers is not None and set(columns) <= PLAIN:
+            counted = [each for each in streamed if self._in_tables(each)]
+            streamed = [each for each in streamed if each not in counted]
+            name = next(self._names)
+            rows[name] = ServerRows(self._loop, self._servers, counted, columns, part).rows
             questions.append(telling(table, columns, f"python({name})"))
         if streamed or not questions:
             name = next(self._names)
@@ -140,32 +149,3 @@ class SqlDesk:
             return int(at_ms) if kind.startswith(("Date", "String")) else 0
         except (SqlRefused, ValueError):
             return 0
-
-
-def _stored(partitions: list[Partition], columns: tuple[str, ...]) -> str:
-    """The question that tells the rows of partitions from the table where they are stored."""
-    told = ", ".join("toString(topic) AS topic" if each == "topic" else each for each in columns)
-    topics = ", ".join(sorted({_quoted(each.topic) for each in partitions}))
-    shown = f"mark = 'record' AND topic IN ({topics})"
-    hidden = [f"NOT ({condition})" for each in partitions for condition in _hidden(each)]
-    return f"SELECT {told} FROM tidemill.messages WHERE {' AND '.join([shown, *hidden])}"  # noqa: S608 - quoted
-
-
-def _hidden(partition: Partition) -> list[str]:
-    """Conditions for rows that are stored and that no reader of committed records sees."""
-    place = f"topic = {_quoted(partition.topic)} AND partition = {partition.index}"
-    found = []
-    if partition.log_start_offset > 0:
-        found.append(f"{place} AND offset < {partition.log_start_offset}")
-    if partition.last_stable_offset < partition.log_end_offset:
-        found.append(f"{place} AND offset >= {partition.last_stable_offset}")
-    aborted = [f"({each.producer_id}, {each.first_offset}, {each.last_offset})" for each in partition.aborted_ranges()]
-    if aborted:
-        listed = ", ".join(aborted)
-        gone = f"arrayExists(a -> a.1 = producer_id AND a.2 <= offset AND offset <= a.3, [{listed}])"
-        found.append(f"{place} AND transactional AND {gone}")
-    return found
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -30,7 +30,7 @@ class RowsElsewhere:
             for each in self._partitions:
                 if firsts[each].offset >= 0:
                     first = max(firsts[each].offset, self._wanted.first_offset)
-                    yield from self._of(client, each, first, ends[each].offset)
+                    yield from self._of(client, each, first, self._wanted.end(ends[each].offset))
 
     def _of(self, client: RawClient, partition: TopicPartition, first: int, end: int) -> Iterator[pa.RecordBatch]:
         if first >= end:

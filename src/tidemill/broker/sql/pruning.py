@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     partitions: frozenset[int] | None = None
     since: Node | None = None
     first_offset: int = 0
+    end_offset: int | None = None
 
     def has(self, topic: str, partition: int) -> bool:
         """Whether records of a partition are needed."""
@@ -60,11 +61,13 @@ def wanted(tree: Node, reference: Reference) -> Wanted:
     partitions = [found for each in conditions if (found := _among(each, "partition", alias)) is not None]
     sinces = [bound for each in conditions if (bound := _at_least(each, "timestamp", alias)) is not None]
     offsets = [bound for each in conditions if (bound := _at_least(each, "offset", alias)) is not None]
+    ends = [bound for each in conditions if (bound := _at_most(each, "offset", alias)) is not None]
     return Wanted(
         frozenset.intersection(*map(frozenset, topics)) if topics else None,
         frozenset.intersection(*map(frozenset, partitions)) if partitions else None,
         sinces[0] if sinces else None,
-        max([0, *(value for each in offsets for value in constants(each) or () if isinstance(value, int))]),
+        max([0, *_numbers(offsets)]),
+        min((value + 1 for value in _numbers(ends)), default=None),
     )
 
 
@@ -98,6 +101,20 @@ def _at_least(condition: Node, column: str, alias: str) -> Node | None:
     ):
         return None
     return bound
+
+
+def _at_most(condition: Node, column: str, alias: str) -> Node | None:
+    """What a column is not above."""
+    if not is_function(condition, "greaterOrEquals", "greater", "lessOrEquals", "less"):
+        return None
+    told, bound = arguments(condition)
+    if is_function(condition, "greaterOrEquals", "greater"):
+        told, bound = bound, told
+    return bound if _is_column(told, column, alias) else None
+
+
+def _numbers(bounds: Iterable[Node]) -> list[int]:
+    return [value for each in bounds for value in constants(each) or () if isinstance(value, int)]
 
 
 def _is_column(node: Node, column: str, alias: str) -> bool:

@@ -97,6 +97,11 @@ class Range(NamedTuple):
 
     since_ms: int = 0
     first_offset: int = 0
+    end_offset: int | None = None
+
+    def end(self, end: int) -> int:
+        """Where to end, of a partition that ends there."""
+        return end if self.end_offset is None else min(end, self.end_offset)
 
 
 class PartitionRows:
@@ -117,7 +122,7 @@ class PartitionRows:
     def _of(self, partition: Partition, twin: Kernels) -> Iterator[pa.RecordBatch]:
         names = decoded_names(self._columns)
         decoder = Decoder(partition.topic, partition.index, columns=names, rows=BLOCK_ROWS, verify=False, twin=twin)
-        end = partition.last_stable_offset
+        end = self._wanted.end(partition.last_stable_offset)
         offset = self._loop.call(lambda: self._first(partition))
         while offset < end:
             found = self._loop.call(lambda at=offset: _read(partition, at))  # type: ignore[misc]  # defaults bind
