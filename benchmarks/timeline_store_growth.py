@@ -1,6 +1,6 @@
 """What a message costs the store alone, on short and on long timelines; `timeline_growth` measures the whole broker.
 
-    python -m benchmarks.timeline_store_growth [--full] [--postgres URL] [--directory DIR]
+    python -m benchmarks.timeline_store_growth [--full] [--postgres [URL]] [--directory DIR]
 
 With 10^4 and 10^6 (with --full also 10^7) messages pending in the coming month, the same work is done: messages are
 scheduled, found, leased and completed, a thousand at a time. There are two kinds of traffic:
@@ -10,24 +10,31 @@ scheduled, found, leased and completed, a thousand at a time. There are two kind
            is in another place of the file, which is the worst case for a store on pages
 
 Short and long timelines take turns, so that whatever else the machine does hits all of them alike. Prints microseconds
-per message and the ratio to the shortest timeline.
+per message and the ratio to the shortest timeline. With --postgres and no URL a server is started for it.
+
+The SQLite store removes the rows of messages that are gone later, many at once. What that costs is measured by itself:
+as many messages as a sweep waits for, anywhere in the file, are cancelled, and the processor time of the sweep is
+divided by their number.
 """
 
 import argparse
 import asyncio
 import random
 import resource
+import sqlite3
 import tempfile
 import time
 from collections.abc import Awaitable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from benchmarks.machine import head
-from tidemill.timelines.core.lease import Claim, Complete, Outcome
+from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
 from tidemill.timelines.core.message import NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.sqlite import sweep
 
 BATCH = 1_000
 ROUNDS = 30
@@ -35,6 +42,12 @@ FILL_BATCH = 10_000
 REACH_MS = {"near": 10_000, "far": 30 * 24 * 3_600_000}
 BODY = bytes(100)
 START_MS = 1_700_000_000_000
+SWEEP_MIN = 30_000
+SWEEP_MAX = 1_000_000
+SWEEP_SHARE = 20
+"""Percent of what is pending; a sweep begins at about so many."""
+
+OWN = "a server of our own"
 
 Result = TypeVar("Result")
 
@@ -83,6 +96,12 @@ class Timer:
         return result
 
 
+def rows_gone(path: Path) -> int:
+    """How many messages are gone whose rows may still be there."""
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT count(*) FROM gone").fetchone()[0])
+
+
 class Line:
     """A timeline of a given length, and what its traffic has cost so far."""
 
@@ -98,8 +117,7 @@ class Line:
         await self.store.govern(Create(self._name))
         await self.store.govern(MakeReady(self._name))
         for _ in range(self.pending // FILL_BATCH):
-            batch = self._filler.batch(FILL_BATCH, START_MS + REACH_MS["near"], START_MS + REACH_MS["far"])
-            await self.store.schedule(self._name, batch)
+            await self._more()
 
     async def round(self, kind: str) -> None:
         """Let a thousand messages of one kind through."""
@@ -109,6 +127,32 @@ class Line:
     def cost(self, kind: str) -> Cost:
         """What a message has cost."""
         return Cost(*(timer.seconds / (ROUNDS * BATCH) * 1e6 for timer in self._timers[kind]))
+
+    async def sweep(self, path: Path) -> tuple[int, float]:
+        """How many messages were swept, and the processor time of each in microseconds."""
+        count = min(SWEEP_MAX, max(SWEEP_MIN, SWEEP_SHARE * self.pending // 100))
+        more = [one.id for _ in range(count // FILL_BATCH) for one in await self._more()]
+        known = [f"{START_MS:012x}{number:020x}" for number in range(self.pending)]
+        gone = random.Random(2).sample(known + more, len(more))
+        limits, sweep.GONE_MIN, sweep.GONE_MAX = (
+            (sweep.GONE_MIN, sweep.GONE_MAX),
+            10**9,
+            10**9,
+        )  # not before all are gone
+        for first in range(0, len(gone), FILL_BATCH):
+            commands = [Cancel(one) for one in gone[first : first + FILL_BATCH]]
+            await self.store.settle(self._name, commands, now_ms=START_MS)
+        sweep.GONE_MIN, sweep.GONE_MAX = limits[0], len(gone) // 2
+        begun = time.process_time()
+        while rows_gone(path) > len(gone) // 2:
+            await asyncio.gather(*(self.store.govern(MakeReady(self._name)) for _ in range(50)))
+        sweep.GONE_MAX = limits[1]
+        return len(gone), (time.process_time() - begun) / len(gone) * 1e6
+
+    async def _more(self) -> list[NewMessage]:
+        batch = self._filler.batch(FILL_BATCH, START_MS + REACH_MS["near"], START_MS + REACH_MS["far"])
+        await self.store.schedule(self._name, batch)
+        return batch
 
     async def remove(self) -> None:
         """Delete the timeline."""
@@ -133,7 +177,12 @@ async def one_round(store: TimelineStore, line: str, messages: list[NewMessage],
 
 async def run(arguments: argparse.Namespace) -> None:
     sizes = [10**4, 10**6, *([10**7] if arguments.full else [])]
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as home:
+    with ExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory))
+        if arguments.postgres == OWN:
+            from tests.postgres import running_postgres
+
+            arguments.postgres = stack.enter_context(running_postgres(durable=True)).new_database()
         lines = [Line(await opened(arguments, Path(home) / f"{size}.db"), size) for size in sizes]
         for line in lines:
             begun = time.perf_counter()
@@ -145,6 +194,9 @@ async def run(arguments: argparse.Namespace) -> None:
                     await line.round(kind)
         report(lines)
         for line in lines:
+            if not arguments.postgres:
+                count, cost = await line.sweep(Path(home) / f"{line.pending}.db")
+                print(f"{line.pending:>10,}  sweep of {count:,}: {cost:.1f} us of processor each", flush=True)
             await line.remove()
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
@@ -173,7 +225,7 @@ async def opened(arguments: argparse.Namespace, path: Path) -> TimelineStore:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost per message on short and long timelines.")
     parser.add_argument("--full", action="store_true", help="also with ten million pending messages (some minutes)")
-    parser.add_argument("--postgres", metavar="URL", help="measure PostgreSQL instead of SQLite")
+    parser.add_argument("--postgres", metavar="URL", nargs="?", const=OWN, help="measure PostgreSQL instead of SQLite")
     parser.add_argument("--directory", default=".", help="where the SQLite files are written: a real disk")
     arguments = parser.parse_args()
     head("timeline_store_growth")

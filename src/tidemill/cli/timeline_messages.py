@@ -69,7 +69,10 @@ def schedule(
         return
     for one in ids:
         say(one)
+    wanted = shown_time(datetime.fromtimestamp(due, UTC))
     for one in existing:
+        if shown_time(one.due) == wanted:
+            continue  # the same again: it is as it was asked for
         remark(
             f"{one} exists already, due {shown_time(one.due)}: nothing changed; "
             f"for another time: tidemill timeline move {name} {one}"
