@@ -31,6 +31,30 @@ def test_names_come_in_any_case() -> None:
     assert columns_of({**SERVERS, "subscribe": "a", "includeheaders": "true"}) == (*COLUMNS, "headers")
 
 
+def test_security_goes_to_the_client_as_it_is() -> None:
+    security = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "ann",
+        "sasl.password": "secret",
+        "ssl.ca.location": "ca.pem",
+    }
+    given = {**SERVERS, **{f"kafka.{name}": value for name, value in security.items()}}
+    assert parse_source({**given, "subscribe": "a"}, streaming=True).client == {
+        "bootstrap.servers": "h:9092",
+        **security,
+    }
+    assert parse_sink({**given, "topic": "a"}, streaming=False).client.items() >= security.items()
+
+
+def test_the_partitioner_of_the_sink() -> None:
+    given = {**SERVERS, "topic": "a"}
+    assert parse_sink(given, streaming=False).partitioner == "consistent_random"
+    assert parse_sink({**given, "partitioner": "murmur2_random"}, streaming=False).partitioner == "murmur2_random"
+    with pytest.raises(WrongOption, match="partitioner: 'sticky' is none of"):
+        parse_sink({**given, "partitioner": "sticky"}, streaming=False)
+
+
 def test_how_long_a_trigger_is_put_off() -> None:
     given = {**SERVERS, "subscribe": "a", "minOffsetsPerTrigger": "5"}
     assert parse_source(given, streaming=True).max_delay_ms == 15 * 60_000
