@@ -98,11 +98,14 @@ class Copiers:
         for each in self._copiers:
             each.start()
 
-    def stop(self, within_s: float = 90.0) -> None:
-        """Wait until both groups have committed the end of the source, then let the copiers go."""
+    def finish(self, within_s: float = 90.0) -> None:
+        """Wait until both groups have committed the end of the source."""
         end = time.monotonic() + within_s
         while time.monotonic() < end and not all(map(self._at_the_end, self.targets)):
             time.sleep(0.5)
+
+    def stop(self) -> None:
+        """Let the copiers go."""
         for each in self._copiers:
             each.stop()
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -58,7 +59,7 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = ()) -> Repor
     """Faults of these kinds in this order, or any for so long; the books are checked at the end."""
     random = Random(seed)
     report = Report()
-    with running_cluster() as cluster:
+    with running_cluster() as cluster, ExitStack() as stack:
         nemesis = Nemesis(cluster, random)
         workload = Workload(cluster.bootstrap, TOPIC, PARTITIONS, RATE)
         copiers = Copiers(cluster.bootstrap, TOPIC, PARTITIONS)
@@ -66,6 +67,7 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = ()) -> Repor
         cluster.settle()
         workload.start()
         copiers.start()
+        stack.callback(copiers.stop)
         began = time.monotonic()
         time.sleep(3)
         planned = [kind for kind in faults if kind in nemesis.kinds]
@@ -76,7 +78,8 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = ()) -> Repor
         ended = time.monotonic()
         cluster.settle()
         workload.stop_sending()
-        workload.stop_consuming()
+        stuck = workload.stop_consuming()
+        copiers.finish()
         copiers.stop()
         workload.read_everything(copiers.targets)
         assert not workload.failures, workload.failures
@@ -85,6 +88,8 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = ()) -> Repor
         report.copied = sum(map(len, workload.history.copies.values()))
         report.transactions = copiers.transactions
         report.problems = workload.history.problems()
+        if stuck:
+            report.problems["consumers do not end"] = stuck
         report.longest_stall = max(stalls(workload.acknowledged(), began + 3, ended).values(), default=0.0)
     return report
 
