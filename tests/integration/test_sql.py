@@ -120,6 +120,9 @@ def test_conditions_on_times_and_names_find_what_they_should(world: World) -> No
         ("topic = ''", 0),
         ("offset >= 29990", 10),
         ("29990 < offset AND offset < 29995", 4),
+        ("offset = 29990", 1),
+        ("offset IN (5, 29990, 99999) AND offset < 29990", 1),
+        ("offset = '7'", 1),
     ):
         extra = "" if "topic" in condition else " AND topic = 'many'"
         assert world.ask(f"SELECT count() FROM messages WHERE {condition}{extra}") == [[count]], condition

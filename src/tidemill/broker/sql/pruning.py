@@ -62,12 +62,13 @@ def wanted(tree: Node, reference: Reference) -> Wanted:
     sinces = [bound for each in conditions if (bound := _at_least(each, "timestamp", alias)) is not None]
     offsets = [bound for each in conditions if (bound := _at_least(each, "offset", alias)) is not None]
     ends = [bound for each in conditions if (bound := _at_most(each, "offset", alias)) is not None]
+    exact = [found for each in conditions if (found := _among(each, "offset", alias)) and _are_numbers(found)]
     return Wanted(
         frozenset.intersection(*map(frozenset, topics)) if topics else None,
         frozenset.intersection(*map(frozenset, partitions)) if partitions else None,
         sinces[0] if sinces else None,
-        max([0, *_numbers(offsets)]),
-        min((value + 1 for value in _numbers(ends)), default=None),
+        max([0, *_numbers(offsets), *map(min, exact)]),
+        min((value + 1 for value in (*_numbers(ends), *map(max, exact))), default=None),
     )
 
 
@@ -111,6 +112,10 @@ def _at_most(condition: Node, column: str, alias: str) -> Node | None:
     if is_function(condition, "greaterOrEquals", "greater"):
         told, bound = bound, told
     return bound if _is_column(told, column, alias) else None
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(isinstance(each, int) for each in values)
 
 
 def _numbers(bounds: Iterable[Node]) -> list[int]:
