@@ -176,6 +176,7 @@ class Broker:
         if self._world.belong is not None:
             await self._world.belong(self.cluster_id)
         self.cluster_secret = await identity.secret(coordination, place.secret, self.cluster_id, self._world.new_id())
+        await self.membership.number_is_ours()
         await self._topics.load()
         self._timers = [asyncio.create_task(self._metadata.follow(self._on_change))]
         await self.membership.join()

@@ -79,6 +79,10 @@ class Membership:
             if self._session is not None:
                 return self._session
 
+    async def number_is_ours(self) -> None:
+        """Before anything is opened: InvalidConfig when another broker has this number, and keeps it."""
+        await self._claim_number()
+
     async def join(self) -> None:
         """Become a member, or say in one line why not."""
         session = await self._opened.enter_async_context(self._coordination.session(self._ttl_ms))
