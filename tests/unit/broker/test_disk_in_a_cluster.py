@@ -60,9 +60,10 @@ def told(store: Store) -> Registration:
     return decode_registration(store.entries["brokers/1"].value)
 
 
-async def until_told(store: Store, state: str) -> Registration:
+async def until_told(store: Store, broker: Broker, state: str) -> Registration:
+    """Wait until the store has it, and the broker has seen that itself."""
     async with asyncio.timeout(20):
-        while told(store).state != state:  # noqa: ASYNC110 -- the store is a dictionary
+        while broker.image.brokers[1].state != state:  # noqa: ASYNC110 -- the image is a value
             await asyncio.sleep(0.01)
     return told(store)
 
@@ -76,7 +77,7 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
             disk.full = True
             with pytest.raises(KafkaStorageError):
                 await broker.partition("orders", 0).append(batch_of(b"refused"), acks=-1)
-            found = await until_told(store, DEGRADED)
+            found = await until_told(store, broker, DEGRADED)
             assert not found.room
             assert "the disk is full" in found.reason
             assert not live_brokers(broker.image)
@@ -85,7 +86,7 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
             disk.full = False
             clock.advance(RETAKE_INTERVAL_MS)
             await broker.tend(clock())
-            found = await until_told(store, HEALTHY)
+            found = await until_told(store, broker, HEALTHY)
             assert found.room
             assert (await broker.partition("orders", 0).append(batch_of(b"again"), acks=-1)).base_offset == 1
 
@@ -103,7 +104,7 @@ def test_a_disk_that_failed_makes_the_broker_inactive(tmp_path: Path, monkeypatc
                 patch.setattr(os, "fdatasync", failing)
                 with pytest.raises(KafkaStorageError):
                     await broker.partition("orders", 0).append(batch_of(b"lost"), acks=-1)
-            found = await until_told(store, INACTIVE)
+            found = await until_told(store, broker, INACTIVE)
             assert "orders-" in found.reason
             assert not live_brokers(broker.image) | full_brokers(broker.image), "others lead what it led"
             with pytest.raises(KafkaStorageError):
