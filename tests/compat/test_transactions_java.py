@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.compat.storage import Storage
 from tests.compat.test_java import BUILD_S, CACHE, VERSIONS, fetch
 from tests.compat.test_transactions import COUNT, KILLS, WAIT_S, Killer, create, fill, read_all
 
@@ -18,7 +17,7 @@ LIMIT_S = 150
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(version: str, storage: Storage, tmp_path: Path) -> None:
+def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(version: str, tmp_path: Path) -> None:
     jars = CACHE / f"kafka-clients-{version}"
     if not jars.exists() and not fetch(version, jars, tmp_path):
         assert "CI" not in os.environ, "the Java client could not be had from Maven"
@@ -27,11 +26,11 @@ def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(version: str, storage
     seed = random.randrange(2**31)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with Broker(process=True, flags=storage.flags) as broker:
+    with Broker(process=True) as broker:
         bootstrap = broker.bootstrap_servers
         create(bootstrap, "in", "out")
         sent = fill(bootstrap, "in", COUNT)
-        killer = Killer(broker, sorted(chance.sample(range(1, COUNT * 3 // 4), min(KILLS, storage.kills_max))))
+        killer = Killer(broker, sorted(chance.sample(range(1, COUNT * 3 // 4), KILLS)))
         copy_with_java(f"{tmp_path}:{jars}/*", bootstrap, seed, killer)
         killer.join()
         wanted = {partition: [b"copy of " + value for value in values] for partition, values in sent.items()}
