@@ -21,7 +21,15 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 configure("warning", "auto")
 
 # The longest first, so that no process is left alone with them at the end.
-SLOW = ("tests/spark/", "tests/compat/", "tests/simulation/", "tests/integration/", "tests/contract/")
+SLOW = (
+    "tests/spark/",
+    "tests/chaos/",
+    "tests/cluster/",
+    "tests/compat/",
+    "tests/simulation/",
+    "tests/integration/",
+    "tests/contract/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
