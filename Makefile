@@ -12,7 +12,7 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system run test check fmt unit bench chaos proto clean
+.PHONY: help setup system run test check fmt unit long bench chaos proto clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -45,6 +45,10 @@ check: setup
 # A test that fails beside others on a busy machine runs once more by itself; one that fails twice fails the run.
 unit: setup
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { echo "again, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
+
+long: setup ## the tests that `make test` leaves out for their time: Spark clusters, twenty killed drivers, more of ClickHouse
+	$(BIN)/pytest -q -m long
+	TIDEMILL_KILLS=20 $(BIN)/pytest -q tests/spark/test_kills.py
 
 fmt: setup ## format and mend what can be mended
 	$(BIN)/ruff format .

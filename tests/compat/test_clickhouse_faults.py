@@ -24,6 +24,9 @@ __all__ = [
 ]
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def storage() -> Storage:
     return TABLES

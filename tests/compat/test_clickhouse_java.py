@@ -10,7 +10,10 @@ from tidemill.testing import Broker
 
 __all__ = ["classpath", "test_admin", "test_codecs", "test_group", "test_transactions"]
 
-pytestmark = pytest.mark.parametrize("classpath", VERSIONS[-1:], indirect=True, scope="module")
+pytestmark = [
+    pytest.mark.parametrize("classpath", VERSIONS[-1:], indirect=True, scope="module"),
+    pytest.mark.long,
+]
 
 
 @pytest.fixture(scope="module")

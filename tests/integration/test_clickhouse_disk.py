@@ -73,6 +73,7 @@ def read(broker: Broker, end: int) -> dict[int, bytes]:
     return seen
 
 
+@pytest.mark.long
 def test_a_full_disk_refuses_records_whole_and_takes_them_when_there_is_room(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))

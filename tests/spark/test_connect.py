@@ -29,7 +29,7 @@ LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 START_S = 120
 END_S = 150
 
-pytestmark = pytest.mark.timeout(START_S + END_S)
+pytestmark = [pytest.mark.timeout(START_S + END_S), pytest.mark.long]
 
 
 def free_port() -> int:
