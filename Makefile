@@ -48,7 +48,6 @@ unit: setup
 
 long: setup ## the tests that `make test` leaves out for their time: Spark clusters, twenty killed drivers, more of ClickHouse
 	$(BIN)/pytest -q -m long
-	TIDEMILL_KILLS=20 $(BIN)/pytest -q tests/spark/test_kills.py
 
 fmt: setup ## format and mend what can be mended
 	$(BIN)/ruff format .

@@ -2,7 +2,7 @@
 
 Two rows of drivers work side by side, one on a topic and one on a lake. The next driver of each row has its session
 ready before the one at work is killed. Starting a JVM is what takes the time, so the first driver leaves its loaded
-classes to the others. TIDEMILL_KILLS=20 asks for more kills than four. The steps of the protocol are killed one by
+classes to the others. TIDEMILL_KILLS=100 asks for more kills than twenty. The steps of the protocol are killed one by
 one, without Spark, in tests/integration/test_pipeline_sink.py.
 """
 
@@ -32,7 +32,7 @@ from tidemill.pipelines.lake.interface import CHECKPOINT
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.testing import Broker
 
-KILLS = int(os.environ.get("TIDEMILL_KILLS", "4"))
+KILLS = int(os.environ.get("TIDEMILL_KILLS", "20"))
 TURNS_MAX = KILLS
 """Of each row, which has to do half of the kills: one that falls between two micro-batches does not count."""
 ROWS_PER_BATCH = 10
@@ -44,7 +44,7 @@ END_S = 120
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable"
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(120 + 20 * KILLS)
+pytestmark = [pytest.mark.timeout(120 + 20 * KILLS), pytest.mark.long]
 
 
 class Turn(NamedTuple):
