@@ -33,16 +33,17 @@ SETTINGS = {
 class _Hosted(Child):
     """A broker on a host."""
 
-    def __init__(self, command: list[str], flags: dict[str, str]) -> None:
-        super().__init__(flags, SETTINGS)
+    def __init__(self, command: list[str], flags: dict[str, str], log: Path) -> None:
+        super().__init__(flags, SETTINGS, log.open("ab+"))
         self._command = [*command, *self._command]
 
 
 class Cluster:
     """The brokers, by number."""
 
-    def __init__(self, etcd: Etcd, where: Hosts, disks: Disks) -> None:
+    def __init__(self, etcd: Etcd, where: Hosts, disks: Disks, logs: Path) -> None:
         self.etcd = etcd
+        self.logs = logs
         self.hosts = where
         self.disks = disks
         self._url = etcd.new_folder()
@@ -69,7 +70,7 @@ class Cluster:
                 "session-ttl-ms": str(TTL_MS),
                 "cluster-secret": "of the chaos",
             }
-            child = _Hosted(self.hosts.command(number), flags)
+            child = _Hosted(self.hosts.command(number), flags, self.logs / f"broker{number}.log")
             child.start()
             self._running[number] = child
 
@@ -125,15 +126,15 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """A cluster for the length of the block."""
+def running_cluster(logs: Path | None = None) -> Iterator[Cluster]:
+    """A cluster for the length of the block; what the brokers say is kept in `logs`."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-chaos-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         where = stack.enter_context(hosts(BROKERS, 3))
         mine = stack.enter_context(disks(home, where.brokers))
         etcd = stack.enter_context(running_etcd(3, where.members))
-        cluster = Cluster(etcd, where, mine)
+        cluster = Cluster(etcd, where, mine, logs or home)
         stack.callback(cluster.end)
         cluster.start()
         yield cluster

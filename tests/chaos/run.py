@@ -6,12 +6,15 @@ Prints what was acknowledged, lost and duplicated, the faults by kind, how long 
 A run that injected nothing, or in which too little was acknowledged, has failed, too.
 """
 
+import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from statistics import median
 
@@ -55,11 +58,11 @@ class Report:
         return told + [f"WRONG {kind}: {len(rows)}, first {rows[:3]}" for kind, rows in self.problems.items()]
 
 
-def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = ()) -> Report:
+def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Path | None = None) -> Report:
     """Faults of these kinds in this order, or any for so long; the books are checked at the end."""
     random = Random(seed)
     report = Report()
-    with running_cluster() as cluster, ExitStack() as stack:
+    with running_cluster(logs) as cluster, ExitStack() as stack:
         nemesis = Nemesis(cluster, random)
         workload = Workload(cluster.bootstrap, TOPIC, PARTITIONS, RATE)
         copiers = Copiers(cluster.bootstrap, TOPIC, PARTITIONS)
@@ -113,12 +116,14 @@ def check(report: Report) -> None:
 
 
 def main(minutes: float = 15.0, seed: int | None = None) -> None:
-    """The soak."""
+    """The soak; the logs of the brokers stay when something was wrong."""
     seed = time.time_ns() % 100_000 if seed is None else seed
-    print(f"seed {seed}, {minutes:g} minutes", flush=True)
-    report = run(seed, minutes=minutes)
+    logs = Path(tempfile.mkdtemp(prefix="tidemill-chaos-logs-"))
+    print(f"seed {seed}, {minutes:g} minutes, what the brokers say is in {logs}", flush=True)
+    report = run(seed, minutes=minutes, logs=logs)
     print("\n".join(report.lines()))
     check(report)
+    shutil.rmtree(logs)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,11 @@ class ChildFailed(TidemillError):
 
 
 class Child:
-    """One broker process."""
+    """One broker process; what it says goes to `log`, which is forgotten with the process unless one is given."""
 
-    def __init__(self, flags: Mapping[str, str], broker_settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, flags: Mapping[str, str], broker_settings: Mapping[str, str], log: IO[bytes] | None = None
+    ) -> None:
         self._command = [sys.executable, "-P", "-m", "tidemill", "serve"]
         for name, value in flags.items():
             self._command += [f"--{name}", value]
@@ -34,7 +36,7 @@ class Child:
             self._command += ["--set", f"{name}={value}"]
         self._process: subprocess.Popen[str] | None = None
         self._killed = False
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
+        self._log: IO[bytes] = log or tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
 
     @property
     def pid(self) -> int:
