@@ -393,7 +393,7 @@ class Broker:
 
     async def tend(self, now_ms: int) -> None:
         """Look after every partition once, letting clients in between."""
-        await self.partitions.mend({topic.name: topic for topic in self.topics()})
+        await self.partitions.mend(self.topic)
         for number, partition in enumerate(self.partitions):
             if number % TENDED_AT_A_TIME == 0:
                 await asyncio.sleep(0)

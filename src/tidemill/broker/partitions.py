@@ -7,11 +7,13 @@ written it in between.
 
 The store says how a partition is opened and what is left of a topic when it goes; which store that is, the
 composition root decides. One partition that cannot be opened does not keep the others from their readers: it is
-remembered with its error, and every use of it gets that error.
+remembered with its error, and every use of it gets that error. Where the reason passes (no room, or a store out of
+reach) `mend` tries again. A topic whose place could not be claimed is not opened at all: its records would lie in a
+folder that nobody knows.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -21,7 +23,7 @@ from tidemill.broker.replicas import Replicas
 from tidemill.cluster.core.image import Image, PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topic_settings import IN_TABLES, TopicSettings
-from tidemill.streams.interface import StoreAway
+from tidemill.streams.interface import StoreAway, lacks_room
 from tidemill.streams.partition import Partition
 
 OPENING_MAX = 32
@@ -82,12 +84,22 @@ class _Life(NamedTuple):
     """The leader epoch for which it was opened, where another one needs another look."""
 
 
+class _Claim(NamedTuple):
+    """What became of the claim of a topic's place."""
+
+    topic_id: UUID
+    new: bool
+    error: BaseException | None
+
+
 class Partitions:
     """Open partitions by topic and index."""
 
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
         self.replicas: Replicas | None = None
+        self._turn = asyncio.Lock()  # `mend` and `follow` do not open the same partition
+        self._claims: dict[str, _Claim] = {}
         self._lives: dict[tuple[str, int], _Life] = {}
         self._roles: dict[tuple[str, int], PartitionInfo] = {}
         self._open: dict[tuple[str, int], Partition] = {}
@@ -124,16 +136,25 @@ class Partitions:
         found = self._open.get((topic, index))
         return found.away if found is not None else isinstance(self._broken.get((topic, index)), StoreAway)
 
-    async def mend(self, topics: Mapping[str, Topic]) -> None:
-        """Try again to open what was out of reach; what still is stays remembered."""
-        for (name, index), error in list(self._broken.items()):
-            topic = topics.get(name)
-            if topic is None or not isinstance(error, StoreAway):
-                continue
-            await self._open_or_remember(topic, topic.partitions[index])
-            if (name, index) in self._open:
-                del self._broken[name, index]
-                self._mended += 1
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a partition could not be opened because the disk was full."""
+        return any(map(lacks_room, self._broken.values()))
+
+    async def mend(self, find: Callable[[str], Topic | None]) -> None:
+        """Try again to open what was out of reach or had no room; what still is stays remembered."""
+        for key in [key for key, error in self._broken.items() if _passes(error)]:
+            async with self._turn:
+                topic = find(key[0])
+                if topic is None or key not in self._broken:
+                    continue
+                if self._claim_error(key[0]) is not None:
+                    await self._claim(topic, new=self._claims[key[0]].new)
+                await self._open_or_remember(topic, topic.partitions[key[1]])
+                if key in self._open:
+                    del self._broken[key]
+                    self._mended += 1
+                    log.info("a partition is open now", partition=f"{key[0]}-{key[1]}")
 
     def broken(self) -> dict[tuple[str, int], BaseException]:
         """Partitions that cannot be used, with the reason."""
@@ -144,11 +165,20 @@ class Partitions:
         """Whether all brokers see the records of this topic."""
         return topic.settings.tidemill_storage == IN_TABLES and self.store.is_shared(IN_TABLES)
 
-    async def follow(self, image: Image, node_id: int, names: Collection[str] | None, *, joined: bool = True) -> None:
+    async def follow(
+        self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool = True, joined: bool = True
+    ) -> None:
         """Open what this broker carries of these topics (None: of all), in its role; close what it carries no more.
 
-        Before it has `joined` the cluster it leads nothing, whatever was so when it stopped.
+        `new`: topics that were not there before were created just now. Before it has `joined` the cluster it leads
+        nothing, whatever was so when it stopped.
         """
+        async with self._turn:
+            await self._follow(image, node_id, names, new=new, joined=joined)
+
+    async def _follow(
+        self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool, joined: bool
+    ) -> None:
         wanted = {
             (topic.name, info.index): (topic, info)
             for topic in _chosen(image, names)
@@ -162,6 +192,7 @@ class Partitions:
             if (names is None or key[0] in names) and self._lives.get(key) != self._life(wanted, key)
         ]
         await self._let_go(going, image)
+        await self._claim_all(image, node_id, names, new=new)
         await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._lives)
         if self.replicas is not None:
             changed = (key for key in wanted if key in self._open and self._roles.get(key) != wanted[key][1])
@@ -187,6 +218,31 @@ class Partitions:
                 work.append(partition.delete() if moved and epoch is None else partition.close())
         _report(await _bounded(work, keep_errors=True))
 
+    async def _claim_all(self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool) -> None:
+        """Before the first partition of a topic is opened here: what lies at its place is its own or goes."""
+        for gone in [name for name in self._claims if name not in image.by_name]:
+            del self._claims[gone]
+        for topic in _chosen(image, names):
+            if any(node_id in info.replicas for info in topic.partitions):
+                await self._claim(topic, new=new)
+
+    async def _claim(self, topic: Topic, *, new: bool) -> None:
+        before = self._claims.get(topic.name)
+        if before is not None and before.topic_id == topic.topic_id:
+            if before.error is None:
+                return
+            new = before.new
+        refused: BaseException | None = None
+        try:
+            await self.store.claim(topic.name, str(topic.topic_id), new=new)
+        except (TidemillError, OSError) as error:
+            refused = error
+        self._claims[topic.name] = _Claim(topic.topic_id, new, refused)
+
+    def _claim_error(self, topic: str) -> BaseException | None:
+        claim = self._claims.get(topic)
+        return claim.error if claim is not None else None
+
     def _life(
         self, wanted: Mapping[tuple[str, int], tuple[Topic, PartitionInfo]], key: tuple[str, int]
     ) -> _Life | None:
@@ -211,13 +267,26 @@ class Partitions:
     async def _open_or_remember(self, topic: Topic, info: PartitionInfo) -> None:
         key = topic.name, info.index
         self._lives[key] = self._life_of(topic, info)
+        refused = self._claim_error(topic.name)
+        if refused is not None:
+            self._remember(key, refused)
+            return
         try:
             partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch)
             await self._assume(topic, info, partition)
             self._open[key] = partition
         except (TidemillError, OSError) as error:
-            log.error("a partition cannot be opened", partition=f"{topic.name}-{info.index}", error=str(error))
-            self._broken[key] = error
+            self._remember(key, error)
+
+    def _remember(self, key: tuple[str, int], error: BaseException) -> None:
+        if str(self._broken.get(key)) != str(error):  # once, however often it is tried
+            log.error("a partition cannot be opened", partition=f"{key[0]}-{key[1]}", error=str(error))
+        self._broken[key] = error
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether what kept a partition from being opened may be over later."""
+    return isinstance(error, StoreAway) or lacks_room(error)
 
 
 def _chosen(image: Image, names: Collection[str] | None) -> list[Topic]:

@@ -27,7 +27,7 @@ class Standing(NamedTuple):
 
 def standing_of(partitions: Partitions, timelines: Dispatcher | None, *, shared: bool) -> Standing:
     """What the others should know; in a cluster a broker whose disk failed counts as one that is not there."""
-    full = partitions.store.full
+    full = partitions.store.full or partitions.lacks_room
     broken = partitions.broken()
     if broken:
         (topic, index), error = next(iter(broken.items()))

@@ -15,6 +15,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -28,6 +29,7 @@ from tidemill.streams.partition import Partition
 CLEAN_MARKER = "clean-shutdown"
 STREAMS = "streams"
 TOPIC_ID = "topic-id"
+FRESH_TOPIC_ID = "topic-id~"
 OTHER = "before-{}"
 """In the folder of deleted topics: what had the name before this topic."""
 
@@ -91,13 +93,16 @@ class TopicFolders:
             self._move(folder, self._deleted / OTHER.format(topic_id))
         elif folder.exists() and new:
             self._set_aside(folder)
+        made = not folder.exists()
         folder.mkdir(exist_ok=True)
-        with mark.open("w") as file:
-            file.write(topic_id)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_directory(folder)
-        sync_directory(folder.parent)
+        try:
+            _mark(folder, topic_id)
+        except OSError:
+            with suppress(OSError):  # a folder without an id would be nobody's at the next try
+                (folder / FRESH_TOPIC_ID).unlink(missing_ok=True)
+                if made:
+                    folder.rmdir()
+            raise
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """Move the topic out of the way, durably; its files go in the background."""
@@ -182,6 +187,18 @@ class MemoryTopics:
 
     async def close(self, *, clean: bool) -> None:
         """Nothing is held."""
+
+
+def _mark(folder: Path, topic_id: str) -> None:
+    """Write whose folder it is: the mark is there whole or not at all, also when the disk is full."""
+    fresh = folder / FRESH_TOPIC_ID
+    with fresh.open("w") as file:
+        file.write(topic_id)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(folder / TOPIC_ID)
+    sync_directory(folder)
+    sync_directory(folder.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -84,7 +84,6 @@ class Topics:
         self._deletions = deletions
         self._settings = settings
         self._node_id = node_id
-        self._claimed: dict[str, UUID] = {}
         self._turn = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
 
@@ -100,24 +99,10 @@ class Topics:
 
     async def _follow(self, names: Collection[str] | None, *, new: bool, joined: bool = True) -> None:
         image = self._metadata.image
-        for name in image.by_name if names is None else names:
-            await self._claim(name, image.by_name.get(name), new=new)
-        await self._partitions.follow(image, self._node_id, names, joined=joined)
+        await self._partitions.follow(image, self._node_id, names, new=new, joined=joined)
         for name in names or ():
             self._apply_settings(image.by_name.get(name))
         self.image = image
-
-    async def _claim(self, name: str, topic: Topic | None, *, new: bool) -> None:
-        """Before the first partition of a topic is opened here: what lies at its place is its own or goes."""
-        if topic is None:
-            self._claimed.pop(name, None)
-        elif self._claimed.get(name) != topic.topic_id and _carries(topic, self._node_id):
-            try:
-                await self._partitions.store.claim(name, str(topic.topic_id), new=new)
-            except OSError as error:
-                log.error("the folder of a topic cannot be made", topic=name, error=str(error))
-                return
-            self._claimed[name] = topic.topic_id
 
     def _apply_settings(self, topic: Topic | None) -> None:
         """Tell the partitions of an altered topic; an image keeps the settings of one that was not."""
@@ -320,10 +305,6 @@ class Topics:
 def _refuse_copies(name: str, infos: Collection[PartitionInfo]) -> None:
     if any(len(info.replicas) > 1 for info in infos):
         raise InvalidReplicationFactor(f"{name} is on servers that keep copies themselves; its replication factor is 1")
-
-
-def _carries(topic: Topic, node_id: int) -> bool:
-    return any(node_id in info.replicas for info in topic.partitions)
 
 
 def _start_of(name: str) -> int:

@@ -14,6 +14,7 @@ A `Disk` is the handful of file operations that segments use, so that a test can
 `aside` runs a call where it may block: on a thread for the real disk, in place for a simulated one.
 """
 
+import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +24,8 @@ from tidemill.records.header import BatchHeader, Buffer
 from tidemill.streams.core.retention import SegmentFacts
 
 T = TypeVar("T")
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""How a system says that a disk, or somebody's share of it, is full."""
 INLINE_BYTES_MAX = 256 * 1024
 """Bytes that a file or memory takes so fast that a thread would cost more."""
 
@@ -54,6 +57,11 @@ class FlushFailed(OSError):
 
 class StoreAway(KafkaStorageError):
     """What keeps the partition cannot be reached at the moment."""
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Whether the disk is full, and nothing worse."""
+    return isinstance(error, OSError) and error.errno in FULL and not isinstance(error, FlushFailed)
 
 
 class StreamLog(Protocol):

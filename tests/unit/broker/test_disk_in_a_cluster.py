@@ -13,11 +13,13 @@ from tests.unit.broker.worlds import batch_of
 from tests.unit.cluster.shared_store import Line, Store
 
 from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import STREAMS, TopicFolders
+from tidemill.broker.stores import STREAMS, TOPIC_ID, TopicFolders
 from tidemill.cluster.core.changes import full_brokers, live_brokers
+from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE, Registration, decode_registration
 from tidemill.model import broker_settings
 from tidemill.model.errors import KafkaStorageError
+from tidemill.model.topic_settings import parse
 from tidemill.streams.segments import RealDisk, SegmentStore
 from tidemill.streams.segments.reserve import RETAKE_INTERVAL_MS
 from tidemill.testing.clock import VirtualClock
@@ -32,6 +34,11 @@ class SmallDisk(RealDisk):
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().write(file, buffers, position)  # type: ignore[arg-type]
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if self.full and create:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().open(path, create=create)
 
     def allocate(self, file: int, size: int) -> None:
         if self.full:
@@ -89,6 +96,60 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
             found = await until_told(store, broker, HEALTHY)
             assert found.room
             assert (await broker.partition("orders", 0).append(batch_of(b"again"), acks=-1)).base_offset == 1
+
+    asyncio.run(scenario())
+
+
+def put_topic(store: Store, name: str) -> None:
+    """Another broker has created a topic that this one carries."""
+    info = PartitionInfo(0, 1, (1,), (1,), 0)
+    store.put(f"topics/{name}", encode_topic(Topic(name, uuid4(), (info,), {}, parse({}))))
+
+
+async def until_known(broker: Broker, topic: str) -> None:
+    async with asyncio.timeout(20):
+        while broker.topic(topic) is None:  # noqa: ASYNC110 -- the image is a value
+            await asyncio.sleep(0.01)
+
+
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("what", ["the folder of the topic", "the mark in it", "the folder of a partition", "a file"])
+def test_a_topic_that_came_while_the_disk_was_full_is_opened_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    async def scenario() -> None:
+        store, clock = Store(), VirtualClock()
+        disk = SmallDisk(tmp_path / STREAMS)
+        async with member(tmp_path, store, disk, clock) as broker:
+            with monkeypatch.context() as patch:
+                if what == "the folder of the topic":
+                    patch.setattr(Path, "mkdir", no_room)
+                elif what == "the mark in it":
+                    patch.setattr(os, "fsync", no_room)
+                elif what == "the folder of a partition":
+                    patch.setattr(disk, "make_dir", no_room)
+                else:
+                    disk.full = True
+                put_topic(store, "late")
+                await until_known(broker, "late")
+                await broker.tend(clock())
+                found = await until_told(store, broker, DEGRADED)
+                assert not found.room, "others that are in sync lead meanwhile"
+                assert "late-0" in found.reason
+                with pytest.raises(KafkaStorageError, match="No space left"):
+                    broker.partition("late", 0)
+            disk.full = False
+            await broker.tend(clock())
+            assert (await until_told(store, broker, HEALTHY)).room
+            assert (await broker.partition("late", 0).append(batch_of(b"first"), acks=-1)).base_offset == 0
+            mark = tmp_path / STREAMS / "late" / TOPIC_ID
+            assert mark.read_text() == str(broker.image.by_name["late"].topic_id)
+            await broker.alter_topic("late", {"retention.ms": "1000"})
+            assert broker.partition("late", 0).log_end_offset == 1, "it was taken for somebody else's"
+            assert not (tmp_path / "orphans").exists()
 
     asyncio.run(scenario())
 

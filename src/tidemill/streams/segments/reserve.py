@@ -9,18 +9,15 @@ A small disk has a smaller reserve. One that is full at the start takes no recor
 system cannot reserve, there is no reserve.
 """
 
-import errno
-
 import structlog
 
-from tidemill.streams.interface import Disk
+from tidemill.streams.interface import FULL, Disk
 
 RESERVE_BYTES = 8 * 1024 * 1024
 HALVINGS = 4
 """How often the reserve may be halved to fit on a small disk."""
 RETAKE_INTERVAL_MS = 5_000
 NAME = "reserve~"  # no topic can have this name
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 LOGGER = structlog.get_logger(__name__)
 
 
@@ -40,7 +37,7 @@ class Reserve:
             error = self._try()
             if error is None:
                 return
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 LOGGER.debug("no room is reserved", error=str(error))
                 return
             self._size_bytes //= 2
@@ -60,7 +57,7 @@ class Reserve:
 
     def give_up(self, error: BaseException | None) -> bool:
         """Free the room when the disk is full; whether that has freed any."""
-        if not self._held or not isinstance(error, OSError) or error.errno not in _FULL:
+        if not self._held or not isinstance(error, OSError) or error.errno not in FULL:
             return False
         try:
             self._disk.remove(NAME)
