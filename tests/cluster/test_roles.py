@@ -133,7 +133,11 @@ def test_an_overseer_hands_calls_for_timelines_on(brokers: Brokers) -> None:
         assert stub.Count(timeline_pb2.CountRequest(timeline="relayed")).count == 1
 
 
-def test_carriers_do_not_decide_but_go_on(brokers: Brokers) -> None:
+def test_carriers_do_not_decide_but_go_on(
+    brokers: Brokers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = CommandLine(brokers.address(2), capsys, monkeypatch)
+    assert "broker 1 is there; stop it" in shell.refused(1, "cluster", "forget", "1")
     brokers.kill(1)
     time.sleep(2 * TTL_MS / 1_000)
     assert not brokers.keys("controller"), "a carrier has become the controller"
@@ -142,6 +146,13 @@ def test_carriers_do_not_decide_but_go_on(brokers: Brokers) -> None:
     producer.produce("orders", b"still", on_delivery=lambda error, _: told.append(error))
     assert producer.flush(WAIT_S) == 0
     assert told == [None]
+
+    def states() -> dict[int, str]:
+        return {row["broker"]: row["state"] for row in shell.fine("cluster", "status", "--json").json()["brokers"]}
+
+    assert states() == {1: "inactive", 2: "healthy", 3: "healthy"}, "it carried nothing, and is missed all the same"
+    assert "forgot broker 1" in shell.fine("cluster", "forget", "1").out
+    assert states() == {2: "healthy", 3: "healthy"}
     brokers.start(1)
     eventually(lambda: bool(brokers.keys("controller")), "the overseer does not decide again")
 

@@ -297,6 +297,11 @@ class Broker:
         told = [BrokerAddress(each.node_id, *each.kafka, each.rack) for each in others if each.kafka is not None]
         return sorted([mine, *told])
 
+    def missing_brokers(self) -> list[BrokerAddress]:
+        """Every broker that was there once and is not, until it is forgotten; where it was."""
+        missing = self._metadata.image.missing()
+        return [BrokerAddress(each.node_id, *(each.kafka or ("", 0)), each.rack) for each in missing]
+
     def address_of(self, node_id: int) -> tuple[str, int] | None:
         """Where the Kafka door of a broker is, if it is there."""
         return next(((each.host, each.port) for each in self.brokers() if each.node_id == node_id), None)
@@ -409,6 +414,7 @@ class Broker:
         """Tell the others how this broker stands; one whose disk failed leads nothing that others can lead."""
         if self._leaving:
             return
+        await self.membership.remember()
         now = standing_of(self.partitions, self.timelines, shared=self._world.coordination.shared)
         consumers = served(self.timelines, self.readers)
         known = self.membership.registration

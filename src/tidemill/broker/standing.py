@@ -10,6 +10,7 @@ from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.guard import State
 
 DISK_FULL = "the disk is full: records are refused until there is room"
+AWAY = "it is not there"
 TOPIC = "topic:"
 """Before the names of topics among those of timelines."""
 READER_MS = 10_000
@@ -51,10 +52,11 @@ class Seen(NamedTuple):
 
 
 def all_standings(image: Image) -> list[Seen]:
-    """Every broker that is there or that carries something: who is not there is inactive."""
+    """Every broker that is or was there, or that should carry something: who is not there is inactive."""
     there = {node: Seen(node, one.roles, one.state, one.reason) for node, one in image.brokers.items()}
     carriers = {node for topic in image.by_name.values() for info in topic.partitions for node in info.replicas}
-    away = [Seen(node, (), INACTIVE, "it is not there") for node in carriers - set(there)]
+    roles = {node: known.roles for node, known in image.known.items()}
+    away = [Seen(node, roles.get(node, ()), INACTIVE, AWAY) for node in {*carriers, *roles} - set(there)]
     return sorted([*there.values(), *away])
 
 

@@ -1,4 +1,4 @@
-"""`tidemill cluster`: run one on this machine, see how it is, and even out its load."""
+"""`tidemill cluster`: run one on this machine, see how it is, even out its load, forget brokers that are gone."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, told
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.problem import CommandFailed
 
@@ -36,6 +36,7 @@ class Node(NamedTuple):
 
     node_id: int
     address: str | None
+    there: bool
     facts: dict[str, str]
 
 
@@ -154,6 +155,29 @@ def rebalance(
 
 
 @app.command()
+def forget(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="Number of the broker.", min=0)],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take a broker that is gone for good off the list; until then it is shown as inactive.
+
+    It must be stopped, and have no copy of any partition left: move those to other brokers first (`tidemill cluster
+    rebalance`). One that starts again all the same is known again.
+
+    Example: tidemill cluster forget 3
+    """
+    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.model.errors import KafkaError
+
+    try:
+        with RawClient({"bootstrap.servers": bootstrap}) as raw:
+            raw.forget_broker(broker)
+    except (KafkaError, ClientError) as error:
+        raise CommandFailed(str(error)) from None
+    say(f"forgot broker {broker}")
+
+
+@app.command()
 def choose(
     timeline: Annotated[str, typer.Argument(metavar="TIMELINE", help="Name of the timeline.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -221,20 +245,23 @@ def _look(bootstrap: str) -> tuple[list[Node], int, dict[Any, Any]]:
     from tidemill.client.raw import ClientError, RawClient
     from tidemill.model.errors import KafkaError
 
-    client = admin(bootstrap)
-    with told("describe the cluster"):
-        described = client.describe_cluster().result(TIMEOUT_S)
     try:
         with RawClient({"bootstrap.servers": bootstrap}) as raw:
-            carried = raw.carriers()
+            described, carried = raw.cluster(), raw.carriers()
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe the cluster: {error}") from None
-    facts = _facts(client, [node.id for node in described.nodes])
-    there = {node.id: Node(node.id, f"{node.host}:{node.port}", facts[node.id]) for node in described.nodes}
-    missed = {node for each in carried.values() for node in each.replicas} - set(there)
-    nodes = [*there.values(), *(Node(node, None, {}) for node in missed)]
-    controller = described.controller.id if described.controller else -1
-    return sorted(nodes), controller, carried
+    facts = _facts(admin(bootstrap), [node.node_id for node in described.brokers if not node.missing])
+    nodes = {
+        node.node_id: Node(
+            node.node_id,
+            str(node.address) if node.address else None,
+            not node.missing,
+            facts.get(node.node_id, {"rack": node.rack or ""}),
+        )
+        for node in described.brokers
+    }
+    missed = {node for each in carried.values() for node in each.replicas} - set(nodes)
+    return sorted([*nodes.values(), *(Node(node, None, False, {}) for node in missed)]), described.controller, carried
 
 
 def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
@@ -265,7 +292,7 @@ def _lags(nodes: list[Node]) -> dict[int, "Lag"]:
 
 
 def _carries(node: Node) -> bool:
-    return node.address is not None and "carrier" in node.facts.get("roles", "carrier")
+    return node.there and "carrier" in node.facts.get("roles", "carrier")
 
 
 def _short(partition: Any, carried: Any) -> dict[str, Any]:

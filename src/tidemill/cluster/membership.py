@@ -7,6 +7,8 @@ broker is no member: it steps down at once, by its own clock, and joins again as
 A registration that is there already is of the process before us when it names our data directory, which only one
 process can hold: it is taken over. Any other is waited for as long as a session lasts without renewal, and then
 refused.
+
+What is known of a member stays in coordination when it is gone (core/known.py), until it is forgotten on purpose.
 """
 
 import asyncio
@@ -18,18 +20,19 @@ from uuid import UUID
 import structlog
 
 from tidemill.cluster.core.changes import retirements
+from tidemill.cluster.core.image import Image
+from tidemill.cluster.core.known import decode_known, encode_known, known_from, known_key
 from tidemill.cluster.core.registration import (
     Registration,
     broker_key,
     decode_registration,
     encode_registration,
 )
-from tidemill.cluster.interface import Coordination, CoordinationAway, Session
+from tidemill.cluster.interface import Coordination, CoordinationAway, Guard, Session
 from tidemill.cluster.metadata import Metadata
 from tidemill.cluster.states import States
-from tidemill.model.errors import InvalidConfig
+from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest
 
-DIRECTORIES = "directories/"
 PAUSE_S = 0.5
 RETIRING_S = 15.0
 
@@ -133,6 +136,29 @@ class Membership:
                 if not told:  # as far as is known: whoever compares with it tells it again
                     self.registration = replace(before, incarnation=self.registration.incarnation)
 
+    async def remember(self) -> None:
+        """Keep what is known of this broker for when it is gone; nothing to do where that is so already."""
+        node_id, image, view = self.registration.node_id, self._metadata.image, self._metadata.view
+        mine = image.brokers.get(node_id)
+        if not self._coordination.shared or not self.alive or mine is None:
+            return
+        if mine.incarnation != self.registration.incarnation or image.known.get(node_id) == known_from(mine):
+            return
+        document = encode_known(known_from(mine))
+        guard = Guard(broker_key(node_id), view.revision_of(broker_key(node_id)))
+        key = known_key(node_id)
+        await self._coordination.compare_and_put(key, document, view.revision_of(key), guard=guard)
+
+    async def forget(self, node_id: int) -> None:
+        """A broker that is gone for good is missed no more."""
+        _check_forgettable(self._metadata.image, node_id)
+        key, view = known_key(node_id), self._metadata.view
+        gone = Guard(broker_key(node_id), 0)
+        written = await self._coordination.compare_and_put(key, None, view.revision_of(key), guard=gone)
+        if written is None:
+            raise InvalidRequest(f"broker {node_id} has come back meanwhile")
+        await self._metadata.caught_up(written)
+
     async def _join_again(self) -> None:
         while True:
             await self._opened.aclose()
@@ -172,14 +198,14 @@ class Membership:
 
     async def _retire_before(self, session: Session) -> None:
         """Give up what the process before us led; and all it had in sync, when its disk is not there any more."""
-        key = f"{DIRECTORIES}{self.registration.node_id}"
+        key = known_key(self.registration.node_id)
         entry = await self._coordination.get(key)
-        mine = str(self.registration.directory).encode()
-        lost = entry is not None and entry.value != mine
+        lost = entry is not None and decode_known(entry.value).directory != self.registration.directory
         if lost:
             log.warning("this broker comes with another data directory: nothing it had counts as in sync")
         await self._retire(lost=lost)
         if entry is None or lost:
+            mine = encode_known(known_from(self.registration))
             await self._coordination.compare_and_put(key, mine, entry.revision if entry else 0)
         if not session.alive:
             raise CoordinationAway("the session ended while joining")
@@ -206,3 +232,16 @@ class Membership:
             return False
         await self._metadata.caught_up(written)
         return True
+
+
+def _check_forgettable(image: Image, node_id: int) -> None:
+    if node_id in image.brokers:
+        raise InvalidRequest(f"broker {node_id} is there; stop it before it is forgotten")
+    carried = image.carried_by(node_id)
+    if carried:
+        raise InvalidRequest(
+            f"broker {node_id} still has copies of {len(carried)} partitions, {carried[0]} among them; move them first:"
+            " tidemill cluster rebalance, or tidemill topic reassign"
+        )
+    if node_id not in image.known:
+        raise BrokerIdNotRegistered(f"broker {node_id} is not known")

@@ -554,6 +554,12 @@ class UnknownTopicId(KafkaError):
     retriable = True
 
 
+class BrokerIdNotRegistered(KafkaError):
+    """The cluster does not know a broker of this number."""
+
+    code = 102
+
+
 class InconsistentTopicId(KafkaError):
     """The topic id does not belong to the topic."""
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.cluster.shared_store import TTL_MS, Node, Store, play, put_topic, until
 
-from tidemill.cluster.core.registration import DEGRADED, decode_registration, encode_registration
+from tidemill.cluster.core.registration import DEGRADED, Endpoint, decode_registration, encode_registration
 from tidemill.cluster.interface import CoordinationAway, Entry
-from tidemill.model.errors import InvalidConfig
+from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest
 
 
 def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
@@ -90,7 +90,7 @@ def test_who_comes_back_while_its_old_session_runs_out_joins_all_the_same() -> N
 
         async def get_and_expire(key: str) -> Entry | None:
             found = await get(key)
-            if key == "directories/1" and "brokers/1" in store.entries:
+            if key == "known/1" and "brokers/1" in store.entries:
                 store.put("brokers/1", None)
             return found
 
@@ -113,6 +113,56 @@ def test_another_data_directory_has_nothing_of_what_was_in_sync() -> None:
         again = Node(store, 1, directory=99)
         await again.start()
         assert (again.state().leader, again.state().isr) == (-1, ())
+
+    play(scenario)
+
+
+def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None:
+    async def scenario(store: Store) -> None:
+        one, other = Node(store, 1), Node(store, 2)
+        await one.start()
+        await other.start()
+        await one.membership.announce(replace(one.membership.registration, rack="b", kafka=Endpoint("host", 9092)))
+        await one.membership.remember()
+        put_topic(store, 1, 2)
+        await until(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
+        with pytest.raises(InvalidRequest, match="broker 1 is there; stop it"):
+            await other.membership.forget(1)
+        one.line.cut = True
+        await until(lambda: 1 not in other.metadata.image.brokers, "it is still there")
+        assert [(each.node_id, each.rack, each.kafka) for each in other.metadata.image.missing()] == [
+            (1, "b", Endpoint("host", 9092))
+        ]
+        before = dict(store.entries)
+        with pytest.raises(InvalidRequest, match="copies of 1 partitions, orders-0 among them"):
+            await other.membership.forget(1)
+        with pytest.raises(BrokerIdNotRegistered, match="broker 7 is not known"):
+            await other.membership.forget(7)
+        assert store.entries == before
+        store.put("topics/orders", None)
+        await until(lambda: not other.metadata.image.by_name, "the topic is still seen")
+        await other.membership.forget(1)
+        assert other.metadata.image.missing() == []
+        await one.membership.leave()
+        again = Node(store, 1)
+        await again.start()
+        assert 1 in again.metadata.image.known, "who comes back is known again"
+
+    play(scenario)
+
+
+def test_who_comes_back_while_it_is_forgotten_is_not() -> None:
+    async def scenario(store: Store) -> None:
+        one, other = Node(store, 1), Node(store, 2)
+        await one.start()
+        await other.start()
+        await one.membership.leave()
+        await until(lambda: 1 not in other.metadata.image.brokers, "it is still there")
+        # It is back, and the other one has not heard of it.
+        store.put("brokers/1", encode_registration(one.membership.registration))
+        with pytest.raises(InvalidRequest, match="has come back meanwhile"):
+            await other.membership.forget(1)
+        assert "known/1" in store.entries
 
     play(scenario)
 

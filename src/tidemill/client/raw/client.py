@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.raw import coordination, moving
+from tidemill.client.raw import coordination, moving, nodes
 from tidemill.client.raw.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.raw.conversation import Answer, Buffer, Request, plain
 from tidemill.client.raw.coordination import GroupOffset, ProducerIdentity
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.fetching import FETCH_BYTES, FETCH_WAIT_MS, Fetched, Wanted, fetch_request, fetched
 from tidemill.client.raw.moving import Carried, Moving
+from tidemill.client.raw.nodes import Described
 from tidemill.client.raw.options import parse_options
 from tidemill.client.raw.producing import ALL_REPLICAS, Produced, produce_request, produced
 from tidemill.client.raw.ranges import read_range
@@ -127,6 +128,16 @@ class RawClient:
             return plain(DESCRIBE_LOG_DIRS, {"topics": topics})
 
         return self._router.at_leaders("ask for sizes", dict.fromkeys(partitions, 0), ask, _found_sizes)
+
+    # Brokers
+
+    def cluster(self) -> Described:
+        """The controller and every broker, also those that were there once."""
+        return nodes.describe(self._router)
+
+    def forget_broker(self, node_id: int) -> None:
+        """Take a broker that is gone for good off the list."""
+        nodes.forget(self._router, node_id)
 
     # Replicas
 

@@ -17,10 +17,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tidemill.cluster.core.known import KnownBroker
 from tidemill.cluster.core.registration import Registration
 from tidemill.model.errors import KafkaStorageError, TopicAlreadyExists, UnknownTopicOrPartition
 from tidemill.model.topic_settings import TopicSettings, parse
-from tidemill.model.topics import INTERNAL
+from tidemill.model.topics import INTERNAL, TopicPartition
 
 TOPICS = "topics/"
 STATES = "states/"
@@ -94,13 +95,29 @@ Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """All topics and live brokers at one version. `defaults` is what the broker's settings say about topics."""
+    """All topics and brokers at one version. `defaults` is what the broker's settings say about topics."""
 
     version: int = 0
     by_name: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
     defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     brokers: Mapping[int, Registration] = field(default_factory=lambda: MappingProxyType({}))
+    """Those that are there."""
+    known: Mapping[int, KnownBroker] = field(default_factory=lambda: MappingProxyType({}))
+    """Those that are or were there, and were not forgotten."""
+
+    def missing(self) -> list[KnownBroker]:
+        """Brokers that were there once, are not, and were not forgotten."""
+        return [known for node_id, known in self.known.items() if node_id not in self.brokers]
+
+    def carried_by(self, node_id: int) -> list[TopicPartition]:
+        """The partitions that a broker has a copy of, or should have."""
+        return [
+            TopicPartition(topic.name, info.index)
+            for topic in self.by_name.values()
+            for info in topic.partitions
+            if node_id in info.replicas
+        ]
 
     def apply(self, change: Change) -> "Image":
         """The image after this change; the error of the change when it cannot be."""

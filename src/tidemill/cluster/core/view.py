@@ -24,6 +24,7 @@ from tidemill.cluster.core.image import (
     decode_topic,
     parse_state_key,
 )
+from tidemill.cluster.core.known import KNOWN, KnownBroker, decode_known
 from tidemill.cluster.core.registration import BROKERS, Registration, decode_registration
 from tidemill.cluster.core.tombstones import DELETIONS, Tombstone, decode_tombstone
 from tidemill.model.topic_settings import parse
@@ -65,6 +66,7 @@ class View:
         self._names: dict[UUID, str] = {}
         self._states: defaultdict[UUID, dict[int, PartitionInfo]] = defaultdict(dict)
         self._brokers: dict[int, Registration] = {}
+        self._known: dict[int, KnownBroker] = {}
 
     def revision_of(self, key: str) -> int:
         """The revision that wrote this key; 0 when there is none."""
@@ -103,6 +105,9 @@ class View:
         elif key.startswith(BROKERS):
             kinds.add(BROKERS)
             self._note_broker(int(key.removeprefix(BROKERS)), value)
+        elif key.startswith(KNOWN):
+            kinds.add(BROKERS)
+            self._note_known(int(key.removeprefix(KNOWN)), value)
         elif key.startswith(DELETIONS):
             kinds.add(DELETIONS)
             topics.add(key.removeprefix(DELETIONS))
@@ -144,6 +149,12 @@ class View:
         else:
             self._brokers[node_id] = decode_registration(value)
 
+    def _note_known(self, node_id: int, value: bytes | None) -> None:
+        if value is None:
+            self._known.pop(node_id, None)
+        else:
+            self._known[node_id] = decode_known(value)
+
     def _note_tombstone(self, name: str, value: bytes | None) -> None:
         if value is None:
             self.tombstones.pop(name, None)
@@ -166,6 +177,7 @@ class View:
             by_name=MappingProxyType(by_name),
             by_id=MappingProxyType(by_id),
             brokers=MappingProxyType(dict(sorted(self._brokers.items()))),
+            known=MappingProxyType(dict(sorted(self._known.items()))),
         )
 
     def _topic(self, name: str, before: Topic | None) -> Topic | None:

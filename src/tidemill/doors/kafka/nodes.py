@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tidemill.broker.broker import BrokerAddress
 from tidemill.doors.kafka.api import Api, Call, error_code, error_message
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_CLUSTER
 from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
@@ -18,17 +19,27 @@ async def describe_cluster(call: Call, request: Any) -> Any:
     if getattr(request, "endpoint_type", _BROKERS) != _BROKERS:
         raise InvalidRequest("controllers have no address of their own here")
     broker = call.broker
-    nodes = tuple(
-        call.part("DescribeClusterBroker", broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-        for node in broker.brokers()
-    )
+    nodes = [_described(call, node, fenced=False) for node in broker.brokers()]
+    if getattr(request, "include_fenced_brokers", False):
+        nodes += [_described(call, node, fenced=True) for node in broker.missing_brokers()]
     return call.response(
         endpoint_type=_BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id,
-        brokers=nodes,
+        brokers=tuple(nodes),
         cluster_authorized_operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED,
     )
+
+
+def _described(call: Call, node: BrokerAddress, *, fenced: bool) -> Any:
+    fields = {"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack, "is_fenced": fenced}
+    return call.part("DescribeClusterBroker", **fields)
+
+
+async def unregister_broker(call: Call, request: Any) -> Any:
+    """A broker that is gone for good is forgotten."""
+    await call.broker.membership.forget(request.broker_id)
+    return call.response()
 
 
 async def find_coordinator(call: Call, request: Any) -> Any:
@@ -178,4 +189,5 @@ APIS = [
     Api(key=45, versions=(0, 1), handle=alter_partition_reassignments),
     Api(key=46, versions=(0, 0), handle=list_partition_reassignments),
     Api(key=60, versions=(0, 2), handle=describe_cluster),
+    Api(key=64, versions=(0, 0), handle=unregister_broker),
 ]
