@@ -2,7 +2,8 @@
 
 Every error that can reach a client is a class here: `code` is Kafka's number for it, `retriable` says whether the same
 request may succeed later, the docstring is the sentence a user reads when nothing more exact is known. Doors turn
-an error into an answer; an error whose `closes_connection` is true has no answer, the connection ends.
+an error into an answer; an error whose `closes_connection` is true has no answer, the connection ends. A class that
+does not say one of these has it from its parent.
 """
 
 from typing import ClassVar
@@ -15,611 +16,403 @@ class TidemillError(Exception):
     retriable: ClassVar[bool] = False
     closes_connection: ClassVar[bool] = False
 
+    def __init_subclass__(
+        cls, *, code: int | None = None, retriable: bool | None = None, closes_connection: bool | None = None
+    ) -> None:
+        super().__init_subclass__()
+        facts = {"code": code, "retriable": retriable, "closes_connection": closes_connection}
+        for name, value in facts.items():
+            if value is not None:
+                setattr(cls, name, value)
+
     def __str__(self) -> str:
         return super().__str__() or (self.__doc__ or "").strip()
 
 
-class ProtocolViolation(TidemillError):
+class ProtocolViolation(TidemillError, code=42, closes_connection=True):
     """The bytes are not a request that this broker can answer."""
-
-    code = 42
-    closes_connection = True
 
 
 class KafkaError(TidemillError):
     """An error that Kafka's protocol has a code for."""
 
 
-class UnknownServerError(KafkaError):
+class UnknownServerError(KafkaError, code=-1):
     """The broker met an error it did not expect."""
 
-    code = -1
 
-
-class OffsetOutOfRange(KafkaError):
+class OffsetOutOfRange(KafkaError, code=1):
     """The offset is outside of the log."""
 
-    code = 1
 
-
-class CorruptMessage(KafkaError):
+class CorruptMessage(KafkaError, code=2, retriable=True):
     """The record batch is damaged or does not keep to the format."""
 
-    code = 2
-    retriable = True
 
-
-class UnknownTopicOrPartition(KafkaError):
+class UnknownTopicOrPartition(KafkaError, code=3, retriable=True):
     """The topic or partition does not exist here."""
 
-    code = 3
-    retriable = True
 
-
-class LeaderNotAvailable(KafkaError):
+class LeaderNotAvailable(KafkaError, code=5, retriable=True):
     """The partition has no leader at the moment."""
 
-    code = 5
-    retriable = True
 
-
-class NotLeaderOrFollower(KafkaError):
+class NotLeaderOrFollower(KafkaError, code=6, retriable=True):
     """This broker does not lead the partition."""
 
-    code = 6
-    retriable = True
 
-
-class RequestTimedOut(KafkaError):
+class RequestTimedOut(KafkaError, code=7, retriable=True):
     """The request took longer than it allowed."""
 
-    code = 7
-    retriable = True
 
-
-class MessageTooLarge(KafkaError):
+class MessageTooLarge(KafkaError, code=10):
     """The record batch is larger than max.message.bytes."""
 
-    code = 10
 
-
-class OffsetMetadataTooLarge(KafkaError):
+class OffsetMetadataTooLarge(KafkaError, code=12):
     """The metadata of the offset is larger than offset.metadata.max.bytes."""
 
-    code = 12
 
-
-class CoordinatorLoadInProgress(KafkaError):
+class CoordinatorLoadInProgress(KafkaError, code=14, retriable=True):
     """The coordinator is still reading its journal."""
 
-    code = 14
-    retriable = True
 
-
-class CoordinatorNotAvailable(KafkaError):
+class CoordinatorNotAvailable(KafkaError, code=15, retriable=True):
     """The coordinator is not available."""
 
-    code = 15
-    retriable = True
 
-
-class NotCoordinator(KafkaError):
+class NotCoordinator(KafkaError, code=16, retriable=True):
     """This broker does not coordinate the group or transactional id."""
 
-    code = 16
-    retriable = True
 
-
-class InvalidTopic(KafkaError):
+class InvalidTopic(KafkaError, code=17):
     """The name is not a valid topic name."""
 
-    code = 17
 
-
-class RecordListTooLarge(KafkaError):
+class RecordListTooLarge(KafkaError, code=18):
     """The record batch is larger than a segment."""
 
-    code = 18
 
-
-class NotEnoughReplicas(KafkaError):
+class NotEnoughReplicas(KafkaError, code=19, retriable=True):
     """Fewer replicas are in sync than min.insync.replicas asks for."""
 
-    code = 19
-    retriable = True
 
-
-class NotEnoughReplicasAfterAppend(KafkaError):
+class NotEnoughReplicasAfterAppend(KafkaError, code=20, retriable=True):
     """The records were written, but by fewer replicas than min.insync.replicas asks for."""
 
-    code = 20
-    retriable = True
 
-
-class InvalidRequiredAcks(KafkaError):
+class InvalidRequiredAcks(KafkaError, code=21):
     """acks is none of -1, 0 and 1."""
 
-    code = 21
 
-
-class IllegalGeneration(KafkaError):
+class IllegalGeneration(KafkaError, code=22):
     """The generation is not the group's current one."""
 
-    code = 22
 
-
-class InconsistentGroupProtocol(KafkaError):
+class InconsistentGroupProtocol(KafkaError, code=23):
     """The member's protocols do not fit the group's."""
 
-    code = 23
 
-
-class InvalidGroupId(KafkaError):
+class InvalidGroupId(KafkaError, code=24):
     """The group id is not valid."""
 
-    code = 24
 
-
-class UnknownMemberId(KafkaError):
+class UnknownMemberId(KafkaError, code=25):
     """The group does not know this member."""
 
-    code = 25
 
-
-class InvalidSessionTimeout(KafkaError):
+class InvalidSessionTimeout(KafkaError, code=26):
     """The session timeout is outside of the broker's limits."""
 
-    code = 26
 
-
-class RebalanceInProgress(KafkaError):
+class RebalanceInProgress(KafkaError, code=27):
     """The group is rebalancing; join again."""
 
-    code = 27
 
-
-class TopicAuthorizationFailed(KafkaError):
+class TopicAuthorizationFailed(KafkaError, code=29):
     """Not allowed on this topic."""
 
-    code = 29
 
-
-class GroupAuthorizationFailed(KafkaError):
+class GroupAuthorizationFailed(KafkaError, code=30):
     """Not allowed on this group."""
 
-    code = 30
 
-
-class ClusterAuthorizationFailed(KafkaError):
+class ClusterAuthorizationFailed(KafkaError, code=31):
     """Not allowed on this cluster."""
 
-    code = 31
 
-
-class InvalidTimestamp(KafkaError):
+class InvalidTimestamp(KafkaError, code=32):
     """The timestamp is outside of the topic's limits."""
 
-    code = 32
 
-
-class UnsupportedSaslMechanism(KafkaError):
+class UnsupportedSaslMechanism(KafkaError, code=33):
     """This broker does not let anybody in by that mechanism."""
 
-    code = 33
 
-
-class IllegalSaslState(KafkaError):
+class IllegalSaslState(KafkaError, code=34):
     """The steps of the handshake came in the wrong order."""
 
-    code = 34
 
-
-class UnsupportedVersion(KafkaError):
+class UnsupportedVersion(KafkaError, code=35):
     """The broker does not speak this version of the request."""
 
-    code = 35
 
-
-class TopicAlreadyExists(KafkaError):
+class TopicAlreadyExists(KafkaError, code=36):
     """A topic of this name exists."""
 
-    code = 36
 
-
-class InvalidPartitions(KafkaError):
+class InvalidPartitions(KafkaError, code=37):
     """The number of partitions is not valid."""
 
-    code = 37
 
-
-class InvalidReplicationFactor(KafkaError):
+class InvalidReplicationFactor(KafkaError, code=38):
     """The replication factor is below 1 or above the number of brokers."""
 
-    code = 38
 
-
-class InvalidReplicaAssignment(KafkaError):
+class InvalidReplicaAssignment(KafkaError, code=39):
     """The replica assignment is not valid."""
 
-    code = 39
 
-
-class InvalidConfig(KafkaError):
+class InvalidConfig(KafkaError, code=40):
     """The setting is unknown or its value is not valid."""
 
-    code = 40
 
-
-class NotController(KafkaError):
+class NotController(KafkaError, code=41, retriable=True):
     """This broker is not the controller."""
 
-    code = 41
-    retriable = True
 
-
-class InvalidRequest(KafkaError):
+class InvalidRequest(KafkaError, code=42):
     """The request contradicts itself or the protocol."""
 
-    code = 42
 
-
-class UnsupportedForMessageFormat(KafkaError):
+class UnsupportedForMessageFormat(KafkaError, code=43):
     """The message format does not allow this."""
 
-    code = 43
 
-
-class PolicyViolation(KafkaError):
+class PolicyViolation(KafkaError, code=44):
     """The request breaks a policy of this broker."""
 
-    code = 44
 
-
-class OutOfOrderSequence(KafkaError):
+class OutOfOrderSequence(KafkaError, code=45):
     """The producer's sequence number does not follow the last one."""
 
-    code = 45
 
-
-class DuplicateSequence(KafkaError):
+class DuplicateSequence(KafkaError, code=46):
     """The producer sent this sequence number before."""
 
-    code = 46
 
-
-class InvalidProducerEpoch(KafkaError):
+class InvalidProducerEpoch(KafkaError, code=47):
     """The producer's epoch is older than the current one."""
 
-    code = 47
 
-
-class InvalidTxnState(KafkaError):
+class InvalidTxnState(KafkaError, code=48):
     """The transaction is not in a state that allows this."""
 
-    code = 48
 
-
-class InvalidProducerIdMapping(KafkaError):
+class InvalidProducerIdMapping(KafkaError, code=49):
     """The producer id does not belong to the transactional id."""
 
-    code = 49
 
-
-class InvalidTransactionTimeout(KafkaError):
+class InvalidTransactionTimeout(KafkaError, code=50):
     """The transaction timeout is outside of the broker's limits."""
 
-    code = 50
 
-
-class ConcurrentTransactions(KafkaError):
+class ConcurrentTransactions(KafkaError, code=51, retriable=True):
     """The transactional id is still ending its last transaction."""
 
-    code = 51
-    retriable = True
 
-
-class TransactionCoordinatorFenced(KafkaError):
+class TransactionCoordinatorFenced(KafkaError, code=52):
     """The transaction coordinator is no longer the current one."""
 
-    code = 52
 
-
-class TransactionalIdAuthorizationFailed(KafkaError):
+class TransactionalIdAuthorizationFailed(KafkaError, code=53):
     """Not allowed on this transactional id."""
 
-    code = 53
 
-
-class SecurityDisabled(KafkaError):
+class SecurityDisabled(KafkaError, code=54):
     """Security features are switched off."""
 
-    code = 54
 
-
-class OperationNotAttempted(KafkaError):
+class OperationNotAttempted(KafkaError, code=55):
     """The operation was not tried because another part of the request failed."""
 
-    code = 55
 
-
-class KafkaStorageError(KafkaError):
+class KafkaStorageError(KafkaError, code=56, retriable=True):
     """The disk of the partition has failed."""
 
-    code = 56
-    retriable = True
 
-
-class LogDirNotFound(KafkaError):
+class LogDirNotFound(KafkaError, code=57):
     """There is no such log directory."""
 
-    code = 57
 
-
-class UnknownProducerId(KafkaError):
+class UnknownProducerId(KafkaError, code=59):
     """The broker has no state of this producer."""
 
-    code = 59
 
-
-class ReassignmentInProgress(KafkaError):
+class ReassignmentInProgress(KafkaError, code=60):
     """The partition is being reassigned."""
 
-    code = 60
 
-
-class SaslAuthenticationFailed(KafkaError):
+class SaslAuthenticationFailed(KafkaError, code=58):
     """Whoever asks is not who it says it is."""
 
-    code = 58
 
-
-class InvalidPrincipalType(KafkaError):
+class InvalidPrincipalType(KafkaError, code=67):
     """The principal type is not supported."""
 
-    code = 67
 
-
-class NonEmptyGroup(KafkaError):
+class NonEmptyGroup(KafkaError, code=68):
     """The group has members."""
 
-    code = 68
 
-
-class GroupIdNotFound(KafkaError):
+class GroupIdNotFound(KafkaError, code=69):
     """The group does not exist."""
 
-    code = 69
 
-
-class FetchSessionIdNotFound(KafkaError):
+class FetchSessionIdNotFound(KafkaError, code=70, retriable=True):
     """The fetch session does not exist."""
 
-    code = 70
-    retriable = True
 
-
-class InvalidFetchSessionEpoch(KafkaError):
+class InvalidFetchSessionEpoch(KafkaError, code=71, retriable=True):
     """The epoch of the fetch session is not the expected one."""
 
-    code = 71
-    retriable = True
 
-
-class ListenerNotFound(KafkaError):
+class ListenerNotFound(KafkaError, code=72, retriable=True):
     """There is no such listener."""
 
-    code = 72
-    retriable = True
 
-
-class FencedLeaderEpoch(KafkaError):
+class FencedLeaderEpoch(KafkaError, code=74, retriable=True):
     """The leader epoch is older than the current one."""
 
-    code = 74
-    retriable = True
 
-
-class UnknownLeaderEpoch(KafkaError):
+class UnknownLeaderEpoch(KafkaError, code=75, retriable=True):
     """The leader epoch is newer than this broker knows."""
 
-    code = 75
-    retriable = True
 
-
-class UnsupportedCompressionType(KafkaError):
+class UnsupportedCompressionType(KafkaError, code=76):
     """The compression is not supported by this version of the request."""
 
-    code = 76
 
-
-class StaleBrokerEpoch(KafkaError):
+class StaleBrokerEpoch(KafkaError, code=77):
     """The broker has registered again since."""
 
-    code = 77
 
-
-class OffsetNotAvailable(KafkaError):
+class OffsetNotAvailable(KafkaError, code=78, retriable=True):
     """The leader does not know its high watermark yet."""
 
-    code = 78
-    retriable = True
 
-
-class MemberIdRequired(KafkaError):
+class MemberIdRequired(KafkaError, code=79):
     """Join again with the member id that came with this answer."""
 
-    code = 79
 
-
-class PreferredLeaderNotAvailable(KafkaError):
+class PreferredLeaderNotAvailable(KafkaError, code=80, retriable=True):
     """The preferred leader is not available."""
 
-    code = 80
-    retriable = True
 
-
-class GroupMaxSizeReached(KafkaError):
+class GroupMaxSizeReached(KafkaError, code=81):
     """The group has as many members as group.max.size allows."""
 
-    code = 81
 
-
-class FencedInstanceId(KafkaError):
+class FencedInstanceId(KafkaError, code=82):
     """Another member has taken over this group instance id."""
 
-    code = 82
 
-
-class EligibleLeadersNotAvailable(KafkaError):
+class EligibleLeadersNotAvailable(KafkaError, code=83, retriable=True):
     """No eligible leader is available."""
 
-    code = 83
-    retriable = True
 
-
-class ElectionNotNeeded(KafkaError):
+class ElectionNotNeeded(KafkaError, code=84, retriable=True):
     """The partition has the right leader already."""
 
-    code = 84
-    retriable = True
 
-
-class NoReassignmentInProgress(KafkaError):
+class NoReassignmentInProgress(KafkaError, code=85):
     """The partition is not being reassigned."""
 
-    code = 85
 
-
-class GroupSubscribedToTopic(KafkaError):
+class GroupSubscribedToTopic(KafkaError, code=86):
     """The group is subscribed to the topic."""
 
-    code = 86
 
-
-class InvalidRecord(KafkaError):
+class InvalidRecord(KafkaError, code=87):
     """The record batch breaks a rule of its topic."""
 
-    code = 87
     record_errors: tuple[tuple[int, str], ...] = ()  # which records of the batch, by index, and why
 
 
-class UnstableOffsetCommit(KafkaError):
+class UnstableOffsetCommit(KafkaError, code=88, retriable=True):
     """The partition has offsets of an open transaction."""
 
-    code = 88
-    retriable = True
 
-
-class ThrottlingQuotaExceeded(KafkaError):
+class ThrottlingQuotaExceeded(KafkaError, code=89, retriable=True):
     """The quota is used up."""
 
-    code = 89
-    retriable = True
 
-
-class ProducerFenced(KafkaError):
+class ProducerFenced(KafkaError, code=90):
     """A newer producer with the same transactional id has taken over."""
 
-    code = 90
 
-
-class ResourceNotFound(KafkaError):
+class ResourceNotFound(KafkaError, code=91):
     """There is no such resource."""
 
-    code = 91
 
-
-class DuplicateResource(KafkaError):
+class DuplicateResource(KafkaError, code=92):
     """The request names a resource twice."""
 
-    code = 92
 
-
-class UnacceptableCredential(KafkaError):
+class UnacceptableCredential(KafkaError, code=93):
     """The credential does not keep to the rules."""
 
-    code = 93
 
-
-class InvalidUpdateVersion(KafkaError):
+class InvalidUpdateVersion(KafkaError, code=95):
     """The version is not the current one."""
 
-    code = 95
 
-
-class UnknownTopicId(KafkaError):
+class UnknownTopicId(KafkaError, code=100, retriable=True):
     """No topic has this id."""
 
-    code = 100
-    retriable = True
 
-
-class BrokerIdNotRegistered(KafkaError):
+class BrokerIdNotRegistered(KafkaError, code=102):
     """The cluster does not know a broker of this number."""
 
-    code = 102
 
-
-class InconsistentTopicId(KafkaError):
+class InconsistentTopicId(KafkaError, code=103, retriable=True):
     """The topic id does not belong to the topic."""
 
-    code = 103
-    retriable = True
 
-
-class TransactionalIdNotFound(KafkaError):
+class TransactionalIdNotFound(KafkaError, code=105):
     """The transactional id is not known."""
 
-    code = 105
 
-
-class FetchSessionTopicIdError(KafkaError):
+class FetchSessionTopicIdError(KafkaError, code=106, retriable=True):
     """The fetch session mixes topic names and ids."""
 
-    code = 106
-    retriable = True
 
-
-class FencedMemberEpoch(KafkaError):
+class FencedMemberEpoch(KafkaError, code=110):
     """The member epoch is not the current one; join again."""
 
-    code = 110
 
-
-class UnreleasedInstanceId(KafkaError):
+class UnreleasedInstanceId(KafkaError, code=111):
     """Another member still holds this group instance id."""
 
-    code = 111
 
-
-class UnsupportedAssignor(KafkaError):
+class UnsupportedAssignor(KafkaError, code=112):
     """The broker has no such assignor."""
 
-    code = 112
 
-
-class StaleMemberEpoch(KafkaError):
+class StaleMemberEpoch(KafkaError, code=113):
     """The member epoch is older than the current one."""
 
-    code = 113
 
-
-class UnknownSubscriptionId(KafkaError):
+class UnknownSubscriptionId(KafkaError, code=117):
     """The subscription id is not known."""
 
-    code = 117
 
-
-class TransactionAbortable(KafkaError):
+class TransactionAbortable(KafkaError, code=120):
     """The transaction can only be aborted."""
 
-    code = 120
 
-
-class InvalidRegularExpression(KafkaError):
+class InvalidRegularExpression(KafkaError, code=128):
     """The regular expression is not valid."""
-
-    code = 128
 
 
 BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}

@@ -11,76 +11,55 @@ from types import MappingProxyType
 from tidemill.model.errors import TidemillError
 
 
-class TimelineError(TidemillError):
+class TimelineError(TidemillError, code=42):
     """A timeline refused the request."""
 
-    code = 42
     failures: "Mapping[str, TimelineError]" = MappingProxyType({})
     """Where a call speaks of several messages: what became of each that was refused, by id."""
 
 
-class UnknownTimeline(TimelineError):
+class UnknownTimeline(TimelineError, code=3):
     """There is no timeline of this name; create it first."""
 
-    code = 3
 
-
-class TimelineExists(TimelineError):
+class TimelineExists(TimelineError, code=36):
     """A timeline of this name exists already with other settings; alter it instead."""
 
-    code = 36
 
-
-class TimelineNotReady(TimelineError):
+class TimelineNotReady(TimelineError, code=5, retriable=True):
     """The timeline is still being created; try again in a moment."""
 
-    code = 5
-    retriable = True
 
-
-class TimelineDeleting(TimelineError):
+class TimelineDeleting(TimelineError, code=3, retriable=True):
     """The timeline is being deleted; its name is free again when that is finished."""
 
-    code = 3
-    retriable = True
 
-
-class BadTimelineName(TimelineError):
+class BadTimelineName(TimelineError, code=17):
     """The name is not one a timeline can have."""
 
-    code = 17
 
-
-class BadSetting(TimelineError):
+class BadSetting(TimelineError, code=40):
     """A setting of the timeline has a value that it cannot have."""
-
-    code = 40
 
 
 class BadMessageId(TimelineError):
     """The message id is empty, too long or has unprintable characters."""
 
 
-class BadDueTime(TimelineError):
+class BadDueTime(TimelineError, code=32):
     """The due time is negative or beyond the year 9999."""
-
-    code = 32
 
 
 class BadLease(TimelineError):
     """The lease is too short, too long or has no holder."""
 
 
-class BodyTooLarge(TimelineError):
+class BodyTooLarge(TimelineError, code=10):
     """The body is larger than the timeline's limit."""
 
-    code = 10
 
-
-class BatchTooLarge(TimelineError):
+class BatchTooLarge(TimelineError, code=10):
     """The batch has more entries than one request may carry."""
-
-    code = 10
 
 
 class UnknownMessage(TimelineError):
@@ -91,22 +70,16 @@ class StaleLease(TimelineError):
     """The lease has ended: it ran out, was given back, or belongs to another consumer now."""
 
 
-class LeaseIsLive(TimelineError):
+class LeaseIsLive(TimelineError, retriable=True):
     """A consumer holds the message; it can be changed when the lease ends."""
 
-    retriable = True
 
-
-class NotOwner(TimelineError):
+class NotOwner(TimelineError, code=29):
     """The message belongs to another producer group."""
 
-    code = 29
 
-
-class UnknownSession(TimelineError):
+class UnknownSession(TimelineError, retriable=True):
     """The session is not known here; shake hands again."""
-
-    retriable = True
 
 
 class BadHandshake(TimelineError):
@@ -117,30 +90,20 @@ class ConsumerReplaced(TimelineError):
     """Another consumer with the same id has taken the place of this one."""
 
 
-class StoreUnavailable(TimelineError):
+class StoreUnavailable(TimelineError, code=56, retriable=True):
     """The timeline store does not answer at the moment."""
 
-    code = 56
-    retriable = True
 
-
-class StoreCorrupt(TimelineError):
+class StoreCorrupt(TimelineError, code=56):
     """The timeline store is damaged and must be restored before it can be used."""
 
-    code = 56
 
-
-class StoreTooNew(TimelineError):
+class StoreTooNew(TimelineError, code=35):
     """The timeline store was written by a newer version of Tidemill."""
 
-    code = 35
 
-
-class Unreachable(TimelineError):
+class Unreachable(TimelineError, code=7, retriable=True):
     """The broker cannot be reached."""
-
-    code = 7
-    retriable = True
 
 
 def by_name(name: str) -> type[TimelineError]:
