@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from tidemill.broker.sql.errors import SqlBusy, SqlRefused, SqlUnavailable
@@ -56,14 +56,17 @@ def table_endpoint(tell: Tell) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body, unless it is too long."""
+    """The body, unless it is too long or does not come to its end."""
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            return None
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > BODY_BYTES_MAX:
+                return None
+            parts.append(part)
+    except ClientDisconnect:  # nobody is there to read the answer, nor is it a failure of the broker's
+        return None
     return b"".join(parts)
 
 

@@ -80,7 +80,7 @@ class ConsoleDoor:
         for connection in list(connections):
             connection.shutdown()
         for _ in range(GRACE_STEPS):
-            if not connections:
+            if not (connections or self._state.tasks):
                 break
             await asyncio.sleep(STEP_S)
         for connection in list(connections):

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
+from tidemill.doors.console.bounded import BoundedProtocol
 from tidemill.doors.console.page import front_page
 from tidemill.doors.console.questions import sql_endpoint, table_endpoint
 from tidemill.doors.console.server import Ask, Tell
@@ -96,7 +96,6 @@ def protocol_factory(
         access_log=False,
         server_header=False,
         date_header=False,
-        limit_concurrency=connections_max,
         timeout_keep_alive=keep_alive_s,
         ws="none",
     )
@@ -104,7 +103,9 @@ def protocol_factory(
     state = ServerState()
 
     def make() -> asyncio.Protocol:
-        return HttpToolsProtocol(config=config, server_state=state, app_state=_no_state())
+        return BoundedProtocol(
+            config=config, server_state=state, app_state=_no_state(), connections_max=connections_max
+        )
 
     return state, make
 

@@ -1,0 +1,154 @@
+"""Bytes from nowhere at the HTTP door: each connection gets an answer or its end, and the next client is served."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.unit.doors.door import kafka_door, run
+
+from tidemill.broker.sql.errors import SqlRefused
+from tidemill.doors.console import bounded
+from tidemill.doors.console.server import ConsoleDoor
+
+Attempt = Callable[[Callable[[], Awaitable[None]]], None]
+ROUNDS = 150
+LIMIT_S = 30
+FLOOD_BYTES = 16 * bounded.REQUEST_BYTES_MAX
+SQL = b"POST /api/sql HTTP/1.1\r\ncontent-type: application/json\r\n"
+PIECES = (
+    b"GET ", b"POST ", b"HEAD ", b"/", b"/api/sql", b"/api/tables/", b"/%00%ff", b"/metrics", b"*", b" HTTP/1.1\r\n",
+    b" HTTP/9.9\r\n", b"\r\n", b"\n", b"\r\n\r\n", b"Host: x\r\n", b"Content-Length: 5\r\n", b"Content-Length: -1\r\n",
+    b"Content-Length: 99999999999999999999\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n",
+    b"Content-Type: application/json\r\n", b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\n", b"5\r\nhello\r\n",
+    b"0\r\n\r\n", b"ffffffffffffffff\r\n", b'{"sql": "SELECT 1"}', b'{"sql": ' + b"[" * 1_000, b"\0", b"\xff\xfe", b":",
+)  # fmt: skip
+
+
+async def ask(sql: str, _: str) -> bytes:
+    raise SqlRefused(f"not here: {sql}")
+
+
+async def tell(_: str) -> bytes | None:
+    return None
+
+
+@asynccontextmanager
+async def http_door(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    async with kafka_door(folder) as kafka:
+        door = ConsoleDoor(kafka.broker, dict, ask, tell)
+        await door.start("127.0.0.1", 0)
+        await door.loaded()
+        try:
+            yield door.address
+        finally:
+            await door.close()
+
+
+async def answer(address: tuple[str, int], data: bytes, *, end: bool = True) -> bytes:
+    """Whatever comes back until the door closes the connection."""
+    reader, writer = await asyncio.open_connection(*address)
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        writer.write(data)
+        if end:
+            writer.write_eof()
+        async with asyncio.timeout(LIMIT_S):
+            found = await reader.read()
+    writer.close()
+    return found
+
+
+async def is_served(address: tuple[str, int]) -> bool:
+    found = await answer(address, b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", end=False)
+    return found.startswith(b"HTTP/1.1 200") and found.endswith(b"live\n")
+
+
+@pytest.fixture
+def attempt(caplog: pytest.LogCaptureFixture) -> Attempt:
+    """Run a test; nothing of it may be logged as a failure, by the event loop or by the web framework."""
+
+    def attempt(test: Callable[[], Awaitable[None]]) -> None:
+        run(test)
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+    return attempt
+
+
+def test_noise(attempt: Attempt, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+
+    async def test() -> None:
+        async with http_door(tmp_path) as address:
+            for _ in range(ROUNDS):
+                found = await answer(address, b"".join(rng.choices(PIECES, k=rng.randrange(1, 14))))
+                assert b"HTTP/1.1 500" not in found
+            assert await is_served(address)
+
+    attempt(test)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET /",
+        b"GET / HTTP/1.1\r\nx: ",
+        SQL + b"transfer-encoding: chunked\r\n\r\n0\r\nx: ",
+    ],
+    ids=["path", "header", "trailer"],
+)
+def test_what_has_no_end_is_cut(attempt: Attempt, tmp_path: Path, begin: bytes) -> None:
+    async def test() -> None:
+        async with http_door(tmp_path) as address:
+            _, writer = await asyncio.open_connection(*address)
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                writer.write(begin)
+                while sent < FLOOD_BYTES:
+                    writer.write(b"a" * 65_536)
+                    sent += 65_536
+                    async with asyncio.timeout(LIMIT_S):
+                        await writer.drain()
+            assert sent < FLOOD_BYTES
+            writer.close()
+            assert await is_served(address)
+
+    attempt(test)
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nhost", SQL + b"content-length: 9\r\n\r\n{"])
+def test_who_does_not_go_on_is_cut(
+    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr(bounded, "RECEIVE_S", 0.05)
+
+    async def test() -> None:
+        async with http_door(tmp_path) as address:
+            await answer(address, begin, end=False)
+
+    attempt(test)
+
+
+def test_one_connection_too_many_is_sent_away(
+    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.doors.console.server.CONNECTIONS_MAX", 3)
+
+    async def test() -> None:
+        async with http_door(tmp_path) as address:
+            held = [await asyncio.open_connection(*address) for _ in range(3)]
+            assert await answer(address, b"", end=False) == b""
+            for _, writer in held:
+                writer.close()
+                await writer.wait_closed()
+            async with asyncio.timeout(LIMIT_S):
+                while not await is_served(address):  # the door hears of it a moment later
+                    pass
+
+    attempt(test)
