@@ -1,6 +1,7 @@
 """How this broker stands, as it tells the others: healthy, degraded or inactive, why, and whom it serves."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from tidemill.broker.partitions import Partitions
@@ -14,6 +15,7 @@ AWAY = "it is not there"
 TOPIC = "topic:"
 """Before the names of topics among those of timelines."""
 READER_MS = 10_000
+READERS_MAX = 100_000
 """So long after its last call a member of a group counts as served here."""
 
 
@@ -68,8 +70,9 @@ class Readers:
         self._seen: dict[tuple[str, str], int] = {}
 
     def note(self, topics: Iterable[str], member: str) -> None:
-        """A member called."""
-        self._seen.update(((topic, member), self._clock_ms()) for topic in topics)
+        """A member called; it is not counted while there are `READERS_MAX` already."""
+        now_ms, room = self._clock_ms(), max(0, READERS_MAX - len(self._seen))
+        self._seen.update(((topic, member), now_ms) for topic in islice(topics, room))
 
     def counts(self) -> dict[str, int]:
         """How many members of late read each topic; who was not seen for a while is forgotten."""

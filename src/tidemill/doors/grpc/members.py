@@ -10,6 +10,7 @@ from typing import Any
 
 from tidemill.broker.broker import Broker
 from tidemill.doors.grpc.reading import BEGINNING, END
+from tidemill.doors.grpc.refusals import meaning
 from tidemill.groups.core.heartbeats import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatRequest
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.errors import InvalidRequest, UnknownTopicOrPartition
@@ -22,6 +23,7 @@ RESETS = {wire.RESET_EARLIEST: BEGINNING, wire.RESET_LATEST: END}
 
 async def subscribe(broker: Broker, request: wire.SubscribeRequest, host: str) -> wire.SubscribeReply:
     """Join: the member's epoch, and its first partitions."""
+    meaning("reset", request.reset, RESETS)
     beat = _beat(request, JOIN_EPOCH, host)._replace(owned=frozenset())
     answer = await broker.groups.consumer_heartbeat(beat)
     assigned = _named(broker, answer.assigned or ())
@@ -98,7 +100,7 @@ def _places(
     for one in found:
         if one.error is not None:
             raise one.error
-    start = RESETS[request.reset]
+    start = meaning("reset", request.reset, RESETS)
     return [
         _position(TopicPartition(one.topic, one.partition), start if one.offset < 0 else one.offset) for one in found
     ]

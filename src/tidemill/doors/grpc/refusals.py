@@ -1,6 +1,6 @@
 """Typed errors on their way out: a gRPC status for every client, and the name of the class for ours."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -8,7 +8,7 @@ import structlog
 
 from tidemill.model import errors as streams
 from tidemill.model import timeline_errors as timelines
-from tidemill.model.errors import TidemillError
+from tidemill.model.errors import InvalidRequest, TidemillError
 
 ERROR_KEY = "tidemill-error"
 STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
@@ -34,6 +34,7 @@ STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
 }
 
 T = TypeVar("T")
+Number = TypeVar("Number", bound=int)
 log = structlog.get_logger(__name__)
 
 
@@ -41,6 +42,13 @@ def status_of(error: TidemillError) -> grpc.StatusCode:
     """The status of an error: what passes is unavailable, what is wrong with the request itself an invalid argument."""
     otherwise = grpc.StatusCode.UNAVAILABLE if error.retriable else grpc.StatusCode.INVALID_ARGUMENT
     return STATUSES.get(type(error), otherwise)
+
+
+def meaning(field: str, number: Number, meanings: Mapping[Number, T]) -> T:
+    """What the number of an enumeration stands for here; clients can send numbers that the schema does not have."""
+    if number not in meanings:
+        raise InvalidRequest(f"{field} {number} is none of {', '.join(map(str, meanings))}")
+    return meanings[number]
 
 
 async def refuse(context: Any, error: TidemillError) -> None:

@@ -13,9 +13,9 @@ from tidemill.broker.topics import UNSET
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.doors.grpc import members
 from tidemill.doors.grpc.reading import Wanted, read_partitions
-from tidemill.doors.grpc.refusals import answered
+from tidemill.doors.grpc.refusals import answered, meaning
 from tidemill.doors.grpc.routes import Routes, was_forwarded
-from tidemill.model.errors import InvalidRequest, TidemillError, by_name
+from tidemill.model.errors import InvalidRequest, InvalidTimestamp, TidemillError, by_name
 from tidemill.model.topics import refuse_internal
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -28,6 +28,7 @@ PRODUCE_TIMEOUT_S = 30.0
 FORWARD_SLACK_S = 5.0
 VERSION_NEWEST = 13
 UNKNOWN_OFFSET = -1
+PRODUCER_EPOCH_MAX = 2**15 - 1
 T = TypeVar("T")
 ACKS = {wire.ACKS_ALL: -1, wire.ACKS_LEADER: 1}
 
@@ -90,7 +91,7 @@ class BrokerService(generated.BrokerServiceServicer):
 
     def _topics(self, names: Sequence[str]) -> list[Topic]:
         if names:
-            return [topic for name in names if (topic := self._broker.topic(name)) is not None]
+            return [topic for name in dict.fromkeys(names) if (topic := self._broker.topic(name)) is not None]
         return sorted((topic for topic in self._broker.topics() if not topic.internal), key=lambda topic: topic.name)
 
     # -- producing -----------------------------------------------------------------------------------------------------
@@ -132,13 +133,14 @@ class BrokerService(generated.BrokerServiceServicer):
     async def _append(self, topic: str, acks: wire.Acks, batch: wire.Batch) -> wire.Produced:
         broker = self._broker
         partition = broker.partition(topic, batch.partition)
+        kafka_acks = meaning("acks", acks, ACKS)
         closed = _closed(batch, self._broker.clock_ms())
         if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:
             appended = await broker.scheduler.append(
-                partition, closed, acks=ACKS[acks], version=VERSION_NEWEST, timeout_s=PRODUCE_TIMEOUT_S
+                partition, closed, acks=kafka_acks, version=VERSION_NEWEST, timeout_s=PRODUCE_TIMEOUT_S
             )
         else:
-            appended = await partition.append(closed, acks=ACKS[acks], timeout_s=PRODUCE_TIMEOUT_S)
+            appended = await partition.append(closed, acks=kafka_acks, timeout_s=PRODUCE_TIMEOUT_S)
         broker.telemetry.topic(topic).produced(len(closed), len(batch.records))
         return wire.Produced(
             partition=batch.partition,
@@ -150,14 +152,15 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def Subscribe(self, request: wire.SubscribeRequest, context: Any) -> wire.SubscribeReply:  # noqa: N802
         """Join a group."""
-        self._note_reader(request, context)
-        return await self._coordinated(
+        reply = await self._coordinated(
             "Subscribe", request, context, lambda: members.subscribe(self._broker, request, _host(context))
         )
+        self._note_reader(request.topics, reply.member_id, context)
+        return reply
 
     async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollReply:  # noqa: N802
         """A sign of life, and records."""
-        self._note_reader(request, context)
+        self._note_reader(request.topics, request.member_id, context)
         return await self._coordinated(
             "Poll", request, context, lambda: self._poll(request, _host(context)), wait_ms=request.max_wait_ms
         )
@@ -165,7 +168,7 @@ class BrokerService(generated.BrokerServiceServicer):
     async def _poll(self, request: wire.PollRequest, host: str) -> wire.PollReply:
         reply = await members.heartbeat(self._broker, request, host)
         if not reply.rebalance and request.max_records > 0:
-            wanted = [Wanted(one.topic, one.partition, one.offset) for one in request.positions]
+            wanted = list(dict.fromkeys(Wanted(one.topic, one.partition, one.offset) for one in request.positions))
             reply.partitions.extend(await self._read(wanted, request.max_records, request.max_wait_ms))
         return reply
 
@@ -179,9 +182,10 @@ class BrokerService(generated.BrokerServiceServicer):
             "Unsubscribe", request, context, lambda: members.unsubscribe(self._broker, request)
         )
 
-    def _note_reader(self, request: wire.SubscribeRequest | wire.PollRequest, context: Any) -> None:
+    def _note_reader(self, topics: Iterable[str], member_id: str, context: Any) -> None:
+        """Count a member at the broker that it called, for topics that there are."""
         if not was_forwarded(context):
-            self._broker.readers.note(request.topics, request.member_id)
+            self._broker.readers.note((name for name in topics if self._broker.topic(name) is not None), member_id)
 
     async def _coordinated(
         self, method: str, request: Any, context: Any, here: Callable[[], Awaitable[T]], wait_ms: int = 0
@@ -332,9 +336,13 @@ def _closed(batch: wire.Batch, now_ms: int) -> bytearray:
         )
         for record in batch.records
     ]
+    if any(record.timestamp < 0 for record in records):
+        raise InvalidTimestamp("a record's time is before 1970")
     if not batch.HasField("sequence"):
         return build_batch(records)
     sequence = batch.sequence
+    if not 0 <= sequence.producer_epoch <= PRODUCER_EPOCH_MAX or sequence.producer_id < 0 or sequence.first < 0:
+        raise InvalidRequest(f"{sequence.producer_id}, {sequence.producer_epoch}, {sequence.first} are no sequence")
     return build_batch(
         records,
         producer_id=sequence.producer_id,
