@@ -27,7 +27,7 @@ from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.peers import Peers
 from tidemill.broker.replica_fetcher import ReplicaFetchers
 from tidemill.broker.replicas import Replicas
-from tidemill.broker.scheduling import Scheduler
+from tidemill.broker.scheduling import Scheduler, Waitlist
 from tidemill.broker.seats import Seats
 from tidemill.broker.standing import Readers, served, standing_of
 from tidemill.broker.telemetry import Telemetry
@@ -56,7 +56,7 @@ from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import NotLeaderOrFollower, TidemillError
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, TopicPartition
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING_RECORDS, TopicPartition
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -133,7 +133,6 @@ class Broker:
             self._deletions,
             settings=settings,
             node_id=self.node_id,
-            schedules_alone=self._schedules_alone,
         )
         self._internal = InternalTopics(
             self._topics,
@@ -207,7 +206,6 @@ class Broker:
             kafka=Endpoint(host, port) if port else None,
             grpc=Endpoint(*grpc) if grpc else None,
             http=Endpoint(*http) if http else None,
-            shares_timelines=self.timelines is not None and self.timelines.shared,
         )
         await self.membership.announce(registration)
 
@@ -245,15 +243,22 @@ class Broker:
         self.telemetry.sources.append(gauges(dispatcher))
         shared = self._world.coordination.shared
         scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id, clustered=shared)
+        if shared and not dispatcher.shared:
+            scheduler.waitlist = Waitlist(
+                self,
+                self._internal.journal(WAITING_RECORDS),
+                dispatcher,
+                node_id=self.node_id,
+                new_id=self._world.new_id,
+                hand_over=scheduler.hand_over,
+            )
         await scheduler.open()
         self.scheduler = scheduler
+        self._seat_waiting()
 
-    def _schedules_alone(self) -> bool:
-        """Whether records for later wait where only one broker has them, and others carry partitions too."""
-        brokers = self._metadata.image.brokers.values()
-        return self._world.coordination.shared and not all(
-            one.shares_timelines for one in brokers if one.carries and one.kafka is not None
-        )
+    def _seat_waiting(self) -> None:
+        if self.scheduler is not None and self.scheduler.waitlist is not None:
+            self.scheduler.waitlist.follow(self._internal.led(WAITING_RECORDS))
 
     async def leave_timelines(self) -> None:
         """The timelines are about to close: deliver no more of their records."""
@@ -524,6 +529,7 @@ class Broker:
             log.exception("this broker could not follow a change of the cluster")
         self._deletions.look()
         self._seats.look()
+        self._seat_waiting()
         self._controller.changed(touched)
         if touched.timelines:
             self.attendance.changed(touched.timelines)

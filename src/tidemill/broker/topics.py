@@ -11,7 +11,7 @@ Two brokers that change one topic at the same time find out when they write, and
 
 import asyncio
 import zlib
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -52,7 +52,6 @@ from tidemill.model.topics import INTERNAL, check_topic_name
 
 UNSET = -1
 """What clients send for "the broker's default"."""
-SCHEDULE_REMEDY = "run timelines on PostgreSQL (--timelines postgresql://...), or give the topic one replica"
 STORAGE = "tidemill.storage"
 TRIES_MAX = 20
 """Brokers that change one topic at the same time take turns; so often is it tried."""
@@ -74,10 +73,8 @@ class Topics:
         *,
         settings: BrokerSettings,
         node_id: int,
-        schedules_alone: Callable[[], bool],
     ) -> None:
         self.image = Image()
-        self._schedules_alone = schedules_alone
         self._coordination = coordination
         self._metadata = metadata
         self._partitions = partitions
@@ -140,8 +137,6 @@ class Topics:
             _refuse_copies(name, infos)
             overrides = {**overrides, STORAGE: IN_TABLES}  # whoever decides later has to know it
         change = TopicCreated(name, topic_id, infos, dict(overrides))
-        if not internal:
-            self._refuse_alone(self.image.apply(change).by_name[name])
         if validate_only:
             self._refuse_blocked(name)
             return self.image.apply(change).by_name[name]
@@ -246,7 +241,6 @@ class Topics:
             altered = self.image.apply(TopicAltered(name, {**chosen, **overrides})).by_name[name]
             if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
                 raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
-            self._refuse_alone(altered)
             if validate_only:
                 return altered
             try:
@@ -266,15 +260,6 @@ class Topics:
             await self._metadata.caught_up(entry.revision if entry else 0)
             raise InvalidUpdateVersion(f"topic {topic.name} was changed by somebody else; try again")
         await self._metadata.caught_up(written)
-
-    def _refuse_alone(self, topic: Topic) -> None:
-        """What is acknowledged with copies must not wait for its time on one disk."""
-        copies = any(len(info.replicas) > 1 for info in topic.partitions)
-        if topic.settings.tidemill_schedule_enable and copies and self._schedules_alone():
-            raise InvalidConfig(
-                f"tidemill.schedule.enable of {topic.name}: its partitions would have copies, records for later would"
-                f" not, for they wait on a timeline of one broker; {SCHEDULE_REMEDY}"
-            )
 
     def _refuse_blocked(self, name: str) -> None:
         if name in self._metadata.view.tombstones:

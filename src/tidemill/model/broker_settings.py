@@ -104,6 +104,21 @@ _OWN = (
     ),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
     Setting("tidemill.racks", Kind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
+    Setting(
+        "tidemill.schedule.topic.num.partitions",
+        Kind.INT,
+        "8",
+        "Partitions of the topic in which a cluster without shared timelines keeps records for later.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.schedule.topic.replication.factor",
+        Kind.INT,
+        "3",
+        "Copies of that topic; as many as there are brokers, if they are fewer. All but one have to have a record.",
+        low=1,
+    ),
+    Setting("tidemill.schedule.topic.segment.bytes", Kind.INT, "104857600", "Segment size of that topic.", low=1),
     Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
     Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
     Setting("tidemill.sql.max.rows", Kind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
@@ -198,6 +213,9 @@ class BrokerSettings:
     replica_lag_time_max_ms: int
     socket_request_max_bytes: int
     tidemill_racks: tuple[str, ...]
+    tidemill_schedule_topic_num_partitions: int
+    tidemill_schedule_topic_replication_factor: int
+    tidemill_schedule_topic_segment_bytes: int
     tidemill_sql_max_bytes: int
     tidemill_sql_max_memory_bytes: int
     tidemill_sql_max_rows: int

@@ -1,5 +1,6 @@
 """Records for later: what any Kafka producer puts on a topic with `tidemill.schedule.enable` and a delivery header."""
 
 from tidemill.broker.scheduling.scheduler import Scheduler
+from tidemill.broker.scheduling.waitlist import Waitlist
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "Waitlist"]

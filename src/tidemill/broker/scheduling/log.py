@@ -46,25 +46,23 @@ def by_partition(granted: Iterable[Granted], store: str) -> dict[int, list[Due]]
     `store` tells the numbers of one broker's own timelines from those of others.
     """
     found: defaultdict[int, list[Due]] = defaultdict(list)
-    for message, lease in granted:
-        index, record, origin = read_waiting(message.body or b"")
-        mark = f"{message.id}@{message.seq}{store}".encode()
-        kept = tuple(header for header in record.headers if header[0] != MESSAGE)
-        due = NewRecord(record.key, record.value, (*kept, (MESSAGE, mark)), record.timestamp)
-        found[index].append(
-            Due(
-                due,
-                mark,
-                message.scheduled_ms,
-                lease.attempts,
-                lease.until_ms,
-                origin,
-                message.seq,
-                lease.token,
-                message.size,
-            )
-        )
+    for one in granted:
+        mark = f"{one.message.id}@{one.message.seq}{store}".encode()
+        index, due = due_of(one, one.message.body or b"", mark)
+        found[index].append(due)
     return found
+
+
+def due_of(granted: Granted, body: bytes, mark: bytes, attempts: int = 1) -> tuple[int, Due]:
+    """A due message as a record with its mark, and the partition it belongs to; at least the attempt that is named."""
+    message, lease = granted
+    index, record, origin = read_waiting(body)
+    kept = tuple(header for header in record.headers if header[0] != MESSAGE)
+    due = NewRecord(record.key, record.value, (*kept, (MESSAGE, mark)), record.timestamp)
+    attempts = max(attempts, lease.attempts)
+    return index, Due(
+        due, mark, message.scheduled_ms, attempts, lease.until_ms, origin, message.seq, lease.token, message.size
+    )
 
 
 def in_pieces(entries: Sequence[Due], bytes_max: int) -> Iterator[list[Due]]:

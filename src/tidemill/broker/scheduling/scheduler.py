@@ -12,6 +12,8 @@ the leader, record after record in its partition's turn, stores nothing whose le
 have it by then), and of a message that was leased before it first looks for the mark in its log, back to the time at
 which it was due. Where the outcome is not known nobody tries before the lease has ended.
 
+Where brokers share no timelines, the records of topics with copies wait with copies, too (waitlist.py).
+
 A crash between keeping the waiting records and storing the rest of their batch makes the producer send it again. What
 still waits is known by its id or by its sequence; what was delivered in the meantime is remembered by where it came
 from. Delivery takes its turn behind the batches of its partition, so that a record is never delivered while its own
@@ -27,11 +29,11 @@ import structlog
 
 from tidemill.broker.scheduling.log import SLACK_MS, Due, Marks, by_partition, in_pieces, received, to_send, to_store
 from tidemill.broker.scheduling.plan import Origin, Plan, plan_batch
-from tidemill.broker.topics import SCHEDULE_REMEDY
+from tidemill.broker.scheduling.waitlist import Waitlist
 from tidemill.cluster.core.image import Topic
-from tidemill.model.errors import InvalidRecord, RequestTimedOut, TidemillError
+from tidemill.model.errors import NotLeaderOrFollower, RequestTimedOut, TidemillError
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
-from tidemill.model.topics import TopicPartition
+from tidemill.model.topics import WAITING_RECORDS, TopicPartition
 from tidemill.records.compact import compact_batch
 from tidemill.records.header import BatchHeader
 from tidemill.records.record import Record
@@ -89,9 +91,11 @@ class Scheduler:
     ) -> None:
         self._node_id = node_id
         self._holder = HOLDER.format(node_id)
-        self._alone = clustered and not timelines.shared
-        """Whether other brokers may have the partitions, but not what waits for them here."""
-        self._store = f".{node_id}" if self._alone else ""
+        alone = clustered and not timelines.shared
+        """Whether other brokers may have the partitions, but not what waits for them on timelines here."""
+        self._store = f".{node_id}" if alone else ""
+        self.waitlist: Waitlist | None = None
+        """Where the records of topics with copies wait, when that cannot be on timelines that all share."""
         self._streams = streams
         self._timelines = timelines
         self._clock_ms = clock_ms
@@ -105,6 +109,8 @@ class Scheduler:
 
     async def open(self) -> None:
         """Take back what the last process had leased, and go on delivering."""
+        if self.waitlist is not None:
+            await self.waitlist.open()
         for name in self._ready():
             await self._recover(name)
             self._attach(name)
@@ -127,6 +133,8 @@ class Scheduler:
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+        if self.waitlist is not None:
+            await self.waitlist.close()
 
     async def topic_deleted(self, topic: str) -> None:
         """The topic's waiting records go with it."""
@@ -158,6 +166,9 @@ class Scheduler:
         Once begun it is not given up when that broker goes away: who comes after it has to find all or nothing.
         """
         check_produced(batch, version=version)
+        if partition.topic == WAITING_RECORDS:
+            await self._take_from_peer(partition, batch)
+            return Appended(NOT_APPENDED, -1, partition.log_start_offset)
         due = received(batch)
         if due is None:
             return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
@@ -166,26 +177,27 @@ class Scheduler:
         task.add_done_callback(self._storing.discard)
         return await asyncio.shield(task)
 
+    async def _take_from_peer(self, partition: Partition, batch: bytearray | memoryview) -> None:
+        if self.waitlist is None:
+            raise NotLeaderOrFollower("this broker has its timelines where others share them")
+        await self.waitlist.take_from_peer(partition.index, batch)
+
     def _turn(self, topic: str, index: int) -> asyncio.Lock:
         return self._order.setdefault((topic, index), asyncio.Lock())
 
     async def _keep(self, topic: str, plan: Plan) -> None:
         name = PREFIX + topic
-        if plan.waiting:
-            self._refuse_alone(topic)
         new = [one for one in plan.waiting if one.origin is None or (topic, one.origin) not in self._delivered]
-        if new:
+        known = self._streams.topic(topic)
+        if self.waitlist is not None and known is not None and _has_copies(known):
+            if new or plan.cancels:
+                await self.waitlist.keep(known, new, plan.cancels)
+        elif new:
             await self._ensure(name)
             wanted = [Wanted(one.body, one.due_ms, one.id) for one in new]
             await self._timelines.schedule(name, wanted)
         if plan.cancels and name in self._attached:
             await self._timelines.cancel(name, plan.cancels)
-
-    def _refuse_alone(self, name: str) -> None:
-        """What was acknowledged with copies must not hang on one disk."""
-        topic = self._streams.topic(name)
-        if self._alone and topic is not None and any(len(info.replicas) > 1 for info in topic.partitions):
-            raise InvalidRecord(f"{name} has copies, records for later would have none: {SCHEDULE_REMEDY}")
 
     async def _append_rest(
         self, partition: Partition, batch: bytearray | memoryview, header: BatchHeader, plan: Plan
@@ -238,13 +250,13 @@ class Scheduler:
         topic = name.removeprefix(PREFIX)
         commands: list[Complete | Release] = []
         for index, entries in by_partition(granted, self._store).items():
-            commands += await self._hand_over(TopicPartition(topic, index), entries)
+            commands += await self.hand_over(TopicPartition(topic, index), entries)
         try:
             await self._timelines.settle(name, commands)
         except TimelineError as error:  # then they come again when their leases end, and are found in the log
             log.warning("scheduled_completion_failed", topic=topic, messages=len(commands), error=str(error))
 
-    async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
+    async def hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
         """Let the leader store records; what becomes of their messages."""
         topic = self._streams.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
@@ -322,3 +334,7 @@ class Scheduler:
             if len(page) < FIND_LIMIT_MAX:
                 return doubtful
             after = Place(page[-1].due_ms, page[-1].seq)
+
+
+def _has_copies(topic: Topic) -> bool:
+    return any(len(info.replicas) > 1 for info in topic.partitions)

@@ -6,7 +6,7 @@ from pathlib import Path
 import structlog
 
 from tidemill.model.topic_settings import TopicSettings
-from tidemill.model.topics import INTERNAL
+from tidemill.model.topics import VITAL
 from tidemill.streams.interface import Disk, FlushFailed
 from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
@@ -61,7 +61,7 @@ class SegmentStore:
             LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
         if opened.report.cut_bytes:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
-        return SegmentLog(self._shared, folder, settings, opened, vital=topic in INTERNAL)
+        return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)
 
     async def close(self) -> None:
         """Close all files and end the threads."""
