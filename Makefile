@@ -6,13 +6,15 @@ STAMP   := $(VENV)/.ready
 # Twice as many processes as there are cores: most tests wait for a broker, not for a core.
 WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
 ARGS    ?=
+# Packages of more than a gigabyte come in: somebody at a terminal sees how far they are.
+QUIET   := $(shell test -t 2 || echo --quiet)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export UV_LINK_MODE = copy
 # Compiled modules are kept: brokers that tests start are ready in half the time.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system run test check fmt unit long bench chaos proto clean
+.PHONY: help setup system run test check collect fmt unit long bench chaos proto clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,7 +23,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidemill needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet 'uv>=0.8,<1'
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[all]' --group dev
+	$(BIN)/uv pip install $(QUIET) --compile-bytecode --python $(BIN)/python --editable '.[all]' --group dev
 	@touch $@
 
 # An installed package comes with its bytecode; a checkout whose Python may not write any would be compiled at every start.
@@ -35,14 +37,19 @@ run: setup ## the demo: a broker, orders, reminders and a Spark pipeline at work
 	@$(BIN)/tidemill demo $(ARGS)
 
 test: setup system ## format, lint, types, imports, tests: what CI runs
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check collect
 	@$(MAKE) --no-print-directory unit
 
 check: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+
+# Each process of `unit` would compile every test for itself; mypy leaves a core free to do it once. What is wrong is
+# told by `unit`.
+collect: setup
+	@$(BIN)/pytest -qq --collect-only >/dev/null 2>&1 || true
 
 # A test that fails beside others on a busy machine runs once more by itself; one that fails twice fails the run.
 unit: setup
