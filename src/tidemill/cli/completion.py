@@ -6,6 +6,7 @@ is the tree of all commands put together; an ordinary call loads one command.
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any
 
 import typer
@@ -16,7 +17,16 @@ PROGRAM = "tidemill"
 def load(target: str) -> Any:
     """What `module:attribute` names: a typer app, or a plain function with typer annotations."""
     module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)
+    found = getattr(import_module(module), attribute)
+    callbacks = [each.callback for each in found.registered_commands] if isinstance(found, typer.Typer) else [found]
+    for callback in callbacks:
+        callback.__doc__ = _paragraphs(callback.__doc__ or "")
+    return found
+
+
+def _paragraphs(text: str) -> str:
+    """The text with one line for each paragraph: typer breaks lines where the source does, on any terminal."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
 def tree(targets: Mapping[str, str]) -> Any:
@@ -42,4 +52,4 @@ def answer(targets: Mapping[str, str], words: Sequence[str]) -> int:
 
 
 def _root() -> None:
-    """Streams for every Kafka client, and timelines, in one package."""
+    """Streams for every Kafka client, timelines, and pipelines on Spark, in one package."""

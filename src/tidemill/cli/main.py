@@ -135,7 +135,7 @@ def _help() -> str:
     rows = "\n".join(f"  {name.ljust(width)}  {command.summary}" for name, command in COMMANDS.items())
     return f"""Usage: tidemill COMMAND [OPTIONS]
 
-Streams for every Kafka client, and timelines, in one package.
+Streams for every Kafka client, timelines, and pipelines on Spark, in one package.
 
 Commands:
 {rows}

@@ -81,13 +81,13 @@ def produce(
     if message and file:
         raise WrongUse("give --message or --file, not both")
     headers = list(pairs(header or [], "--header").items())
-    partitions = sorted(admin(bootstrap).list_topics(topic, TIMEOUT_S).topics[topic].partitions)
-    if partitions and partition >= 0:
-        check_partition(topic, partition, partitions)
-    turn = _Turn(partition, partitions)
-    run = _Run(topic, turn, headers, _producer(bootstrap, compression, acks, partitioner))
     with ExitStack() as stack:
         lines, total = _lines(stack, message, file, key, key_separator)
+        partitions = sorted(admin(bootstrap).list_topics(topic, TIMEOUT_S).topics[topic].partitions)
+        if partitions and partition >= 0:
+            check_partition(topic, partition, partitions)
+        turn = _Turn(partition, partitions)
+        run = _Run(topic, turn, headers, _producer(bootstrap, compression, acks, partitioner))
         advance = stack.enter_context(progress(f"producing to {topic}", total, in_bytes=True))
         run.send(lines, advance)
     run.report(as_json=as_json)
