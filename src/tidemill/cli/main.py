@@ -43,6 +43,7 @@ COMMANDS = {
     "cluster": Command("tidemill.cli.cluster:app", "Run several brokers, see how they are, even out their load."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
     "sql": Command("tidemill.cli.sql:sql", "Ask about records, groups, lag and timers in SQL."),
+    "bench": Command("tidemill.cli.bench:bench", "Measure a broker: writing, reading, latency."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
 }
 
