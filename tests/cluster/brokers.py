@@ -82,10 +82,10 @@ class Brokers:
             **{name.replace("_", "-"): value for name, value in {**self._flags, **more}.items()},
         }
 
-    def start(self, *numbers: int) -> None:
-        """Start brokers, all unless told; each is ready when this returns."""
+    def start(self, *numbers: int, **more: str) -> None:
+        """Start brokers, all unless told, with more flags if there are any; each is ready when this returns."""
         for number in numbers or self._ports:
-            child = Child(self.flags(number), self._settings)
+            child = Child(self.flags(number, **more), self._settings)
             self.doors[number] = child.start()
             self._running[number] = child
 

@@ -2,22 +2,18 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.brokers import WAIT_S, Brokers, eventually, running_brokers
-from tests.integration.command_line import CommandLine
 from tests.postgres import running_postgres
 
-from tidemill.broker.journals import java_hash
-from tidemill.model.topics import WAITING_RECORDS
+from tidemill.model.topics import WAITING
 
 SCHEDULED = {"tidemill.schedule.enable": "true"}
 RECORDS = 240
 PARTITIONS = 3
-SEATS = 8
 
 
 def create(brokers: Brokers, name: str, copies: int, partitions: int = PARTITIONS) -> None:
@@ -65,75 +61,105 @@ def leader(brokers: Brokers, topic: str, index: int = 0) -> int:
     return int(metadata.topics[topic].partitions[index].leader)
 
 
-@contextmanager
-def running(store: str) -> Iterator[Brokers]:
-    """Three brokers whose timelines are in a database that all share, or on the disk of each."""
-    settings = {"tidemill.tend.interval.ms": "200"}
-    if store == "embedded":
-        with running_brokers(3, settings) as brokers:
-            yield brokers
-        return
-    with running_postgres() as postgres, running_brokers(3, settings, timelines=postgres.new_database()) as brokers:
-        yield brokers
-
-
-def holder(brokers: Brokers, topic: str) -> int:
-    """The broker that has what waits for a topic, where each has its own timelines."""
-    return leader(brokers, WAITING_RECORDS, java_hash(topic) % SEATS)
-
-
-@pytest.mark.parametrize("store", ["postgres", "embedded"])
-def test_every_record_comes_once_although_its_leader_and_its_holder_are_killed(store: str) -> None:
-    with running(store) as brokers:
+def test_every_record_comes_once_although_its_leader_and_its_holder_are_killed() -> None:
+    with (
+        running_postgres() as postgres,
+        running_brokers(3, {"tidemill.tend.interval.ms": "200"}, timelines=postgres.new_database()) as brokers,
+    ):
         create(brokers, "later", copies=3)
-        start_ms = time.time_ns() // 1_000_000 + 4_000
+        start_ms = time.time_ns() // 1_000_000 + 3_000
         send(brokers, "later", lambda number: start_ms + number * 25, RECORDS)
-        victims = [leader(brokers, "later")]
-        if store == "embedded" and holder(brokers, "later") not in victims:
-            victims.append(holder(brokers, "later"))
+        victim = leader(brokers, "later")
         eventually(lambda: time.time_ns() // 1_000_000 > start_ms + 1_000, "time passes")
-        for victim in victims:
-            brokers.kill(victim)
-            eventually(lambda lost=victim: leader(brokers, "later") not in (lost, -1), "nobody leads")  # type: ignore[misc]
-            brokers.start(victim)
+        brokers.kill(victim)
+        eventually(lambda: leader(brokers, "later") not in (victim, -1), "nobody leads")
+        brokers.start(victim)
         found = values(brokers, "later", RECORDS)
         assert sorted(int(value) for value, _, _ in found) == list(range(RECORDS))
         assert all(stamp >= due_ms for _, due_ms, stamp in found), "a record came early"
 
 
-def test_what_waits_on_the_disks_of_brokers_has_copies_like_its_topic_and_can_be_taken_back() -> None:
-    with running_brokers(3) as brokers:
-        create(brokers, "copied", copies=3, partitions=2)
-        due_ms = time.time_ns() // 1_000_000 + 6_000
-        producer = Producer({"bootstrap.servers": brokers.bootstrap, "enable.idempotence": True})
-        for number in range(40):
-            headers = {"tidemill-deliver-at": str(due_ms), "tidemill-schedule-id": f"id-{number}"}
-            producer.produce("copied", f"{number}", partition=number % 2, headers=headers)
-        assert producer.flush(WAIT_S) == 0
-        for number in range(0, 40, 4):
-            producer.produce("copied", b"", partition=1, headers={"tidemill-cancel": f"id-{number}"})
-            again = {"tidemill-deliver-at": str(due_ms), "tidemill-schedule-id": f"id-{number + 1}"}
-            producer.produce("copied", f"{number + 1}", partition=(number + 1) % 2, headers=again)
-        assert producer.flush(WAIT_S) == 0
-        brokers.kill(holder(brokers, "copied"))  # for good: what it had is elsewhere, too
-        found = values(brokers, "copied", 30, partitions=2)
-        assert sorted(int(value) for value, _, _ in found) == [number for number in range(40) if number % 4]
-        assert all(stamp >= due for _, due, stamp in found)
+OWN = {"tidemill.tend.interval.ms": "200", "tidemill.waiting.topic.num.partitions": "1"}
 
 
-def test_what_waits_for_a_topic_without_copies_follows_its_partition(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running_brokers(2) as brokers:
-        create(brokers, "alone", copies=1, partitions=1)
-        first = leader(brokers, "alone")
-        due_ms = time.time_ns() // 1_000_000 + 4_000
-        send(brokers, "alone", lambda number: due_ms + number, 50, partitions=1)
-        CommandLine(brokers.bootstrap, capsys, monkeypatch).fine(
-            "topic", "reassign", "alone", "--replicas", f"{3 - first}"
-        )
-        eventually(lambda: leader(brokers, "alone") == 3 - first, "it did not move")
-        assert time.time_ns() // 1_000_000 < due_ms, "the machine is too slow for this test"
-        found = values(brokers, "alone", 50, partitions=1)
-        assert sorted(int(value) for value, _, _ in found) == list(range(50))
-        assert all(stamp >= due for _, due, stamp in found)
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def fail_over(brokers: Brokers, topic: str) -> None:
+    """Kill whoever leads the first partition, wait for the next leader, and start the killed one again."""
+    victim = leader(brokers, topic)
+    brokers.kill(victim)
+    eventually(lambda: leader(brokers, topic) not in (victim, -1), "nobody leads")
+    brokers.start(victim)
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Brokers]:
+    """Three brokers, each with timelines of its own."""
+    with running_brokers(3, OWN) as brokers:
+        yield brokers
+
+
+def test_without_shared_timelines_every_record_comes_once_although_leader_and_keeper_are_killed(own: Brokers) -> None:
+    create(own, "later", copies=3)
+    start_ms = now_ms() + 3_000
+    send(own, "later", lambda number: start_ms + number * 50, RECORDS)
+    for number, topic in enumerate(("later", WAITING, WAITING), 1):
+        eventually(lambda: now_ms() > start_ms + number * 3_000, "time passes")  # noqa: B023 -- used at once
+        fail_over(own, topic)
+    found = values(own, "later", RECORDS)
+    assert sorted(int(value) for value, _, _ in found) == list(range(RECORDS))
+    assert all(stamp >= due_ms for _, due_ms, stamp in found), "a record came early"
+
+
+def test_what_waits_is_known_and_cancelled_by_its_name_whoever_keeps_it(own: Brokers) -> None:
+    create(own, "named", copies=3, partitions=1)
+    due_ms = now_ms() + 20_000
+    producer = Producer({"bootstrap.servers": own.bootstrap})
+    errors: list[object] = []
+
+    def produce(value: str, **headers: str) -> None:
+        named = {f"tidemill-{name.replace('_', '-')}": text for name, text in headers.items()}
+        report = lambda error, _: errors.append(error) if error else None  # noqa: E731 -- one line of a helper
+        producer.produce("named", value, partition=0, headers=named, on_delivery=report)
+        assert producer.flush(WAIT_S) == 0
+        assert not errors
+
+    for name in ("kept", "dropped", "dropped late"):
+        produce(name, deliver_at=str(due_ms), schedule_id=name)
+    produce("kept again", deliver_at=str(due_ms), schedule_id="kept")
+    produce("", cancel="dropped")
+    fail_over(own, WAITING)
+    produce("kept once more", deliver_at=str(due_ms), schedule_id="kept")
+    produce("", cancel="dropped late")
+    assert now_ms() < due_ms, "the machine is too slow for this test"
+    assert [value for value, _, _ in values(own, "named", 1, partitions=1)] == ["kept"]
+
+
+def test_a_topic_of_the_same_name_does_not_get_what_waited_for_the_one_before(own: Brokers) -> None:
+    create(own, "again", copies=3, partitions=1)
+    send(own, "again", lambda _: now_ms() + 6_000, 20, partitions=1)
+    ends_ms = now_ms() + 6_000
+    admin = AdminClient({"bootstrap.servers": own.bootstrap})
+    admin.delete_topics(["again"])["again"].result(WAIT_S)
+    eventually(lambda: _created(own, "again"), "the name is not free")
+    send(own, "again", lambda number: ends_ms + number, 3, partitions=1)
+    found = values(own, "again", 3, partitions=1)
+    assert sorted(due_ms for _, due_ms, _ in found) == [ends_ms, ends_ms + 1, ends_ms + 2]
+
+
+def _created(brokers: Brokers, name: str) -> bool:
+    try:
+        create(brokers, name, copies=3, partitions=1)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_brokers_that_differ_in_where_timelines_are_take_no_records_for_later() -> None:
+    with running_postgres() as postgres, running_brokers(2) as brokers:
+        brokers.stop(2)
+        brokers.start(2, timelines=postgres.new_database())
+        with pytest.raises(KafkaException, match="give all of them the same --timelines"):
+            create(brokers, "mixed", copies=2)

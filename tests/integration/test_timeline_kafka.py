@@ -10,13 +10,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tidemill import Message as TimedMessage
 from tidemill import Timeline
 from tidemill.broker.scheduling import Scheduler
 from tidemill.broker.scheduling.plan import DELAY_MS
 from tidemill.client.raw import ProducerIdentity, RawClient
 from tidemill.model import topics as tidemill_topics
 from tidemill.model.errors import InvalidRecord, OutOfOrderSequence
-from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.model.timeline_errors import BadTimelineName, StoreUnavailable
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.testing import Broker
 from tidemill.timelines.dispatcher import Dispatcher
@@ -188,6 +189,27 @@ def test_a_deleted_topic_takes_its_waiting_records_along(broker: Broker, topic: 
         ends = time.monotonic() + LIMIT_S
         while f"__schedule.{topic}" in {one.name for one in timeline.timelines()}:
             assert time.monotonic() < ends
+
+
+def test_only_the_broker_fills_and_empties_the_timeline_of_a_topic(broker: Broker, topic: str) -> None:
+    producer, sent = _producer(broker), Sent()
+    _send(producer, topic, "x", {"tidemill-delay-ms": "600000"}, sent, partition=0)
+    producer.flush(LIMIT_S)
+    with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
+        for change in (
+            lambda: timeline.schedule([TimedMessage(b"no record", due=0)]),
+            lambda: next(timeline.work(idle_ms=1)),
+            lambda: timeline.create(lease_ms=1_000),
+            timeline.delete,
+        ):
+            with pytest.raises(BadTimelineName, match="kept by the broker"):
+                change()
+        assert timeline.count() == 1
+    with (
+        Timeline(broker.grpc, topic=f"__waiting.{topic}") as other,
+        pytest.raises(BadTimelineName, match="kept by the broker"),
+    ):
+        other.create()
 
 
 def test_exactly_once_through_kills() -> None:

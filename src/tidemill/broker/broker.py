@@ -27,7 +27,7 @@ from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.peers import Peers
 from tidemill.broker.replica_fetcher import ReplicaFetchers
 from tidemill.broker.replicas import Replicas
-from tidemill.broker.scheduling import Scheduler, Waitlist
+from tidemill.broker.scheduling import Replicated, Scheduler
 from tidemill.broker.seats import Seats
 from tidemill.broker.standing import Readers, served, standing_of
 from tidemill.broker.telemetry import Telemetry
@@ -56,7 +56,7 @@ from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import NotLeaderOrFollower, TidemillError
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING_RECORDS, TopicPartition
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING, TopicPartition
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -133,6 +133,7 @@ class Broker:
             self._deletions,
             settings=settings,
             node_id=self.node_id,
+            timelines_differ=self._timelines_differ,
         )
         self._internal = InternalTopics(
             self._topics,
@@ -206,6 +207,7 @@ class Broker:
             kafka=Endpoint(host, port) if port else None,
             grpc=Endpoint(*grpc) if grpc else None,
             http=Endpoint(*http) if http else None,
+            shares_timelines=self.timelines is not None and self.timelines.shared,
         )
         await self.membership.announce(registration)
 
@@ -241,24 +243,17 @@ class Broker:
         """Timelines run beside the streams; their health and numbers are told with the broker's own."""
         self.timelines = dispatcher
         self.telemetry.sources.append(gauges(dispatcher))
-        shared = self._world.coordination.shared
-        scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id, clustered=shared)
-        if shared and not dispatcher.shared:
-            scheduler.waitlist = Waitlist(
-                self,
-                self._internal.journal(WAITING_RECORDS),
-                dispatcher,
-                node_id=self.node_id,
-                new_id=self._world.new_id,
-                hand_over=scheduler.hand_over,
-            )
-        await scheduler.open()
-        self.scheduler = scheduler
-        self._seat_waiting()
+        replicated = None
+        if self._world.coordination.shared and not dispatcher.shared:
+            journal = self._internal.journal(WAITING)
+            replicated = Replicated(journal, lambda: self._internal.led(WAITING), self._world.new_id)
+        self.scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id, replicated=replicated)
+        await self.scheduler.open()
 
-    def _seat_waiting(self) -> None:
-        if self.scheduler is not None and self.scheduler.waitlist is not None:
-            self.scheduler.waitlist.follow(self._internal.led(WAITING_RECORDS))
+    def _timelines_differ(self) -> bool:
+        """Whether some brokers share their timelines and others do not: then nobody knows where records wait."""
+        brokers = self._metadata.image.brokers.values()
+        return len({one.shares_timelines for one in brokers if one.carries and one.kafka is not None}) > 1
 
     async def leave_timelines(self) -> None:
         """The timelines are about to close: deliver no more of their records."""
@@ -529,8 +524,9 @@ class Broker:
             log.exception("this broker could not follow a change of the cluster")
         self._deletions.look()
         self._seats.look()
-        self._seat_waiting()
         self._controller.changed(touched)
+        if self.scheduler is not None:
+            self.scheduler.look()
         if touched.timelines:
             self.attendance.changed(touched.timelines)
 

@@ -1,4 +1,4 @@
-"""The broker's own topics: where groups, transactions and records for later are kept, one journal for each.
+"""The broker's own topics: where groups, transactions and waiting records are kept, one journal for each.
 
 They are compacted, as wide as they once were made, and created by the first record; in a cluster before that, for
 their leaders have to be known to whoever asks for a coordinator.
@@ -15,7 +15,7 @@ from tidemill.broker.topics import Topics
 from tidemill.cluster.core.image import NOBODY
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING_RECORDS
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
 
 
 class Shape(NamedTuple):
@@ -39,10 +39,10 @@ def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
             settings.transaction_state_log_replication_factor,
             settings.transaction_state_log_segment_bytes,
         ),
-        WAITING_RECORDS: Shape(
-            settings.tidemill_schedule_topic_num_partitions,
-            settings.tidemill_schedule_topic_replication_factor,
-            settings.tidemill_schedule_topic_segment_bytes,
+        WAITING: Shape(
+            settings.tidemill_waiting_topic_num_partitions,
+            settings.tidemill_waiting_topic_replication_factor,
+            settings.tidemill_waiting_topic_segment_bytes,
         ),
     }
 
@@ -112,19 +112,11 @@ class InternalTopics:
 
     async def _create(self, topic: str) -> None:
         shape = self._shapes[topic]
-        copies = min(shape.copies, len(self._topics.carriers()))
-        overrides = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(shape.segment_bytes),
-            "compression.type": "producer",
-        }
-        if topic == WAITING_RECORDS:  # what producers were promised, not what the broker could learn again
-            overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,
             shape.partitions,
-            copies,
-            overrides,
+            min(shape.copies, len(self._topics.carriers())),
+            {"cleanup.policy": "compact", "segment.bytes": str(shape.segment_bytes), "compression.type": "producer"},
             None,
             topic_id=self._new_id(),
             validate_only=False,

@@ -11,7 +11,7 @@ Two brokers that change one topic at the same time find out when they write, and
 
 import asyncio
 import zlib
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -73,8 +73,10 @@ class Topics:
         *,
         settings: BrokerSettings,
         node_id: int,
+        timelines_differ: Callable[[], bool],
     ) -> None:
         self.image = Image()
+        self._timelines_differ = timelines_differ
         self._coordination = coordination
         self._metadata = metadata
         self._partitions = partitions
@@ -137,6 +139,8 @@ class Topics:
             _refuse_copies(name, infos)
             overrides = {**overrides, STORAGE: IN_TABLES}  # whoever decides later has to know it
         change = TopicCreated(name, topic_id, infos, dict(overrides))
+        if not internal:
+            self._refuse_different(self.image.apply(change).by_name[name])
         if validate_only:
             self._refuse_blocked(name)
             return self.image.apply(change).by_name[name]
@@ -241,6 +245,7 @@ class Topics:
             altered = self.image.apply(TopicAltered(name, {**chosen, **overrides})).by_name[name]
             if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
                 raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
+            self._refuse_different(altered)
             if validate_only:
                 return altered
             try:
@@ -260,6 +265,14 @@ class Topics:
             await self._metadata.caught_up(entry.revision if entry else 0)
             raise InvalidUpdateVersion(f"topic {topic.name} was changed by somebody else; try again")
         await self._metadata.caught_up(written)
+
+    def _refuse_different(self, topic: Topic) -> None:
+        """What waits for its time must be where every broker that may lead the topic looks for it."""
+        if topic.settings.tidemill_schedule_enable and self._timelines_differ():
+            raise InvalidConfig(
+                f"tidemill.schedule.enable of {topic.name}: some brokers share timelines and others do not;"
+                " give all of them the same --timelines"
+            )
 
     def _refuse_blocked(self, name: str) -> None:
         if name in self._metadata.view.tombstones:

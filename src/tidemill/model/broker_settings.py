@@ -104,21 +104,6 @@ _OWN = (
     ),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
     Setting("tidemill.racks", Kind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
-    Setting(
-        "tidemill.schedule.topic.num.partitions",
-        Kind.INT,
-        "8",
-        "Partitions of the topic in which a cluster without shared timelines keeps records for later.",
-        low=1,
-    ),
-    Setting(
-        "tidemill.schedule.topic.replication.factor",
-        Kind.INT,
-        "3",
-        "Copies of that topic; as many as there are brokers, if they are fewer. All but one have to have a record.",
-        low=1,
-    ),
-    Setting("tidemill.schedule.topic.segment.bytes", Kind.INT, "104857600", "Segment size of that topic.", low=1),
     Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
     Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
     Setting("tidemill.sql.max.rows", Kind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
@@ -129,6 +114,27 @@ _OWN = (
         "5000",
         "How often retention, rotation by age and compaction are looked after.",
         low=10,
+    ),
+    Setting(
+        "tidemill.waiting.topic.num.partitions",
+        Kind.INT,
+        "8",
+        "Partitions of the topic of records for later, in a cluster without shared timelines.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.waiting.topic.replication.factor",
+        Kind.INT,
+        "3",
+        "Copies of the topic of records for later; as many as there are brokers, if they are fewer.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.waiting.topic.segment.bytes",
+        Kind.INT,
+        "104857600",
+        "Segment size of the topic of records for later.",
+        low=1,
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -213,14 +219,14 @@ class BrokerSettings:
     replica_lag_time_max_ms: int
     socket_request_max_bytes: int
     tidemill_racks: tuple[str, ...]
-    tidemill_schedule_topic_num_partitions: int
-    tidemill_schedule_topic_replication_factor: int
-    tidemill_schedule_topic_segment_bytes: int
     tidemill_sql_max_bytes: int
     tidemill_sql_max_memory_bytes: int
     tidemill_sql_max_rows: int
     tidemill_sql_timeout_ms: int
     tidemill_tend_interval_ms: int
+    tidemill_waiting_topic_num_partitions: int
+    tidemill_waiting_topic_replication_factor: int
+    tidemill_waiting_topic_segment_bytes: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_state_log_num_partitions: int

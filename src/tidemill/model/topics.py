@@ -10,10 +10,10 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
-WAITING_RECORDS = "__waiting_records"
-INTERNAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE, WAITING_RECORDS})
+WAITING = "__waiting"
 VITAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
-"""Those that are written also when the disk is full, from room that was kept for them: without, nobody could go on."""
+"""What the broker needs even when the disk is full."""
+INTERNAL = VITAL | {WAITING}
 
 
 class TopicPartition(NamedTuple):

@@ -160,6 +160,10 @@ class Dispatcher:
         """Delete a timeline: at once for clients, in the background for the store."""
         await self._life.delete(name)
 
+    async def removed(self, name: str) -> None:
+        """Returns when nothing of a deleted timeline is left, and its name is free."""
+        await self._life.removed(name)
+
     async def schedule(self, name: str, messages: Sequence[Wanted], *, group: str = "") -> list[Scheduled]:
         """Keep messages for later; durable when it returns. One that is wrong refuses the whole batch."""
         timeline = self.timeline(name)

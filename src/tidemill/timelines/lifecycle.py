@@ -120,6 +120,12 @@ class Lifecycle:
         self._gone(name)
         self._purge(name)
 
+    async def removed(self, name: str) -> None:
+        """Returns when nothing of a deleted timeline is left."""
+        task = self._purges.get(name)
+        if task is not None:
+            await asyncio.wait([task])
+
     async def close(self) -> None:
         """Stop purging; the next start goes on."""
         for task in self._purges.values():

@@ -2,17 +2,21 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.unit.broker.worlds import running
 
 from tidemill.broker.broker import Broker
-from tidemill.broker.scheduling import Scheduler
+from tidemill.broker.scheduling import Replicated, Scheduler
 from tidemill.broker.scheduling.log import Due, to_send
-from tidemill.model.errors import RequestTimedOut
-from tidemill.records.build import NewRecord
+from tidemill.broker.scheduling.rooms import Rooms
+from tidemill.model.errors import NotEnoughReplicas, RequestTimedOut
+from tidemill.model.topics import WAITING
+from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.streams.partition import Partition
@@ -93,3 +97,49 @@ def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> None:
         assert await stored(partition) == [b"1", b"2"]
 
     run(tmp_path, scenario)
+
+
+def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: object) -> None:
+        raise NotEnoughReplicas("as if it had died here")
+
+    async def scenario() -> None:
+        async with running(tmp_path, {"tidemill.waiting.topic.num.partitions": "1"}, memory=True) as broker:
+            await broker.create_topic("later", partitions=1, overrides={"tidemill.schedule.enable": "true"})
+            partition = broker.partition("later", 0)
+            record = NewRecord(b"k", b"once", (("tidemill-delay-ms", b"1"),), 1)
+            with monkeypatch.context() as patched:
+                patched.setattr(Rooms, "leave", dies)
+                async with keeping(broker) as (first, _):
+                    await first.append(partition, build_batch([record]), acks=-1, version=VERSION, timeout_s=10)
+                    await until(lambda: partition.log_end_offset == 1)
+            async with keeping(broker) as (_, timelines):
+                await until(lambda: "__waiting.later" in timelines.stats)
+                await until(lambda: timelines.stats["__waiting.later"].messages["completed"] == 1)
+            assert await stored(partition) == [b"once"]
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def keeping(broker: Broker) -> AsyncIterator[tuple[Scheduler, Dispatcher]]:
+    """A broker's life as the keeper of waiting rooms, with timelines that are forgotten after it."""
+    dispatcher = Dispatcher(MemoryStore(), Clock(), random.Random(1))
+    await dispatcher.open()
+    replicated = Replicated(broker._internal.journal(WAITING), lambda: {0: 1}, uuid4)
+    scheduler = Scheduler(broker, dispatcher, broker.clock_ms, replicated=replicated)
+    await scheduler.open()
+    await until(lambda: scheduler._rooms is not None and scheduler._rooms.keeps("later"))
+    try:
+        yield scheduler, dispatcher
+    finally:
+        await scheduler.close()
+        await dispatcher.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 -- any condition, not an event of ours
+            await asyncio.sleep(0.001)

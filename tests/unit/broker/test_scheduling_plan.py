@@ -93,15 +93,17 @@ def test_what_is_sent_to_the_leader_arrives_with_its_lease_and_is_stored_without
     )
     body = plan.waiting[0].body
     message = Message(7, "a", 5, 5, 0, "", None, 0, 1, 2, len(body), None, body)
-    [entries] = by_partition([Granted(message, Lease(7, 3, "h", 900, 2))], ".2").values()
+    [entries] = by_partition(
+        [Granted(message, Lease(7, 3, "h", 900, 2))], lambda one: b"%s@%d" % (one.id.encode(), one.seq)
+    ).values()
     sent = received(to_send(entries))
     assert sent is not None
     assert [one._replace(record=one.record) for one in sent] == [
         one._replace(seq=0, token=0, size=0) for one in entries
     ]
-    assert sent[0][1:6] == (b"a@7.2", 5, 2, 900, Origin(3, 4, 1, 9))
+    assert sent[0][1:6] == (b"a@7", 5, 2, 900, Origin(3, 4, 1, 9))
     [stored] = read_records(to_store(sent, NOW_MS))
-    assert stored.headers == (("tidemill-deliver-at", b"5"), ("tidemill-message", b"a@7.2"))
+    assert stored.headers == (("tidemill-deliver-at", b"5"), ("tidemill-message", b"a@7"))
     assert stored.timestamp == NOW_MS
     assert received(build_batch([NewRecord(b"k", b"v", (), NOW_MS)])) is None
 

@@ -1,6 +1,5 @@
 """Records for later: what any Kafka producer puts on a topic with `tidemill.schedule.enable` and a delivery header."""
 
-from tidemill.broker.scheduling.scheduler import Scheduler
-from tidemill.broker.scheduling.waitlist import Waitlist
+from tidemill.broker.scheduling.scheduler import Replicated, Scheduler
 
-__all__ = ["Scheduler", "Waitlist"]
+__all__ = ["Replicated", "Scheduler"]

@@ -6,7 +6,7 @@ before the record is stored. Every record that is stored keeps its mark, `tidemi
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tidemill.broker.scheduling.plan import MESSAGE, Origin, delivered_mark, read_waiting
@@ -17,6 +17,7 @@ from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.streams.partition import Partition
 from tidemill.timelines.consumer import Granted
+from tidemill.timelines.core.message import Message
 
 LEASE = "tidemill-lease"
 SCAN_BYTES = 1024 * 1024
@@ -24,6 +25,7 @@ BATCH_OVERHEAD_BYTES = 200
 SLACK_MS = 5_000
 """Clocks differ, and a write takes a while: this long before its end a lease counts as over."""
 MARKS_MAX = 100_000
+NEVER = -1
 
 
 class Due(NamedTuple):
@@ -40,29 +42,28 @@ class Due(NamedTuple):
     size: int = 0
 
 
-def by_partition(granted: Iterable[Granted], store: str) -> dict[int, list[Due]]:
-    """Due messages as records, each with its mark, by the partition they belong to.
-
-    `store` tells the numbers of one broker's own timelines from those of others.
-    """
+def by_partition(granted: Iterable[Granted], mark_of: Callable[[Message], bytes]) -> dict[int, list[Due]]:
+    """Due messages as records, each with its mark, by the partition they belong to."""
     found: defaultdict[int, list[Due]] = defaultdict(list)
-    for one in granted:
-        mark = f"{one.message.id}@{one.message.seq}{store}".encode()
-        index, due = due_of(one, one.message.body or b"", mark)
-        found[index].append(due)
+    for message, lease in granted:
+        index, record, origin = read_waiting(message.body or b"")
+        mark = mark_of(message)
+        kept = tuple(header for header in record.headers if header[0] != MESSAGE)
+        due = NewRecord(record.key, record.value, (*kept, (MESSAGE, mark)), record.timestamp)
+        found[index].append(
+            Due(
+                due,
+                mark,
+                message.scheduled_ms,
+                lease.attempts,
+                lease.until_ms,
+                origin,
+                message.seq,
+                lease.token,
+                message.size,
+            )
+        )
     return found
-
-
-def due_of(granted: Granted, body: bytes, mark: bytes, attempts: int = 1) -> tuple[int, Due]:
-    """A due message as a record with its mark, and the partition it belongs to; at least the attempt that is named."""
-    message, lease = granted
-    index, record, origin = read_waiting(body)
-    kept = tuple(header for header in record.headers if header[0] != MESSAGE)
-    due = NewRecord(record.key, record.value, (*kept, (MESSAGE, mark)), record.timestamp)
-    attempts = max(attempts, lease.attempts)
-    return index, Due(
-        due, mark, message.scheduled_ms, attempts, lease.until_ms, origin, message.seq, lease.token, message.size
-    )
 
 
 def in_pieces(entries: Sequence[Due], bytes_max: int) -> Iterator[list[Due]]:
@@ -118,35 +119,49 @@ def _received(record: Record) -> Due:
 
 
 class Marks:
-    """The marks in the log of one partition, read as far back as somebody had to know, and kept for the next one."""
+    """The marks in the log of one partition, read as far back as somebody had to know, and kept for the next one.
+
+    A leader reads what was there before it knew; what it stores itself it knows, and nobody else can store any.
+    """
 
     def __init__(self) -> None:
-        self._epoch = -1
+        self._epoch = NEVER
         self._since_ms = 0
-        self._next = 0
         self._found: set[bytes] = set()
 
     async def since(self, partition: Partition, since_ms: int) -> set[bytes]:
         """The marks of all records that were stored at that time or later."""
         end = await partition.end_settled()
         if partition.leader_epoch != self._epoch or since_ms < self._since_ms or len(self._found) > MARKS_MAX:
-            self._epoch, self._since_ms, self._found = partition.leader_epoch, since_ms, set()
-            self._next = (await partition.offset_at(since_ms)).offset
-            if self._next < 0:
-                self._next = end
-        await self._read_on(partition)
+            epoch = partition.leader_epoch
+            start = (await partition.offset_at(since_ms)).offset
+            self._found = await _marks(partition, end if start < 0 else start)
+            self._epoch, self._since_ms = epoch, since_ms
         return self._found
 
-    async def _read_on(self, partition: Partition) -> None:
-        self._next = max(self._next, partition.log_start_offset)
-        while self._next < partition.high_watermark:
-            piece = await partition.read(self._next, SCAN_BYTES)
-            for chunk in piece.records:
-                view = memoryview(chunk)
-                for position, header in iter_headers(chunk):
-                    self._next = header.next_offset
-                    if header.count and not header.control:
-                        records = read_records(view[position : position + header.size])
-                        self._found.update(mark for one in records if (mark := delivered_mark(one)) is not None)
-            if not piece.records:
-                return
+    def stored(self, partition: Partition, marks: Iterable[bytes]) -> None:
+        """These are in the log now."""
+        if partition.leader_epoch == self._epoch:
+            self._found.update(marks)
+
+    def doubt(self) -> None:
+        """Something may have been stored: read again."""
+        self._epoch = NEVER
+
+
+async def _marks(partition: Partition, offset: int) -> set[bytes]:
+    """The marks from an offset to the end."""
+    found: set[bytes] = set()
+    offset = max(offset, partition.log_start_offset)
+    while offset < partition.high_watermark:
+        piece = await partition.read(offset, SCAN_BYTES)
+        if not piece.records:
+            break
+        for chunk in piece.records:
+            view = memoryview(chunk)
+            for position, header in iter_headers(chunk):
+                offset = header.next_offset
+                if header.count and not header.control:
+                    records = read_records(view[position : position + header.size])
+                    found.update(mark for one in records if (mark := delivered_mark(one)) is not None)
+    return found

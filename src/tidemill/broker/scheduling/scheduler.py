@@ -12,30 +12,44 @@ the leader, record after record in its partition's turn, stores nothing whose le
 have it by then), and of a message that was leased before it first looks for the mark in its log, back to the time at
 which it was due. Where the outcome is not known nobody tries before the lease has ended.
 
-Where brokers share no timelines, the records of topics with copies wait with copies, too (waitlist.py).
-
 A crash between keeping the waiting records and storing the rest of their batch makes the producer send it again. What
 still waits is known by its id or by its sequence; what was delivered in the meantime is remembered by where it came
 from. Delivery takes its turn behind the batches of its partition, so that a record is never delivered while its own
-batch is on the way."""
+batch is on the way.
+
+In a cluster whose brokers have timelines of their own, records wait in rooms (rooms.py): whoever leads a partition
+hands them to the keeper of its topic's room, and that is who delivers them. A keeper that lost its place may still be
+delivering when the next one begins; so the mark of a record from a room is looked for each time."""
 
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import structlog
 
+from tidemill.broker.journals import Journal
+from tidemill.broker.scheduling.entries import Entry, decode, encode, mark_of, new_ticket, topic_id_of
+from tidemill.broker.scheduling.entries import in_pieces as pieces_of
 from tidemill.broker.scheduling.log import SLACK_MS, Due, Marks, by_partition, in_pieces, received, to_send, to_store
-from tidemill.broker.scheduling.plan import Origin, Plan, plan_batch
-from tidemill.broker.scheduling.waitlist import Waitlist
-from tidemill.cluster.core.image import Topic
-from tidemill.model.errors import NotLeaderOrFollower, RequestTimedOut, TidemillError
+from tidemill.broker.scheduling.plan import Origin, Plan, Waiting, plan_batch
+from tidemill.broker.scheduling.rooms import Rooms
+from tidemill.cluster.core.image import NOBODY, Topic
+from tidemill.model.errors import (
+    InvalidRecord,
+    NotEnoughReplicas,
+    RequestTimedOut,
+    TidemillError,
+    UnknownTopicOrPartition,
+)
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
-from tidemill.model.topics import WAITING_RECORDS, TopicPartition
+from tidemill.model.topics import WAITING, TopicPartition
+from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compact import compact_batch
 from tidemill.records.header import BatchHeader
+from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.validate import check_produced
 from tidemill.streams.core.admission import admit
@@ -44,14 +58,17 @@ from tidemill.timelines.consumer import ConsumerTerms, Granted
 from tidemill.timelines.core.lease import Complete, Release
 from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, FIND_LIMIT_MAX, Message, Place, Selection
 from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, State, TimelineSettings
+from tidemill.timelines.core.timeline import SCHEDULE as PREFIX
+from tidemill.timelines.core.timeline import WAITING_ROOM as ROOM
 from tidemill.timelines.dispatcher import Dispatcher, Wanted
 
-PREFIX = "__schedule."
 HOLDER = "tidemill-scheduler-{}"
 LEASE_MS = 15_000
 IN_FLIGHT_MAX = 1_000
 RETRY_MS = 1_000
 RETRY_S = 0.5
+DOUBTFUL = 2
+"""From this attempt on a record may be in the log already."""
 DELIVERED_MAX = 100_000
 """So many delivered records are remembered, for producers that send their batch again."""
 CLOSE_TIMEOUT_S = 5.0
@@ -76,6 +93,17 @@ class Streams(Protocol):
     async def produce_at(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
         """Send a batch to another broker; RequestTimedOut when it may have arrived all the same."""
 
+    async def ensure_internal(self, topic: str) -> None:
+        """Create one of the broker's own topics, if it is not there."""
+
+
+class Replicated(NamedTuple):
+    """What waiting rooms need: a journal with copies, what this broker leads of it, and where tickets come from."""
+
+    journal: Journal
+    led: Callable[[], Mapping[int, int]]
+    new_id: Callable[[], UUID]
+
 
 class Scheduler:
     """The records for later of all topics of a broker."""
@@ -87,15 +115,12 @@ class Scheduler:
         clock_ms: Callable[[], int],
         *,
         node_id: int = 0,
-        clustered: bool = False,
+        replicated: Replicated | None = None,
     ) -> None:
         self._node_id = node_id
         self._holder = HOLDER.format(node_id)
-        alone = clustered and not timelines.shared
-        """Whether other brokers may have the partitions, but not what waits for them on timelines here."""
-        self._store = f".{node_id}" if alone else ""
-        self.waitlist: Waitlist | None = None
-        """Where the records of topics with copies wait, when that cannot be on timelines that all share."""
+        self._store = "" if replicated is None else f".{node_id}"
+        """Tells the numbers of this broker's own timelines from those of others."""
         self._streams = streams
         self._timelines = timelines
         self._clock_ms = clock_ms
@@ -106,14 +131,38 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Task[Appended]] = set()
         self._closing = False
+        self._replicated = replicated
+        self._rooms: Rooms | None = None
+        if replicated is not None:
+            self._rooms = Rooms(
+                replicated.journal,
+                timelines,
+                self,
+                settings=SETTINGS,
+                led=replicated.led,
+                topic=streams.topic,
+            )
 
     async def open(self) -> None:
         """Take back what the last process had leased, and go on delivering."""
-        if self.waitlist is not None:
-            await self.waitlist.open()
         for name in self._ready():
             await self._recover(name)
             self._attach(name)
+        if self._rooms is not None:
+            await self._rooms.open()
+
+    def look(self) -> None:
+        """The cluster has changed: rooms may have other keepers."""
+        if self._rooms is not None:
+            self._rooms.look()
+
+    def room_opened(self, name: str) -> None:
+        """Deliver what is due in it."""
+        self._attach(name)
+
+    def room_closed(self, name: str) -> None:
+        """Deliver no more of it."""
+        self._attached.discard(name)
 
     def tend(self) -> None:
         """Deliver also what other brokers were the first to schedule, where all share the timelines."""
@@ -127,22 +176,30 @@ class Scheduler:
     async def close(self) -> None:
         """Finish what is being delivered and deliver nothing more; what is leased returns."""
         self._closing = True
+        if self._rooms is not None:
+            await self._rooms.close()
         under_way: set[asyncio.Task[Any]] = {*self._tasks, *self._storing}
         if under_way:
             await asyncio.wait(under_way, timeout=CLOSE_TIMEOUT_S)
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        if self.waitlist is not None:
-            await self.waitlist.close()
 
     async def topic_deleted(self, topic: str) -> None:
         """The topic's waiting records go with it."""
+        self._marks = {key: marks for key, marks in self._marks.items() if key[0] != topic}
+        if self._rooms is not None:
+            self._start(self._empty(topic, self._rooms))
         if PREFIX + topic in {one.name for one in self._timelines.timelines()}:
             self._attached.discard(PREFIX + topic)
-            self._marks = {key: marks for key, marks in self._marks.items() if key[0] != topic}
             with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # another broker was faster
                 await self._timelines.delete(PREFIX + topic)
+
+    async def _empty(self, topic: str, rooms: Rooms) -> None:
+        try:
+            await rooms.topic_deleted(topic)
+        except TidemillError as error:  # whoever reads the journal next leaves them out
+            log.warning("scheduled_topic_not_emptied", topic=topic, error=str(error))
 
     async def append(
         self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
@@ -166,9 +223,8 @@ class Scheduler:
         Once begun it is not given up when that broker goes away: who comes after it has to find all or nothing.
         """
         check_produced(batch, version=version)
-        if partition.topic == WAITING_RECORDS:
-            await self._take_from_peer(partition, batch)
-            return Appended(NOT_APPENDED, -1, partition.log_start_offset)
+        if partition.topic == WAITING:
+            return await self._let_wait(partition, batch)
         due = received(batch)
         if due is None:
             return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
@@ -177,27 +233,54 @@ class Scheduler:
         task.add_done_callback(self._storing.discard)
         return await asyncio.shield(task)
 
-    async def _take_from_peer(self, partition: Partition, batch: bytearray | memoryview) -> None:
-        if self.waitlist is None:
-            raise NotLeaderOrFollower("this broker has its timelines where others share them")
-        await self.waitlist.take_from_peer(partition.index, batch)
-
     def _turn(self, topic: str, index: int) -> asyncio.Lock:
         return self._order.setdefault((topic, index), asyncio.Lock())
 
     async def _keep(self, topic: str, plan: Plan) -> None:
         name = PREFIX + topic
         new = [one for one in plan.waiting if one.origin is None or (topic, one.origin) not in self._delivered]
-        known = self._streams.topic(topic)
-        if self.waitlist is not None and known is not None and _has_copies(known):
-            if new or plan.cancels:
-                await self.waitlist.keep(known, new, plan.cancels)
+        if self._replicated is not None:
+            await self._keep_in_room(topic, new, plan.cancels, self._replicated)
         elif new:
             await self._ensure(name)
             wanted = [Wanted(one.body, one.due_ms, one.id) for one in new]
             await self._timelines.schedule(name, wanted)
         if plan.cancels and name in self._attached:
             await self._timelines.cancel(name, plan.cancels)
+
+    async def _keep_in_room(
+        self, name: str, waiting: Sequence[Waiting], cancels: Sequence[str], replicated: Replicated
+    ) -> None:
+        """Hand records to whoever keeps the topic's room."""
+        topic = self._streams.topic(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        entries = [
+            Entry(name, one.id or str(drawn), one.due_ms, new_ticket(drawn, topic.topic_id), one.body)
+            for one, drawn in ((one, replicated.new_id()) for one in waiting)
+        ]
+        entries += [Entry(name, one) for one in cancels]
+        if not entries:
+            return
+        await self._streams.ensure_internal(WAITING)
+        room = TopicPartition(WAITING, replicated.journal.partition_of(name))
+        keeper = self._streams.leader_of(room)
+        if keeper == NOBODY:
+            raise NotEnoughReplicas(f"nobody leads {room} now; try again")
+        if keeper == self._node_id and self._rooms is not None:
+            await self._rooms.take(entries)
+            return
+        now_ms = self._clock_ms()
+        for piece in pieces_of(entries):
+            records = [NewRecord(*encode(one), timestamp=now_ms) for one in piece]
+            await self._streams.produce_at(keeper, room, build_batch(records))
+
+    async def _let_wait(self, partition: Partition, batch: bytearray | memoryview) -> Appended:
+        """Another broker brings records for a room that this one keeps."""
+        if self._rooms is None:
+            raise InvalidRecord("brokers of this cluster differ in where timelines are: give all the same --timelines")
+        await self._rooms.take([decode(record.key, record.value) for record in read_records(batch)])
+        return Appended(NOT_APPENDED, -1, partition.log_start_offset)
 
     async def _append_rest(
         self, partition: Partition, batch: bytearray | memoryview, header: BatchHeader, plan: Plan
@@ -247,16 +330,49 @@ class Scheduler:
 
     async def _deliver(self, name: str, granted: Sequence[Granted]) -> None:
         """Hand over what is due, then complete it; what failed comes again."""
+        if name.startswith(ROOM):
+            await self._deliver_from_room(name, granted)
+            return
         topic = name.removeprefix(PREFIX)
         commands: list[Complete | Release] = []
-        for index, entries in by_partition(granted, self._store).items():
-            commands += await self.hand_over(TopicPartition(topic, index), entries)
+        for index, entries in by_partition(granted, self._mark).items():
+            commands += await self._hand_over(TopicPartition(topic, index), entries)
+        await self._settle(name, commands)
+
+    def _mark(self, message: Message) -> bytes:
+        return f"{message.id}@{message.seq}{self._store}".encode()
+
+    async def _deliver_from_room(self, name: str, granted: Sequence[Granted]) -> None:
+        """Hand over what is due, write down that it waits no more, then complete it."""
+        topic = name.removeprefix(ROOM)
+        known = self._streams.topic(topic)
+        topic_id = None if known is None else known.topic_id
+        due = [one for one in granted if topic_id_of(one[0].key or b"") == topic_id]
+        commands: list[Complete | Release] = [
+            Complete(message.seq, lease.token)
+            for message, lease in granted
+            if topic_id_of(message.key or b"") != topic_id
+        ]
+        if self._rooms is None or not self._rooms.keeps(topic):
+            return
+        for index, entries in by_partition(due, lambda message: mark_of(message.key or b"")).items():
+            doubtful = [one._replace(attempts=max(one.attempts, DOUBTFUL)) for one in entries]
+            commands += await self._hand_over(TopicPartition(topic, index), doubtful)
+        done = {one.seq for one in commands if isinstance(one, Complete)}
+        try:
+            await self._rooms.leave(topic, [message.id for message, _ in granted if message.seq in done])
+        except TidemillError as error:  # then they come again, and are found in the log
+            log.warning("scheduled_completion_failed", topic=topic, messages=len(done), error=str(error))
+            commands = [one for one in commands if isinstance(one, Release)]
+        await self._settle(name, commands)
+
+    async def _settle(self, name: str, commands: Sequence[Complete | Release]) -> None:
         try:
             await self._timelines.settle(name, commands)
         except TimelineError as error:  # then they come again when their leases end, and are found in the log
-            log.warning("scheduled_completion_failed", topic=topic, messages=len(commands), error=str(error))
+            log.warning("scheduled_completion_failed", timeline=name, messages=len(commands), error=str(error))
 
-    async def hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
+    async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
         """Let the leader store records; what becomes of their messages."""
         topic = self._streams.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
@@ -290,21 +406,26 @@ class Scheduler:
             now_ms = self._timelines.clock.now_ms()
             if any(one.until_ms - SLACK_MS < now_ms for one in piece):
                 raise RequestTimedOut("the lease of a scheduled record is about to end")
-            known = await self._known(partition, [one for one in piece if one.attempts > 1])
+            marks = self._marks.setdefault((partition.topic, partition.index), Marks())
+            known: set[bytes] = set()
+            doubtful = [one.scheduled_ms for one in piece if one.attempts >= DOUBTFUL]
+            if doubtful:
+                known = await marks.since(partition, min(doubtful) - SLACK_MS)
             fresh = [one for one in piece if one.mark not in known]
             appended = Appended(NOT_APPENDED, -1, partition.log_start_offset)
             if fresh:
-                appended = await partition.append_own(to_store(fresh, self._clock_ms()))
+                appended = await self._append_marked(partition, fresh, marks)
             self._remember(partition.topic, piece)
             return appended
 
-    async def _known(self, partition: Partition, doubtful: Sequence[Due]) -> set[bytes]:
-        """The marks of these that are in the log."""
-        if not doubtful:
-            return set()
-        marks = self._marks.setdefault((partition.topic, partition.index), Marks())
-        since_ms = min(one.scheduled_ms for one in doubtful) - SLACK_MS
-        return {one.mark for one in doubtful} & await marks.since(partition, since_ms)
+    async def _append_marked(self, partition: Partition, fresh: Sequence[Due], marks: Marks) -> Appended:
+        try:
+            appended = await partition.append_own(to_store(fresh, self._clock_ms()))
+        except BaseException:
+            marks.doubt()
+            raise
+        marks.stored(partition, (one.mark for one in fresh))
+        return appended
 
     def _remember(self, topic: str, delivered: Iterable[Due]) -> None:
         self._delivered.update(((topic, one.origin), None) for one in delivered if one.origin is not None)
@@ -334,7 +455,3 @@ class Scheduler:
             if len(page) < FIND_LIMIT_MAX:
                 return doubtful
             after = Place(page[-1].due_ms, page[-1].seq)
-
-
-def _has_copies(topic: Topic) -> bool:
-    return any(len(info.replicas) > 1 for info in topic.partitions)

@@ -50,6 +50,8 @@ class Registration:
     """Whether its disk has room for records; without, it leads only what nobody else can lead."""
     consumers: Mapping[str, int] = field(default_factory=dict)
     """How many consumers of each timeline, and of each topic over gRPC, it serves."""
+    shares_timelines: bool = False
+    """Whether its timelines are in a store that others can share."""
 
     @property
     def carries(self) -> bool:
@@ -92,6 +94,7 @@ def decode_registration(document: bytes) -> Registration:
             reason=read.get("reason", ""),
             room=bool(read.get("room", True)),
             consumers=dict(read.get("consumers", {})),
+            shares_timelines=bool(read.get("shares_timelines", False)),
             **endpoints,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

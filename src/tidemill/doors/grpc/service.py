@@ -17,7 +17,7 @@ from tidemill.model.timeline_errors import BatchTooLarge, TimelineError
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import Outcome, error_of
 from tidemill.timelines.core.message import DUE_MS_MAX, Message, Selection, Status, check_due, status_of
-from tidemill.timelines.core.timeline import Timeline
+from tidemill.timelines.core.timeline import Timeline, refuse_followed, refuse_kept
 from tidemill.timelines.dispatcher import Dispatcher, Wanted
 from tidemill.timelines.lifecycle import settings_from, settings_to
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -66,6 +66,7 @@ class TimelineService(generated.TimelineServiceServicer):
 
         async def create() -> wire.TimelineInfo:
             settings = settings_from(request.settings)
+            refuse_kept(request.name)
             return self._info(await self._dispatcher.create(request.name, settings))
 
         return await answered(context, create)
@@ -74,6 +75,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Change settings of a timeline."""
 
         async def alter() -> wire.TimelineInfo:
+            refuse_kept(request.name)
             base = self._dispatcher.timeline(request.name).settings
             return self._info(await self._dispatcher.alter(request.name, settings_from(request.settings, base)))
 
@@ -81,7 +83,12 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def DeleteTimeline(self, request: wire.DeleteTimelineRequest, context: Any) -> wire.DeleteTimelineReply:  # noqa: N802
         """Delete a timeline."""
-        await answered(context, lambda: self._dispatcher.delete(request.name))
+
+        async def delete() -> None:
+            refuse_kept(request.name)
+            await self._dispatcher.delete(request.name)
+
+        await answered(context, delete)
         return wire.DeleteTimelineReply()
 
     async def DescribeTimeline(self, request: wire.DescribeTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
@@ -110,6 +117,7 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def _schedule(self, request: wire.ScheduleRequest) -> wire.ScheduleReply:
         session = self._sessions.producer(request.session)
+        refuse_kept(session.timeline)
         _check_length(len(request.messages), SCHEDULE_MESSAGES_MAX)
         wanted = [
             Wanted(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None) for one in request.messages
@@ -123,6 +131,7 @@ class TimelineService(generated.TimelineServiceServicer):
 
         async def cancel() -> wire.OutcomesReply:
             session = self._sessions.producer(request.session)
+            refuse_followed(session.timeline)
             _check_length(len(request.ids), IDS_MAX)
             return _outcomes(
                 request.ids, await self._dispatcher.cancel(session.timeline, request.ids, group=session.group)
@@ -135,6 +144,7 @@ class TimelineService(generated.TimelineServiceServicer):
 
         async def move() -> wire.OutcomesReply:
             session = self._sessions.producer(request.session)
+            refuse_followed(session.timeline)
             _check_length(len(request.ids), IDS_MAX)
             outcomes = await self._dispatcher.move(session.timeline, request.ids, request.due_ms, group=session.group)
             return _outcomes(request.ids, outcomes)

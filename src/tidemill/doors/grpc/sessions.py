@@ -12,6 +12,7 @@ from tidemill.model.timeline_errors import BadHandshake, UnknownSession
 from tidemill.timelines.consumer import IN_FLIGHT_MAX, ConsumerTerms
 from tidemill.timelines.core.lease import HOLDER_CHARS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from tidemill.timelines.core.message import check_group
+from tidemill.timelines.core.timeline import refuse_kept
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 SESSIONS_MAX = 10_000
@@ -37,6 +38,7 @@ class Sessions:
     def open(self, request: wire.HandshakeRequest) -> str:
         """Check what the client says of itself and give it a session."""
         if request.role == wire.ROLE_CONSUMER:
+            refuse_kept(request.timeline)
             session = Session(request.timeline, "", _terms(request))
         else:
             check_group(request.id)

@@ -29,6 +29,11 @@ WINDOW_MS_MAX = 3_600_000
 BODY_BYTES_LIMIT = 64 * 1024 * 1024
 ATTEMPTS_LIMIT = 1_000_000
 
+SCHEDULE = "__schedule."
+"""Before the name of a topic: the timeline of its records for later."""
+WAITING_ROOM = "__waiting."
+"""The same where a journal with copies says what waits, and the timeline only follows it."""
+
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -148,6 +153,23 @@ def check_name(name: str) -> None:
     """Refuse a name that could not also be a topic's."""
     if name in {".", ".."} or len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
         raise BadTimelineName(f"timeline name {name[:60]!a} must be 1 to {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ -")
+
+
+def refuse_kept(name: str) -> None:
+    """Refuse what only the broker may do to a timeline of records for later."""
+    if name.startswith((SCHEDULE, WAITING_ROOM)):
+        raise BadTimelineName(
+            f"timeline {name!r} is kept by the broker, for records of a topic that wait for their time"
+        )
+
+
+def refuse_followed(name: str) -> None:
+    """Refuse a change that would be lost when the timeline moves to another broker."""
+    if name.startswith(WAITING_ROOM):
+        topic = name.removeprefix(WAITING_ROOM)
+        raise BadTimelineName(
+            f"what waits for topic {topic!r} is changed through it: send a record with the header tidemill-cancel"
+        )
 
 
 def usable(timeline: Timeline | None, name: str) -> Timeline:

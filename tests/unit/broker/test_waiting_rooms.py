@@ -1,0 +1,202 @@
+"""Waiting rooms: what the journal says is what waits, whoever reads it, and a room that failed is filled again."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from tests.unit.broker.worlds import running
+
+from tidemill.broker.broker import Broker
+from tidemill.broker.scheduling.entries import Entry, decode, encode, in_pieces, mark_of, new_ticket, topic_id_of
+from tidemill.broker.scheduling.rooms import Rooms
+from tidemill.model.errors import InvalidRecord, NotEnoughReplicas
+from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.model.topics import WAITING
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled
+from tidemill.timelines.core.timeline import TimelineSettings
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.memory import MemoryStore
+
+TOPIC = "later"
+ROOM = "__waiting.later"
+ONE = {"tidemill.waiting.topic.num.partitions": "1"}
+FAR_MS = 4_000_000_000_000
+
+
+class Store(MemoryStore):
+    """A store that fails when it is told to."""
+
+    fails = False
+
+    async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
+        if self.fails:
+            raise StoreUnavailable("as told")
+        return await super().schedule(timeline, messages)
+
+
+class Keeper:
+    """One broker's rooms over a journal that all share."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.led: dict[int, int] = {}
+        self.open: set[str] = set()
+        self.store = Store()
+        self.timelines = Dispatcher(self.store, Clock(), random.Random(1))
+        self.rooms = Rooms(
+            broker._internal.journal(WAITING),
+            self.timelines,
+            self,
+            settings=TimelineSettings(),
+            led=lambda: self.led,
+            topic=broker.topic,
+        )
+
+    def room_opened(self, name: str) -> None:
+        self.open.add(name)
+
+    def room_closed(self, name: str) -> None:
+        self.open.discard(name)
+
+    async def lead(self, epoch: int | None) -> None:
+        """Lead the journal in this epoch, or not at all, until the rooms have followed."""
+        self.led = {} if epoch is None else {0: epoch}
+        self.rooms.look()
+        async with asyncio.timeout(30):
+            while self._follows(epoch is not None):  # noqa: ASYNC110 -- nobody tells when they have
+                await asyncio.sleep(0.001)
+
+    def _follows(self, leads: bool) -> bool:
+        """Whether there is still something to do."""
+        return not self.rooms.keeps(TOPIC) if leads else bool(self.timelines.timelines())
+
+    async def waiting(self) -> dict[str, bytes | None]:
+        if ROOM not in {one.name for one in self.timelines.timelines()}:
+            return {}
+        return {one.id: one.body for one in await self.timelines.messages(ROOM, EVERYTHING, 1000)}
+
+
+@asynccontextmanager
+async def keepers(folder: Path) -> AsyncIterator[tuple[Keeper, Keeper]]:
+    async with running(folder, ONE, memory=True) as broker:
+        await broker.create_topic(TOPIC, partitions=1)
+        both = Keeper(broker), Keeper(broker)
+        for each in both:
+            await each.timelines.open()
+            await each.rooms.open()
+        try:
+            yield both
+        finally:
+            for each in both:
+                await each.rooms.close()
+                await each.timelines.close()
+
+
+def entry(broker: Broker, message_id: str, body: bytes, topic_id: UUID | None = None) -> Entry:
+    topic = broker.topic(TOPIC)
+    assert topic is not None
+    return Entry(TOPIC, message_id, FAR_MS, new_ticket(uuid4(), topic_id or topic.topic_id), body)
+
+
+def test_entries_are_read_as_they_were_written() -> None:
+    drawn, topic_id = uuid4(), uuid4()
+    waits = Entry("a.topic", "an id", 12, new_ticket(drawn, topic_id), b"body")
+    assert decode(*encode(waits)) == waits
+    assert mark_of(waits.ticket) == drawn.hex.encode()
+    assert topic_id_of(waits.ticket) == topic_id
+    assert decode(*encode(Entry("a.topic", "an id"))) == Entry("a.topic", "an id")
+
+
+@pytest.mark.parametrize("record", [(None, None), (b"no end", None), (b"t\0id", b"short"), (b"\xff\0id", None)])
+def test_what_is_no_entry_is_refused(record: tuple[bytes | None, bytes | None]) -> None:
+    with pytest.raises(InvalidRecord):
+        decode(*record)
+
+
+def test_pieces_are_bounded_in_number_and_bytes() -> None:
+    small = [Entry("t", str(number)) for number in range(2_500)]
+    assert [len(piece) for piece in in_pieces(small)] == [1_000, 1_000, 500]
+    large = [Entry("t", str(number), body=bytes(300 * 1024)) for number in range(3)]
+    assert [len(piece) for piece in in_pieces(large)] == [1, 1, 1]
+
+
+def test_the_next_keeper_has_what_waits_and_the_last_one_has_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with keepers(tmp_path) as (first, second):
+            broker = first.broker
+            await first.lead(1)
+            await first.rooms.take([entry(broker, one, one.encode()) for one in ("a", "b", "c", "d")])
+            await first.rooms.take([entry(broker, "a", b"a second of that name"), Entry(TOPIC, "b")])
+            await first.rooms.leave(TOPIC, ["c"])
+            await first.lead(None)
+            assert first.open == set()
+            await second.lead(2)
+            assert second.open == {ROOM}
+            assert await second.waiting() == {"a": b"a", "d": b"d"}
+
+    asyncio.run(scenario())
+
+
+def test_of_two_entries_with_one_name_the_later_counts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with keepers(tmp_path) as (first, _):
+            journal = first.broker._internal.journal(WAITING)
+            for body in (b"its writer never heard of it", b"kept"):
+                await journal.append(0, [encode(entry(first.broker, "a", body))])
+            await first.lead(1)
+            assert await first.waiting() == {"a": b"kept"}
+
+    asyncio.run(scenario())
+
+
+def test_who_does_not_lead_takes_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with keepers(tmp_path) as (first, second):
+            await first.lead(1)
+            await second.lead(2)
+            first.led = {}  # it has heard of it, and its rooms have not followed yet
+            with pytest.raises(NotEnoughReplicas):
+                await first.rooms.take([entry(first.broker, "a", b"a")])
+            with pytest.raises(NotEnoughReplicas):
+                await first.rooms.leave(TOPIC, ["a"])
+
+    asyncio.run(scenario())
+
+
+def test_a_room_that_failed_is_filled_again_from_the_journal(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with keepers(tmp_path) as (first, _):
+            await first.lead(1)
+            await first.rooms.take([entry(first.broker, "a", b"a")])
+            first.store.fails = True
+            with pytest.raises(StoreUnavailable):
+                await first.rooms.take([entry(first.broker, "b", b"b")])
+            assert not first.rooms.keeps(TOPIC)
+            first.store.fails = False
+            await first.lead(1)
+            assert await first.waiting() == {"a": b"a", "b": b"b"}
+
+    asyncio.run(scenario())
+
+
+def test_what_waited_for_a_topic_that_is_gone_is_left_out_for_good(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with keepers(tmp_path) as (first, second):
+            await first.lead(1)
+            await first.rooms.take([entry(first.broker, "a", b"a"), entry(first.broker, "old", b"old", uuid4())])
+            await first.rooms.topic_deleted(TOPIC)  # one of the same name is there already
+            assert await first.waiting() == {"a": b"a"}
+            await first.rooms.take([entry(first.broker, "old", b"old", uuid4())])
+            await first.lead(None)
+            await second.lead(2)
+            assert await second.waiting() == {"a": b"a"}
+            journal = first.broker._internal.journal(WAITING)
+            records = [record async for batch in journal.replay(0) for record in batch]
+            assert decode(records[-1].key, records[-1].value) == Entry(TOPIC, "old")
+
+    asyncio.run(scenario())
