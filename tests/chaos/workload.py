@@ -160,6 +160,7 @@ class Workload:
             retry_backoff_ms=50,
         )
         await producer.start()
+        await producer.partitions_for(self._topic)  # who waits for it may be overtaken by who comes later
         pending: set[asyncio.Task[None]] = set()
 
         async def send(value: bytes, partition: int) -> None:
