@@ -55,9 +55,9 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, _on_signal, number, stopping)
     node = Node(settings)
     await node.start()
-    _settle_memory()
     sys.stdout.write(node.ready_line + "\n")
     sys.stdout.flush()
+    _settle_memory()
     if sys.stderr.isatty():
         sys.stderr.write(what_to_try(node.kafka, node.http))
     await stopping.wait()
@@ -91,6 +91,7 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
+    gc.enable()
 
 
 def _allow_many_files() -> None:

@@ -53,8 +53,9 @@ def serve(
     """
     flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
     settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
-    from tidemill.app.quick import import_structlog
+    from tidemill.app.quick import import_structlog, leave_garbage
 
+    leave_garbage()
     import_structlog()
     from tidemill.app.process import run
 

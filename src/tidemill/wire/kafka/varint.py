@@ -4,7 +4,7 @@ from tidemill.model.errors import ProtocolViolation
 
 VARINT_BYTES_MAX = 5
 _ONE_BYTE = 0x80
-_TABLE_SIZE = 1 << 14
+_TABLE_SIZE = 1 << 11
 
 
 def _encode(number: int) -> bytes:
