@@ -14,9 +14,10 @@ LIMIT_S = 60
 class Outside:
     """Another client of the same broker."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, **login: str) -> None:
         self.servers = servers
-        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.login = {"bootstrap.servers": servers} | {name.replace("_", "."): value for name, value in login.items()}
+        self.admin = AdminClient(self.login)
 
     def create(self, topic: str, partitions: int = 2, **settings: str) -> str:
         config = {name.replace("_", "."): value for name, value in settings.items()}
@@ -35,7 +36,7 @@ class Outside:
         self._done(self.admin.delete_records(wanted))
 
     def write(self, topic: str, records: Iterable[dict[str, Any]], **settings: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **settings})
+        producer = Producer({**self.login, "linger.ms": 5, **settings})
         for record in records:
             while True:
                 try:
@@ -54,7 +55,7 @@ class Outside:
 
     def messages(self, topic: str) -> Iterator[Message]:
         """The same, one after the other."""
-        settings = {"bootstrap.servers": self.servers, "group.id": "outside", "enable.partition.eof": True}
+        settings = {**self.login, "group.id": "outside", "enable.partition.eof": True}
         consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
         partitions = consumer.list_topics(topic, LIMIT_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, index, 0) for index in partitions])

@@ -94,6 +94,16 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a", "pushFilters": "true"}, "pushFilters is for batch queries"),
         ({"subscribe": "a", "failOnDataLos": "true"}, "there is no option failondatalos; did you mean failOnDataLoss?"),
         ({"subscribe": "a", "xyz": "1"}, "there is no option xyz"),
+        (
+            {"subscribe": "a", "sasl.username": "u"},
+            "there is no option sasl.username; did you mean kafka.sasl.username?",
+        ),
+        ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset: write startingOffsets"),
+        ({"subscribe": "a", "kafka.value.deserializer": "x"}, "convert them in the query: CAST(value AS STRING)"),
+        (
+            {"subscribe": "a", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
+            "give kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config: ...ScramLoginModule required",
+        ),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is not a time such as 500ms"),
         (
             {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},

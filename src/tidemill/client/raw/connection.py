@@ -15,8 +15,9 @@ from struct import Struct
 from tidemill.client.raw import sasl
 from tidemill.client.raw.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidemill.client.raw.conversation import Answer, Buffer, Conversation, Request, plain, versions_in
-from tidemill.client.raw.errors import AuthenticationFailed, ConnectionLost, InvalidOption, Unreachable
-from tidemill.client.raw.options import ClientOptions, Credentials, Tls
+from tidemill.client.raw.errors import AuthenticationFailed, ConnectionLost, Unreachable
+from tidemill.client.raw.options import ClientOptions, Credentials
+from tidemill.client.raw.tls import tls_context
 from tidemill.client.raw.topology import Address
 from tidemill.model.errors import ProtocolViolation
 
@@ -151,7 +152,7 @@ def _connect(address: Address, options: ClientOptions) -> socket.socket:
         return tls_context(options.tls).wrap_socket(plain_socket, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         plain_socket.close()
-        advice = "name the authority that signed it in ssl.ca.location"
+        advice = "name the authority that signed it in ssl.ca.location or ssl.truststore.location"
         raise AuthenticationFailed(f"{address}: {error.verify_message}; {advice}") from None
     except OSError as error:
         plain_socket.close()
@@ -159,21 +160,6 @@ def _connect(address: Address, options: ClientOptions) -> socket.socket:
     except BaseException:
         plain_socket.close()
         raise
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What the standard library needs to know to encrypt."""
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-        if tls.certificate_file is not None:
-            context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password)
-    except OSError as error:
-        files = ", ".join(filter(None, (tls.ca_file, tls.certificate_file, tls.key_file)))
-        raise InvalidOption(f"the TLS files {files} cannot be used: {_reason(error)}") from None
-    context.check_hostname = tls.check_name and tls.verify
-    if not tls.verify:
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _reason(error: OSError) -> str:

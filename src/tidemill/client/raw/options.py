@@ -1,13 +1,13 @@
 """What a user can set, in Kafka's spelling (without the prefix `kafka.` that Spark puts before it).
 
 Names of Java's client and of librdkafka are both known, because users bring either. What this client cannot do is
-refused by name: Java's key stores (use PEM files), Kerberos and OAuth. Other names are left alone: the same
-options are often given to several clients.
+refused by name, with what to write instead: Java's key stores (use PEM), Kerberos, OAuth, the tokens of clouds. Other
+names are left alone: the same options are often given to several clients.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.topology import Address
@@ -15,22 +15,42 @@ from tidemill.client.raw.topology import Address
 PORT_MAX = 65535
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+ADVICE = "use PLAIN or SCRAM"
 REFUSED = {
-    "ssl.keystore.location": "give PEM files: ssl.certificate.location and ssl.key.location",
-    "sasl.kerberos.service.name": "Kerberos is not supported; use PLAIN or SCRAM",
-    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported; use PLAIN or SCRAM",
+    "sasl.kerberos.service.name": f"Kerberos is not supported; {ADVICE}",
+    "sasl.oauthbearer.token.endpoint.url": f"OAUTHBEARER is not supported; {ADVICE}",
+    "sasl.login.callback.handler.class": f"classes of Java are not run; {ADVICE}",
+    "sasl.client.callback.handler.class": f"classes of Java are not run; {ADVICE}",
 }
-_JAAS = re.compile(r"""(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;]+)""")
+FOREIGN = {
+    "GSSAPI": "Kerberos is not supported",
+    "OAUTHBEARER": "OAuth is not supported",
+    "AWS_MSK_IAM": "tokens of AWS are not supported; give the cluster a user for SCRAM-SHA-512",
+}
+"""Mechanisms that others have."""
+LOGIN_MODULES = ("PlainLoginModule", "ScramLoginModule")
+JAAS_FORM = '...ScramLoginModule required username="ann" password="...";'
+PEM = "PEM"
+JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
+"""How files end that are no PEM."""
+_JAAS_PART = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+_JAAS_MODULE = re.compile(r"\s*([\w.$]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a connection is encrypted; None stands for the system's own authorities, or for no certificate of ours."""
+    """How a connection is encrypted; None stands for the system's own authorities, or for no certificate of ours.
+
+    Each part is the name of a PEM file, or (`_pem`) its text. A certificate without a key has it in the same file.
+    """
 
     ca_file: str | None = None
+    ca_pem: str | None = None
     certificate_file: str | None = None
+    certificate_pem: str | None = None
     key_file: str | None = None
-    key_password: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
     check_name: bool = True
     verify: bool = True
 
@@ -107,30 +127,71 @@ def _milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _tls(options: Mapping[str, str]) -> Tls:
-    for store in ("ssl.truststore.type", "ssl.keystore.type"):
-        if options.get(store, "PEM").upper() != "PEM":
-            raise InvalidOption(f"{store}: only PEM is supported")
-    if "ssl.truststore.location" in options and options.get("ssl.truststore.type", "").upper() != "PEM":
-        raise InvalidOption(
-            "ssl.truststore.location: Java's stores are not supported; give ssl.ca.location, a PEM file"
-        )
+    trusted, own = (
+        _pem_store(options, "truststore", "ssl.ca.location"),
+        _pem_store(options, "keystore", "ssl.key.location"),
+    )
     return Tls(
-        ca_file=options.get("ssl.ca.location", options.get("ssl.truststore.location")),
-        certificate_file=options.get("ssl.certificate.location"),
+        ca_file=options.get("ssl.ca.location", trusted),
+        ca_pem=options.get("ssl.ca.pem", options.get("ssl.truststore.certificates")),
+        certificate_file=options.get("ssl.certificate.location", own),
+        certificate_pem=options.get("ssl.certificate.pem", options.get("ssl.keystore.certificate.chain")),
         key_file=options.get("ssl.key.location"),
+        key_pem=options.get("ssl.key.pem", options.get("ssl.keystore.key")),
         key_password=options.get("ssl.key.password"),
         check_name=options.get("ssl.endpoint.identification.algorithm", "https").lower() == "https",
         verify=options.get("enable.ssl.certificate.verification", "true").lower() == "true",
     )
 
 
+def _pem_store(options: Mapping[str, str], store: str, instead: str) -> str | None:
+    """The file of a store of Java, which may be PEM there too."""
+    location, kind = options.get(f"ssl.{store}.location"), options.get(f"ssl.{store}.type")
+    java = PEM not in kind.upper() if kind else (location or "").lower().endswith(JAVA_STORES)
+    if not java:
+        return location
+    what = f"ssl.{store}.type: {kind}" if kind else f"ssl.{store}.location: {location}"
+    raise InvalidOption(f"{what} is a store of Java, only PEM is read; give {instead}, {_conversion(store)}")
+
+
+def _conversion(store: str) -> str:
+    """How a store of Java becomes PEM."""
+    if store == "truststore":
+        return "made by: keytool -list -rfc -keystore STORE > ca.pem"
+    return (
+        "and ssl.certificate.location, made by: openssl pkcs12 -in STORE.p12 -out me.pem (keytool makes .p12 of .jks)"
+    )
+
+
 def _credentials(options: Mapping[str, str]) -> Credentials:
-    mechanism = options.get("sasl.mechanism", options.get("sasl.mechanisms", "")).upper()
-    if mechanism not in MECHANISMS:
-        raise InvalidOption(f"sasl.mechanism: {mechanism or 'nothing'} is none of {', '.join(MECHANISMS)}")
-    found = {name: value.strip("\"'") for name, value in _JAAS.findall(options.get("sasl.jaas.config", ""))}
+    given = options.get("sasl.mechanism", options.get("sasl.mechanisms", "")).upper()
+    if not given:
+        raise InvalidOption(f"sasl.mechanism is missing: give one of {', '.join(MECHANISMS)}")
+    if given not in MECHANISMS:
+        why = f"; {FOREIGN[given]}" if given in FOREIGN else ""
+        raise InvalidOption(f"sasl.mechanism: {given} is none of {', '.join(MECHANISMS)}{why}")
+    found = _jaas(options.get("sasl.jaas.config"))
     username = options.get("sasl.username", found.get("username"))
     password = options.get("sasl.password", found.get("password"))
     if username is None or password is None:
-        raise InvalidOption("sasl.username and sasl.password (or both in sasl.jaas.config) are missing")
-    return Credentials(mechanism, username, password)
+        raise InvalidOption(
+            f"who we are is missing: give sasl.username and sasl.password, or sasl.jaas.config: {JAAS_FORM}"
+        )
+    return Credentials(given, username, password)
+
+
+def _jaas(config: str | None) -> dict[str, str]:
+    """The options of a login module as Java writes them."""
+    if config is None:
+        return {}
+    module = _JAAS_MODULE.match(config)
+    name = module[1].rpartition(".")[2] if module else ""
+    if name not in LOGIN_MODULES:
+        raise InvalidOption(
+            f"sasl.jaas.config: {name or 'nothing'} is none of {', '.join(LOGIN_MODULES)}; write {JAAS_FORM}"
+        )
+    return {key: _unquoted(value) for key, value in _JAAS_PART.findall(config)}
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[0] in "\"'" else text

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tidemill.client.raw.errors import InvalidOption
+from tidemill.client.raw.options import parse_options
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import TopicPartition, check_topic_name
 from tidemill.pipelines.core.errors import WrongOption
@@ -41,6 +43,19 @@ OF_SPARK = ("path", "checkpointLocation", "queryName", "groupIdPrefix")
 """Options that Spark adds, or that mean nothing here and do no harm."""
 OF_ITS_CONSUMER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 """Options of Spark's own consumer; here the client's `kafka.default.api.timeout.ms` bounds all of it."""
+OF_OTHERS = {
+    "kafka.auto.offset.reset": "write startingOffsets",
+    "kafka.enable.auto.commit": "nothing is committed but with kafka.group.id, after each micro-batch",
+    "kafka.interceptor.classes": "classes of Java are not run here",
+    "kafka.key.deserializer": "key and value are binary; convert them in the query: CAST(key AS STRING)",
+    "kafka.value.deserializer": "key and value are binary; convert them in the query: CAST(value AS STRING)",
+    "kafka.key.serializer": "convert the column in the query: the key is a string or binary",
+    "kafka.value.serializer": "convert the column in the query: the value is a string or binary",
+    "kafka.transactional.id": "the sink has ids of its own; write transactional=true or transactional=false",
+}
+"""Options of consumers and producers that cannot mean here what they mean there, and what to write instead."""
+_CLIENTS = re.compile(r"(?<![\w.])(?=(?:bootstrap|security|sasl|ssl|group|isolation|request|retry|default)\.[a-z])")
+"""Where a name of the client begins that Spark wants with its prefix."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 TRIGGER_DELAY = "15m"
@@ -56,10 +71,10 @@ class Options:
         self._given = {name.lower(): value for name, value in given.items()}
         names = {name.lower(): name for name in (*known, *OF_SPARK, *OF_ITS_CONSUMER)}
         for name in self._given:
+            if name in OF_OTHERS:
+                raise WrongOption(f"{name}: {OF_OTHERS[name]}")
             if name not in names and not name.startswith(CLIENT_PREFIX):
-                near = difflib.get_close_matches(name, names, 1)
-                advice = f"; did you mean {names[near[0]]}?" if near else ""
-                raise WrongOption(f"there is no option {name}{advice}")
+                raise WrongOption(f"there is no option {name}{_advice(name, names)}")
 
     def text(self, name: str) -> str | None:
         """The value as it is."""
@@ -103,13 +118,26 @@ class Options:
         if not self.text(SERVERS):
             raise WrongOption(f"{SERVERS} is missing: give host:port[,host:port]")
         length = len(CLIENT_PREFIX)
-        return {name[length:]: value for name, value in self._given.items() if name.startswith(CLIENT_PREFIX)}
+        found = {name[length:]: value for name, value in self._given.items() if name.startswith(CLIENT_PREFIX)}
+        try:
+            parse_options(found)
+        except InvalidOption as error:
+            raise WrongOption(_CLIENTS.sub(CLIENT_PREFIX, str(error))) from None
+        return found
 
     def forbid(self, names: Collection[str], reason: str) -> None:
         """Refuse options that the kind of query has no use for."""
         for name in names:
             if self.text(name) is not None:
                 raise WrongOption(f"{name} {reason}")
+
+
+def _advice(name: str, names: Mapping[str, str]) -> str:
+    """The nearest that there is."""
+    if _CLIENTS.match(name):
+        return f"; did you mean {CLIENT_PREFIX}{name}?"
+    near = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {names[near[0]]}?" if near else ""
 
 
 @dataclass(frozen=True, slots=True)

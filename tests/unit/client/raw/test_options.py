@@ -1,14 +1,18 @@
 """Options in Kafka's spelling."""
 
-import pytest
+from pathlib import Path
 
-from tidemill.client.raw.connection import tls_context
+import pytest
+from tests.etcd import Certificates
+
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.options import ClientOptions, Credentials, Tls, parse_options
+from tidemill.client.raw.tls import tls_context
 from tidemill.client.raw.topology import Address
 
 SERVERS = {"bootstrap.servers": "a:1"}
 SASL = {**SERVERS, "security.protocol": "SASL_PLAINTEXT"}
+TLS = {**SERVERS, "security.protocol": "SSL"}
 
 
 def test_only_the_address_is_needed() -> None:
@@ -36,11 +40,44 @@ def test_times_can_be_set_and_other_names_are_left_alone() -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_credentials_come_by_name_or_in_javas_form(mechanism: str) -> None:
     plain = {"sasl.mechanisms": mechanism, "sasl.username": "u", "sasl.password": "p=1;"}
-    java = {"sasl.mechanism": mechanism, "sasl.jaas.config": 'x.Module required username="u" password="p=1;";'}
+    login = 'x.ScramLoginModule required username="u" password="p=1;";'
+    java = {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
     for form in (plain, java):
         options = parse_options({**SASL, **form})
         assert options.credentials == Credentials(mechanism, "u", "p=1;")
         assert "p=1" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("secret", "secret"),
+        ("'it is'", "it is"),
+        (r'"a \"b\" \\ c"', r'a "b" \ c'),
+        ('"\'"', "'"),
+        ('""', ""),
+    ],
+)
+def test_passwords_of_java_are_read_with_their_quotes(written: str, meant: str) -> None:
+    login = f"org.apache.kafka.common.security.plain.PlainLoginModule required\n username=u\n password={written};"
+    options = parse_options({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": login})
+    assert options.credentials == Credentials("PLAIN", "u", meant)
+
+
+def test_certificates_come_as_text_too() -> None:
+    ssl = {**SERVERS, "security.protocol": "ssl"}
+    java = {"ssl.truststore.certificates": "CA", "ssl.keystore.certificate.chain": "ME", "ssl.keystore.key": "KEY"}
+    rust = {"ssl.ca.pem": "CA", "ssl.certificate.pem": "ME", "ssl.key.pem": "KEY"}
+    for form in (java, rust):
+        options = parse_options({**ssl, **form, "ssl.key.password": "hidden"})
+        assert options.tls == Tls(ca_pem="CA", certificate_pem="ME", key_pem="KEY", key_password="hidden")
+        assert "KEY" not in repr(options)
+        assert "hidden" not in repr(options)
+
+
+def test_a_pem_store_of_java_has_certificate_and_key() -> None:
+    given = {**SERVERS, "security.protocol": "SSL", "ssl.keystore.location": "/me.pem", "ssl.keystore.type": "PEM"}
+    assert parse_options(given).tls == Tls(certificate_file="/me.pem")
 
 
 def test_tls_files_are_named_as_in_librdkafka_or_java() -> None:
@@ -61,12 +98,20 @@ def test_tls_files_are_named_as_in_librdkafka_or_java() -> None:
         ({**SERVERS, "security.protocol": "TLS"}, "security.protocol: TLS is none of PLAINTEXT, SSL"),
         ({**SERVERS, "request.timeout.ms": "soon"}, "request.timeout.ms: 'soon' is not a number of milliseconds"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism: GSSAPI is none of PLAIN, SCRAM-SHA-256"),
-        (SASL, "sasl.mechanism: nothing is none of PLAIN"),
-        ({**SASL, "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password .* are missing"),
-        ({**SERVERS, "ssl.keystore.location": "x.jks"}, "ssl.keystore.location: give PEM files"),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "; Kerberos is not supported"),
+        ({**SASL, "sasl.mechanism": "AWS_MSK_IAM"}, "; tokens of AWS are not supported"),
+        ({**SASL, "sasl.client.callback.handler.class": "x.Y"}, "classes of Java are not run; use PLAIN or SCRAM"),
+        (SASL, "sasl.mechanism is missing: give one of PLAIN, SCRAM-SHA-256"),
+        ({**SASL, "sasl.mechanism": "PLAIN"}, "who we are is missing: give sasl.username and sasl.password, or"),
         (
-            {**SERVERS, "security.protocol": "SSL", "ssl.truststore.location": "x.jks"},
-            "ssl.truststore.location: Java's stores are not supported; give ssl.ca.location",
+            {**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": "com.sun.Krb5LoginModule required;"},
+            "sasl.jaas.config: Krb5LoginModule is none of PlainLoginModule, ScramLoginModule; write",
+        ),
+        ({**TLS, "ssl.keystore.location": "x.JKS"}, "ssl.keystore.location: x.JKS is a store of Java.* openssl pkcs12"),
+        ({**TLS, "ssl.keystore.type": "PKCS12"}, "ssl.keystore.type: PKCS12 is a store of Java, only PEM is read"),
+        (
+            {**TLS, "ssl.truststore.location": "x.jks"},
+            "ssl.truststore.location: x.jks is a store of Java.* give ssl.ca.location, made by: keytool -list -rfc",
         ),
     ],
 )
@@ -78,6 +123,21 @@ def test_what_is_wrong_or_not_supported_is_named(options: dict[str, str], line: 
 def test_tls_files_that_are_not_there_are_named() -> None:
     with pytest.raises(InvalidOption, match=r"the TLS files /nowhere/ca.pem cannot be used: no such file"):
         tls_context(Tls(ca_file="/nowhere/ca.pem"))
+
+
+def test_texts_that_are_no_certificates_are_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"the texts of the TLS certificates cannot be used: .*; they must be PEM"):
+        tls_context(Tls(ca_pem="nonsense"))
+    with pytest.raises(InvalidOption, match=r"the texts of the TLS certificates cannot be used"):
+        tls_context(Tls(certificate_pem="nonsense", key_pem="nonsense"))
+
+
+def test_a_certificate_as_text_is_as_good_as_its_file(tmp_path: Path) -> None:
+    ours = Certificates(tmp_path)
+    tls_context(Tls(certificate_pem=ours.cert.read_text(), key_pem=ours.key.read_text(), ca_pem=ours.ca.read_text()))
+    tls_context(Tls(certificate_file=str(ours.cert), key_file=str(ours.key), ca_file=str(ours.ca)))
+    with pytest.raises(InvalidOption, match="cannot be used"):
+        tls_context(Tls(certificate_pem=ours.cert.read_text()))
 
 
 def test_a_name_is_checked_unless_that_is_switched_off() -> None:

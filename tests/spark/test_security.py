@@ -1,0 +1,122 @@
+"""Spark at a listener with TLS and SASL: what users of Spark's own connector write works here, or is refused by name.
+
+The broker is a real one behind `tests.secured_front`; confluent-kafka, which knows such listeners best, uses it too.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from tests.etcd import Certificates
+from tests.secured_front import SecuredFront
+from tests.spark.queries import ints
+from tests.spark.topics import LIMIT_S, Outside
+
+from tidemill.testing import Broker
+
+USER, PASSWORD = "ann", 'se"cret; x=\\1'
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+ROWS = 1000
+
+
+class Secured(NamedTuple):
+    """A broker behind its listener, and another client there."""
+
+    front: SecuredFront
+    certificates: Certificates
+    outside: Outside
+
+    def options(self, **more: str) -> dict[str, str]:
+        """As Spark's users write them."""
+        quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+        return {
+            "kafka.bootstrap.servers": self.front.address,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": f'{MODULE} required\n  username="{USER}"\n  password="{quoted}";',
+            "kafka.ssl.truststore.location": str(self.certificates.ca),
+            "kafka.ssl.truststore.type": "PEM",
+        } | {name.replace("_", "."): value for name, value in more.items()}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    certificates = Certificates(tmp_path_factory.mktemp("tls"))
+    with (
+        SecuredFront(certificates, {USER: PASSWORD}) as front,
+        Broker(process=True, flags={"advertise": front.address}) as broker,
+    ):
+        front.serve(broker.bootstrap_servers)
+        yield Secured(front, certificates, other_client(front, certificates, "SCRAM-SHA-256"))
+
+
+def other_client(front: SecuredFront, certificates: Certificates, mechanism: str) -> Outside:
+    return Outside(
+        front.address,
+        security_protocol="SASL_SSL",
+        sasl_mechanisms=mechanism,
+        sasl_username=USER,
+        sasl_password=PASSWORD,
+        ssl_ca_location=str(certificates.ca),
+    )
+
+
+def read(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
+    return spark.read.format("tidemill").options(**options, subscribe=topic).load()
+
+
+def test_the_front_is_what_other_clients_know(secured: Secured) -> None:
+    """Otherwise the tests below would prove nothing."""
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        client = other_client(secured.front, secured.certificates, mechanism)
+        client.write("others", [{"value": mechanism}])
+        assert mechanism in secured.front.admitted
+
+
+def test_batches_go_in_and_out(spark: SparkSession, secured: Secured) -> None:
+    rows = spark.range(ROWS).selectExpr("cast(id as string) as value")
+    rows.write.format("tidemill").mode("append").options(**secured.options(), topic="batch").save()
+    assert ints(read(spark, secured.options(), "batch")) == list(range(ROWS))
+    plain = secured.options(kafka_sasl_mechanism="PLAIN")
+    plain["kafka.sasl.jaas.config"] = plain["kafka.sasl.jaas.config"].replace(MODULE, "kafkashaded.x.PlainLoginModule")
+    pem = plain.pop("kafka.ssl.truststore.location")
+    plain["kafka.ssl.truststore.certificates"] = Path(pem).read_text()
+    assert read(spark, plain, "batch").count() == ROWS
+
+
+def test_a_stream_goes_through(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:
+    secured.outside.create("orders")
+    secured.outside.write_values("orders", range(ROWS))
+    given = secured.options(kafka_group_id="revenue")
+    rows = spark.readStream.format("tidemill").options(**given, subscribe="orders", startingOffsets="earliest").load()
+    sink = secured.options(topic="copies", checkpointLocation=str(tmp_path))
+    query = rows.select("value").writeStream.format("tidemill").options(**sink).trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(LIMIT_S)
+    finally:
+        query.stop()
+    assert secured.outside.values("copies") == list(range(ROWS))
+    assert sum(secured.outside.group("revenue").values()) == ROWS
+
+
+def test_what_is_not_let_in_is_said_in_one_line(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:
+    wrong = f'{MODULE} required username="{USER}" password="guess";'
+    strangers = Certificates(tmp_path, "strangers")
+    for given, line in (
+        ({"kafka.sasl.jaas.config": wrong}, f"{secured.front.address} refuses {USER}: Authentication failed"),
+        ({"kafka.ssl.truststore.location": str(strangers.ca)}, "name the authority that signed it in ssl.ca.location"),
+        ({"kafka.security.protocol": "PLAINTEXT"}, "does security.protocol fit?"),
+        ({"kafka.ssl.truststore.type": "JKS"}, "kafka.ssl.truststore.type: JKS is a store of Java, only PEM is read"),
+    ):
+        options = {**secured.options(), "kafka.default.api.timeout.ms": "2000", **given}
+        with pytest.raises(PySparkException) as caught:
+            read(spark, options, "batch").collect()
+        assert any(line in each for each in str(caught.value).splitlines()), str(caught.value)[:2000]
+        with pytest.raises(PySparkException) as caught:
+            spark.range(1).selectExpr("'x' as value").write.format("tidemill").mode("append").options(
+                **options, topic="batch"
+            ).save()
+        assert any(line in each for each in str(caught.value).splitlines()), str(caught.value)[:2000]
