@@ -1,8 +1,8 @@
 """Record batches to Arrow record batches.
 
-The batches of a fetch are gathered until they hold about as many rows as wanted; each such group is one call of the
-kernels. Records that are not compressed are read where they lie in the fetch; compressed ones are decompressed side by
-side first (`room`). Only the wanted columns are made.
+The batches of a fetch are gathered until they hold about as many rows or bytes as wanted; each such group is one call
+of the kernels. Records that are not compressed are read where they lie in the fetch; compressed ones are decompressed
+side by side first (`room`). Only the wanted columns are made.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +28,7 @@ GROUP_BYTES_MAX = 256 * 1024 * 1024
 class Decoder:
     """Makes Arrow record batches of one partition's batches.
 
+    An Arrow batch has at most `rows` rows, and those of one more record batch when it comes to `group_bytes`.
     `room` is memory of an earlier decoder that is done: taking it costs nothing, new memory grows step by step.
     """
 
@@ -38,6 +39,7 @@ class Decoder:
         *,
         columns: Sequence[str] = COLUMNS,
         rows: int = ROWS,
+        group_bytes: int = GROUP_BYTES_MAX,
         verify: bool = True,
         twin: Kernels | None = None,
         room: Room | None = None,
@@ -45,6 +47,7 @@ class Decoder:
         self.schema = schema_of(tuple(columns))
         self._wanted = frozenset(columns)
         self._rows = rows
+        self._group_bytes = group_bytes
         self._verify = verify
         self._twin = kernels() if twin is None else twin
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
@@ -76,7 +79,7 @@ class Decoder:
         lines = table[:, [POSITION, SIZE, ATTRIBUTES, RECORDS]].tolist()
         for index, (position, batch_size, attributes, count) in enumerate(lines):
             codec = attributes & CODEC_BITS
-            full = rows + count > self._rows or max(size, room.used) > GROUP_BYTES_MAX
+            full = rows + count > self._rows or max(size, room.used) >= self._group_bytes
             if index > first and (full or bool(room) != bool(codec)):
                 yield _laid(view, table[first:index], room)
                 first, rows, size = index, 0, 0

@@ -64,6 +64,15 @@ def test_no_arrow_batch_has_more_rows_than_wanted(twin: str) -> None:
 
 
 @both
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_an_arrow_batch_is_full_with_the_record_batch_that_makes_it_large(twin: str, codec: Codec) -> None:
+    large = [NewRecord(None, b"x" * 1000, timestamp=NOW_MS)] * 3
+    buffer = b"".join(build_batch(large, base_offset=3 * each, codec=codec) for each in range(5))
+    found = Decoder("t", 3, group_bytes=4000, twin=kernels(twin)).decode(buffer)
+    assert [batch.num_rows for batch in found] == [6, 6, 3]
+
+
+@both
 def test_the_brokers_time_is_told_as_such(twin: str) -> None:
     batch = build_batch(sample(2))
     stamp_append_time(batch, 0, NOW_MS + 77)
