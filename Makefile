@@ -26,7 +26,9 @@ $(STAMP): pyproject.toml
 	$(BIN)/uv pip install $(QUIET) --compile-bytecode --python $(BIN)/python --editable '.[all]' --group dev
 	@touch $@
 
+# An installed package comes with its bytecode; a checkout whose Python may not write any would be compiled at every start.
 setup: $(STAMP) ## .venv with the package, all extras and the development tools
+	@$(BIN)/python -m compileall -q src
 
 system: ## Debian packages that the tests use (kcat, Java, postgresql)
 	@.ci/system
