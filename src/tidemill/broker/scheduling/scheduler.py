@@ -1,9 +1,11 @@
 """Takes records for later off a produced batch, keeps them on the topic's timeline, and appends them when they are due.
 
-A batch is answered when its waiting records are durable on the timeline and the rest is in the log. Records of an
-idempotent producer leave their sequence numbers behind: the batch is stored with holes, or empty, as after a
-compaction. Batches of one partition go through here one after the other, so that no sequence overtakes another. A
-batch that the log has already is not scheduled again, also when its records were delivered long ago.
+A batch is answered when its waiting records are durable on the timeline and the rest is in the log. Waiting records
+leave a hole behind: the batch is stored without them, or empty, as after a compaction. So an idempotent producer's
+sequence goes on; and an answer, which names one offset for a whole batch, gives each waiting record an offset that no
+other record has, and behind which it will come. Batches of one partition go through here one after the other, so that
+no sequence overtakes another. A batch that the log has already is not scheduled again, also when its records were
+delivered long ago.
 
 Exactly once. Whoever holds a due record on its timeline leases it and hands it to the leader of its partition, itself
 or another broker, which stores it with the header `tidemill-message` (its mark: id and number); when it is committed
@@ -47,7 +49,7 @@ from tidemill.model.errors import (
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
 from tidemill.model.topics import WAITING, TopicPartition
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.records.compact import compact_batch
+from tidemill.records.compact import compact_batch, empty_batch
 from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
@@ -290,10 +292,7 @@ class Scheduler:
         def stays(_: Record) -> bool:
             return next(places) in plan.stays
 
-        rest = compact_batch(batch, stays, keep_empty=header.has_producer)
-        if rest is None:
-            return Appended(NOT_APPENDED, -1, partition.log_start_offset)
-        return await partition.append_own(rest)
+        return await partition.append_own(compact_batch(batch, stays) or empty_batch(header))
 
     async def _ensure(self, name: str) -> None:
         if name not in self._attached:

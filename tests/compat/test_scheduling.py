@@ -1,0 +1,115 @@
+"""What producers are told about records for later: of each one an offset that no other record has.
+
+An answer to Produce names the offset of the first record of a batch, and clients count on from there. So every record
+of a batch must have a place of its own, also the ones that come later, behind it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidemill.testing import Broker
+
+WAIT_S = 60
+DELAY = [("tidemill-delay-ms", b"500")]
+Record = tuple[bytes, Sequence[tuple[str, bytes]]]
+LATER: list[Record] = [(b"later-%d" % number, DELAY) for number in range(5)]
+MIXED: list[Record] = [(b"now-0", []), (b"later-0", DELAY), (b"later-1", DELAY), (b"now-1", []), (b"later-2", DELAY)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    name = f"later-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, config={"tidemill.schedule.enable": "true"})])[name].result(WAIT_S)
+    return name
+
+
+class Confluent:
+    """confluent-kafka: what its delivery reports say."""
+
+    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, idempotent: bool) -> list[int]:
+        settings = {"bootstrap.servers": bootstrap, "linger.ms": 200, "enable.idempotence": idempotent}
+        producer = Producer(settings)
+        told: list[int] = []
+        for value, headers in records:
+            producer.produce(
+                topic, value, partition=0, headers=list(headers), on_delivery=lambda _, sent: told.append(sent.offset())
+            )
+        assert producer.flush(WAIT_S) == 0
+        return told
+
+    def consume(self, bootstrap: str, topic: str, start: int, count: int) -> dict[bytes, int]:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "auto.offset.reset": "error"})
+        consumer.assign([TopicPartition(topic, 0, start)])
+        seen: dict[bytes, int] = {}
+        try:
+            while len(seen) < count:
+                [message] = consumer.consume(1, WAIT_S)
+                assert message.error() is None
+                seen[message.value()] = message.offset()
+        finally:
+            consumer.close()
+        return seen
+
+
+class Aiokafka:
+    """aiokafka: what its RecordMetadata says."""
+
+    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, idempotent: bool) -> list[int]:
+        async def send() -> list[int]:
+            async with AIOKafkaProducer(
+                bootstrap_servers=bootstrap, linger_ms=200, enable_idempotence=idempotent
+            ) as producer:
+                sent = [await producer.send(topic, value, partition=0, headers=list(h)) for value, h in records]
+                return [(await one).offset for one in sent]
+
+        return asyncio.run(send())
+
+    def consume(self, bootstrap: str, topic: str, start: int, count: int) -> dict[bytes, int]:
+        async def read() -> dict[bytes, int]:
+            place = AioTopicPartition(topic, 0)
+            seen: dict[bytes, int] = {}
+            async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="none") as consumer:
+                consumer.assign([place])
+                consumer.seek(place, start)
+                while len(seen) < count:
+                    message = await asyncio.wait_for(consumer.getone(), WAIT_S)
+                    seen[message.value] = message.offset
+            return seen
+
+        return asyncio.run(read())
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("records", [LATER, MIXED], ids=["later", "mixed"])
+@pytest.mark.parametrize("client", [Confluent, Aiokafka])
+def test_each_record_for_later_is_acknowledged_with_a_place_of_its_own(
+    broker: Broker, topic: str, client: Callable[[], Confluent | Aiokafka], records: Sequence[Record], idempotent: bool
+) -> None:
+    clients = client()
+    told = clients.produce(broker.bootstrap_servers, topic, records, idempotent=idempotent)
+    assert told == list(range(len(records)))  # one batch: the first offsets of the topic
+    seen = clients.consume(broker.bootstrap_servers, topic, told[0], len(records))
+    _check(records, told, seen)
+
+
+def _check(records: Sequence[Record], told: Sequence[int], seen: Mapping[bytes, int]) -> None:
+    """What was stored at once is where it was said to be; what came later is behind all that was said."""
+    for (value, headers), offset in zip(records, told, strict=True):
+        if headers:
+            assert seen[value] > told[-1]
+        else:
+            assert seen[value] == offset
