@@ -2,7 +2,8 @@
 
 Three ways lead into the prefetch:
 
-- the *fill* reads on from the frontier, up to `HORIZON_MS` ahead and as far as there is room;
+- the *fill* reads on from the frontier, up to `HORIZON_MS` ahead and as far as there is room for as many as it reads at
+  a time: a little room is not worth a question to the store, there is enough in memory then;
 - a *note* looks a message up by its id shortly before it may be wanted: it was moved, released, or its lease ran out;
 - a new message that is due before the frontier is added by whoever scheduled it (`add_new`), without a look at the
   store.
@@ -34,7 +35,9 @@ HORIZON_MS = 5_000
 FILL_MESSAGES_MAX = 1_000
 NOTES_MAX = 50_000
 NOTE_AHEAD_MS = 100
-RESCAN_MS = 10_000
+RESCAN_MS = 60_000
+"""Only this broker writes to its store, and whoever cannot tell how a write ended asks for a rescan: this is a net
+below that. It reads again what is in memory already, so it does not come often."""
 SHARED_RESCAN_MS = 250
 HELP_MESSAGES_MAX = 100
 """So many late messages of other brokers are taken in at a time: they may be about to be delivered there."""
@@ -165,7 +168,7 @@ class Feed:
             self._prefetch.frontier = None
             self._rescan_at_ms = now_ms + self._rescan_ms
             await self._help(now_ms)
-        while self.wanted and self._prefetch.room() > 0 and self._behind(self._clock.now_ms()):
+        while self.wanted and self._prefetch.room() >= FILL_MESSAGES_MAX and self._behind(self._clock.now_ms()):
             await self._fill_once(self._clock.now_ms() + HORIZON_MS)
 
     async def _help(self, now_ms: int) -> None:
