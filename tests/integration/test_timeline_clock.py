@@ -1,12 +1,11 @@
 """The wall clock of a running broker is set: what `/health` and `/metrics` say, and that nothing is delivered."""
 
-import json
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.integration.health import timelines_health as health
 
 from tidemill import Message, Timeline
 from tidemill.testing import Broker
@@ -37,17 +36,6 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
 def broker(wall: Wall) -> Iterator[Broker]:
     with Broker(flags={"timelines": "memory:"}) as running:
         yield running
-
-
-def health(broker: Broker) -> dict[str, object]:
-    """What `/health` says of the timelines; a degraded broker answers 503."""
-    try:
-        with urllib.request.urlopen(f"{broker.http}/health") as answer:
-            told = json.load(answer)
-    except urllib.error.HTTPError as error:
-        told = json.load(error)
-    timelines: dict[str, object] = told["timelines"]
-    return timelines
 
 
 def metrics(broker: Broker) -> str:

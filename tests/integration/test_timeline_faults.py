@@ -1,7 +1,7 @@
 """Timelines when things break: the broker is killed, a worker is stopped past its lease, PostgreSQL crashes.
 
-The rules that must hold through all of it: no message is lost, none is early, none is leased to two at a time, and one
-that was completed never comes again.
+The rules that must hold through all of it are in `timeline_load.py`; what a clock does that is set is in
+`test_timeline_jumps.py`.
 """
 
 import asyncio
@@ -10,89 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
+from tests.integration.timeline_load import LIMIT_S, MESSAGES, Record, emptied, run, work
 from tests.postgres import running_postgres
 
-from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
-from tidemill.model.timeline_errors import StoreUnavailable, TimelineDeleting, TimelineError
+from tidemill.client.timeline import AsyncTimeline, Message
+from tidemill.model.timeline_errors import TimelineDeleting
 from tidemill.testing import Broker
-
-MESSAGES = 2_000
-SPREAD_S = 3.0
-LEASE_MS = 2_000
-LIMIT_S = 90
-
-
-class Record:
-    """What a worker saw."""
-
-    def __init__(self) -> None:
-        self.delivered: dict[str, int] = {}
-        self.leased_until: dict[str, float] = {}
-        self.completed: set[str] = set()
-        self.violations: list[str] = []
-
-    def got(self, lease: AsyncLease) -> None:
-        if time.time() < lease.due.timestamp():
-            self.violations.append(f"{lease.id} was early")
-        if lease.id in self.completed:
-            self.violations.append(f"{lease.id} came after it was completed")
-        if time.time() < self.leased_until.get(lease.id, 0):
-            self.violations.append(f"{lease.id} has two live leases")
-        self.leased_until[lease.id] = lease.expires.timestamp()
-        self.delivered[lease.id] = self.delivered.get(lease.id, 0) + 1
-
-
-async def _complete(lease: AsyncLease, record: Record) -> None:
-    """Complete; an unknown outcome is no completion, the message may come again."""
-    try:
-        await lease.complete()
-    except (TimelineError, TimeoutError):
-        return
-    record.completed.add(lease.id)
-
-
-async def _work(timeline: AsyncTimeline, consumer: str, record: Record, lease_ms: int = LEASE_MS) -> None:
-    tasks = set()
-    async for lease in timeline.work(consumer_id=consumer, max_in_flight=50, lease_ms=lease_ms):
-        record.got(lease)
-        tasks.add(asyncio.create_task(_complete(lease, record)))
-
-
-async def _run(address: str, trouble: Callable[[], Awaitable[None]]) -> Record:
-    """Schedule, work with two workers through the trouble, and go on until the timeline is empty."""
-    record = Record()
-    async with AsyncTimeline(address, "line", timeout_ms=LIMIT_S * 1_000) as timeline:
-        await timeline.create(lease_ms=LEASE_MS, window_ms=1_000)
-        start = time.time() + 0.5
-        names = [f"m{number}" for number in range(MESSAGES)]
-        await timeline.schedule(
-            [Message(b"x", start + SPREAD_S * number / MESSAGES, id=name) for number, name in enumerate(names)]
-        )
-        workers = [asyncio.create_task(_work(timeline, name, record)) for name in ("w1", "w2")]
-        await asyncio.sleep(max(0, start + SPREAD_S / 3 - time.time()))
-        await trouble()
-        await _emptied(timeline)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        assert record.violations == []
-        assert await timeline.count() == 0
-        assert set(record.delivered) == set(names)
-    return record
-
-
-async def _emptied(timeline: AsyncTimeline) -> None:
-    """Wait until every message is completed, or the limit has passed."""
-    ends = time.monotonic() + LIMIT_S
-    left = MESSAGES
-    while left and time.monotonic() < ends:
-        await asyncio.sleep(0.1)
-        with suppress(StoreUnavailable):
-            left = await timeline.count()
 
 
 def test_a_killed_broker_loses_nothing() -> None:
@@ -102,7 +27,7 @@ def test_a_killed_broker_loses_nothing() -> None:
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(broker.restart)
 
-        record = asyncio.run(_run(broker.grpc, kill))
+        record = asyncio.run(run(broker.grpc, kill))
         print(f"deliveries {sum(record.delivered.values())} of {MESSAGES} messages")
 
 
@@ -114,7 +39,7 @@ def test_postgres_crashes_and_nothing_is_lost() -> None:
             await asyncio.sleep(0.5)
             await asyncio.to_thread(server.start)
 
-        record = asyncio.run(_run(broker.grpc, crash))
+        record = asyncio.run(run(broker.grpc, crash))
         print(f"deliveries {sum(record.delivered.values())} of {MESSAGES} messages")
 
 
@@ -134,12 +59,12 @@ async def _shared(first: str, second: str) -> None:
             await asyncio.sleep(0.1)
         record = Record()
         workers = [
-            asyncio.create_task(_work(one, name, record, lease_ms=10 * LIMIT_S * 1_000))
+            asyncio.create_task(work(one, name, record, lease_ms=10 * LIMIT_S * 1_000))
             for one, name in ((here, "w1"), (there, "w2"))
         ]
         start = time.time() + 0.3
         await here.schedule([Message(b"x", start + number / 500, id=f"m{number}") for number in range(300)])
-        await _emptied(here)
+        await emptied(here)
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
@@ -200,7 +125,7 @@ async def _outlast(address: str, process: "subprocess.Popen[str]") -> str:
 
 
 def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
-    async def run(broker: Broker) -> None:
+    async def start_over(broker: Broker) -> None:
         async with AsyncTimeline(broker.grpc, "big") as timeline:
             await timeline.create()
             await timeline.schedule([Message(b"x", time.time() + 3_600) for _ in range(10_000)])
@@ -218,4 +143,4 @@ def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
             assert await timeline.count() == 0
 
     with Broker(process=True) as broker:
-        asyncio.run(run(broker))
+        asyncio.run(start_over(broker))

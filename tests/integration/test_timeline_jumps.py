@@ -1,0 +1,105 @@
+"""The clock of the machine jumps under a broker that runs as a process of its own, with messages due all the time.
+
+libfaketime stands between the process and the calendar; the steady clock goes on as it does when a clock is set. The
+workers are in this process, whose clock is the truth.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.health import timelines_health
+from tests.integration.timeline_load import LIMIT_S, run
+
+from tidemill.client.timeline import AsyncTimeline, Message
+from tidemill.testing import Broker
+
+SPREAD_S = 6.0
+PREFIX = Path("/usr/lib")
+LIBRARY = "*/faketime/libfaketimeMT.so.1"
+
+
+class SystemClock:
+    """The clock that child processes see."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.jump("+0")
+
+    def jump(self, by: str) -> None:
+        """Set it: `+120s` is two minutes ahead of the truth."""
+        self._file.write_text(f"{by}\n")
+
+
+@pytest.fixture
+def system_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemClock:
+    """The clock of every process that is started from now on."""
+    [library] = PREFIX.glob(LIBRARY)  # the Debian package libfaketime
+    clock = SystemClock(tmp_path / "clock")
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(tmp_path / "clock"))
+    monkeypatch.setenv("FAKETIME_NO_CACHE", "1")
+    monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+    return clock
+
+
+@pytest.mark.parametrize("jump_s", [120, -120])
+def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clock: SystemClock) -> None:
+    with Broker(process=True) as broker:
+
+        async def set_it() -> None:
+            system_clock.jump(f"{jump_s:+}s")
+            await _state(broker, "degraded")
+            await _nothing_moves(broker)
+            drift = await asyncio.to_thread(timelines_health, broker)
+            assert abs(int(str(drift["clock_drift_ms"])) - jump_s * 1_000) < 10_000
+            system_clock.jump("+0")
+            await _state(broker, "healthy")
+
+        asyncio.run(run(broker.grpc, set_it, SPREAD_S))
+
+
+@pytest.mark.long
+def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None:
+    with Broker(process=True) as broker:
+
+        async def set_it() -> None:
+            system_clock.jump("+120s")
+            await _state(broker, "degraded")
+            async with AsyncTimeline(broker.grpc, "next") as timeline:
+                await timeline.create()
+                await timeline.schedule([Message(b"x", time.time() + 60)])
+                await _state(broker, "healthy")  # by itself, when the leases of before have ended
+                async for lease in timeline.work(idle_ms=LIMIT_S * 1_000):
+                    assert time.time() < lease.due.timestamp()  # for its calendar is ahead of ours
+                    await lease.complete()
+                    break
+
+        asyncio.run(run(broker.grpc, set_it, SPREAD_S))
+
+
+async def _nothing_moves(broker: Broker) -> None:
+    """While messages fall due, none is leased; what was leased before is completed as ever."""
+    async with AsyncTimeline(broker.grpc, "line") as timeline:
+        await _until(lambda: timeline.count("leased"), 0)
+        left = await timeline.count()
+        await asyncio.sleep(0.5)  # some messages fall due
+        assert left == await timeline.count() > 0
+        assert await timeline.count("leased") == 0
+
+
+async def _state(broker: Broker, state: str) -> None:
+    async def now() -> object:
+        return (await asyncio.to_thread(timelines_health, broker))["state"]
+
+    await _until(now, state)
+
+
+async def _until(ask: Callable[[], Awaitable[object]], answer: object) -> None:
+    """Ask until this is the answer."""
+    ends = time.monotonic() + LIMIT_S
+    while await ask() != answer:
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.02)
