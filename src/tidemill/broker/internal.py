@@ -112,11 +112,19 @@ class InternalTopics:
 
     async def _create(self, topic: str) -> None:
         shape = self._shapes[topic]
+        copies = min(shape.copies, len(self._topics.carriers()))
+        overrides = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(shape.segment_bytes),
+            "compression.type": "producer",
+        }
+        if topic == WAITING:  # what producers were promised, not what the broker could learn again
+            overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,
             shape.partitions,
-            min(shape.copies, len(self._topics.carriers())),
-            {"cleanup.policy": "compact", "segment.bytes": str(shape.segment_bytes), "compression.type": "producer"},
+            copies,
+            overrides,
             None,
             topic_id=self._new_id(),
             validate_only=False,

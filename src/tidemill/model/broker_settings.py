@@ -126,7 +126,8 @@ _OWN = (
         "tidemill.waiting.topic.replication.factor",
         Kind.INT,
         "3",
-        "Copies of the topic of records for later; as many as there are brokers, if they are fewer.",
+        "Copies of the topic of records for later; as many as there are brokers, if they are fewer. All but one have"
+        " to have a record.",
         low=1,
     ),
     Setting(

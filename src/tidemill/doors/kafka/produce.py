@@ -19,12 +19,13 @@ from tidemill.model.errors import (
     InvalidRequiredAcks,
     InvalidTxnState,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
     ProtocolViolation,
     TidemillError,
     TransactionAbortable,
     UnknownTopicId,
 )
-from tidemill.model.topics import refuse_internal
+from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import HEADER_SIZE
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
@@ -114,8 +115,7 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord("there is no record batch")
     name = topic if isinstance(topic, str) else _name_of(call, topic)
-    if call.peer is None:
-        refuse_internal(name)
+    _check_internal(call, name)
     partition = broker.partition(name, part.partition)
     if _ATTRIBUTES.unpack_from(records, 21)[0] & _TRANSACTIONAL:
         producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)
@@ -133,6 +133,14 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     return ProduceOutcome(
         part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
+
+
+def _check_internal(call: Call, name: str) -> None:
+    """Nobody writes to the broker's own topics, but brokers send each other records for later."""
+    if name != WAITING or call.peer is None:
+        refuse_internal(name)
+    elif call.broker.scheduler is None:
+        raise NotLeaderOrFollower("this broker delivers nothing at the moment")
 
 
 def _name_of(call: Call, topic_id: UUID) -> str:
