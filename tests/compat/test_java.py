@@ -53,8 +53,10 @@ def fetch(version: str, jars: Path, folder: Path) -> bool:
     return True
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def broker(classpath: str) -> Iterator[Broker]:
+    """One for each version: scenarios have topics and groups of their own."""
+    assert classpath
     with Broker(process=True) as broker:
         yield broker
 
@@ -64,6 +66,7 @@ def run(classpath: str, broker: Broker, *arguments: str) -> None:
         "java",
         "-Xmx256m",
         "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
         "-cp",
         classpath,
         "Scenario",
