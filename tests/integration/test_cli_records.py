@@ -161,3 +161,15 @@ def test_a_record_that_is_too_large(tidemill: CommandLine) -> None:
 def test_a_time_that_is_none(tidemill: CommandLine) -> None:
     tidemill.fine("produce", "timed", "-m", "x")
     assert "is not a time" in tidemill.refused(WRONG_USE, "consume", "timed", "--from", "tomorrow")
+
+
+def test_a_file_that_is_not_there_makes_no_topic(tidemill: CommandLine) -> None:
+    tidemill.refused(FAILED, "produce", "never", "-f", "/no/such/file")
+    assert "never" not in tidemill.fine("topic", "list").out
+
+
+@pytest.mark.parametrize("wrong", ["%z", "100%"])
+def test_a_format_with_an_unknown_field(tidemill: CommandLine, wrong: str) -> None:
+    tidemill.fine("topic", "create", "shaped", "--if-not-exists")
+    said = tidemill.refused(WRONG_USE, "consume", "shaped", "--format", wrong)
+    assert said.endswith("only %t %o %p %k %v %T %h %%")

@@ -80,3 +80,10 @@ def test_refusals_about_a_topic_that_exists(tidemill: CommandLine) -> None:
     assert "can only become more" in tidemill.refused(FAILED, "topic", "alter", "there", "-p", "1")
     assert "--yes" in tidemill.refused(WRONG_USE, "topic", "delete", "there")
     assert "there" in tidemill.fine("topic", "list").out
+
+
+@pytest.mark.parametrize(
+    "words", [["create", "huge", "-p"], ["create", "huge", "--replication-factor"], ["alter", "huge", "-p"]]
+)
+def test_numbers_that_the_client_does_not_take(tidemill: CommandLine, words: list[str]) -> None:
+    assert "is not in the range" in tidemill.refused(WRONG_USE, "topic", *words, "99999999")

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin, answer, client_settings, told
+from tidemill.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    PARTITIONS_MAX,
+    TIMEOUT_S,
+    Bootstrap,
+    Json,
+    admin,
+    answer,
+    client_settings,
+    told,
+)
 from tidemill.cli.output import Advance, progress, remark, show
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.produce import ACKS
@@ -41,7 +51,9 @@ def bench(
     records: Annotated[int, typer.Option(help="Records that are written and read.", min=1)] = 100_000,
     size: Annotated[int, typer.Option(help="Bytes of a record.", min=0)] = 1_000,
     singles: Annotated[int, typer.Option(help="Records that go one by one, for the latency.", min=0)] = 500,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Partitions of the topic.", min=1)] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="Partitions of the topic.", min=1, max=PARTITIONS_MAX)
+    ] = 1,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,

@@ -19,6 +19,8 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_S = 30.0
 CONNECT_S = 3.0
+PARTITIONS_MAX, COPIES_MAX = 100_000, 10_000
+"""What librdkafka takes; what a broker takes it says itself."""
 
 Bootstrap = Annotated[
     str,

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 BATCH = 500
-_FIELD = re.compile(r"%([topkvTh%])")
+_LETTERS = "topkvTh%"
+_FIELD = re.compile(r"%(.?)", re.DOTALL)
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 
 
@@ -215,6 +216,9 @@ def _unfinished(reader: "Consumer", ends: dict[int, int]) -> dict[int, int]:
 def _formatter(template: str, *, as_json: bool) -> Callable[[Any], bytes]:
     if as_json:
         return _json_line
+    for letter in _FIELD.findall(template):
+        if not letter or letter not in _LETTERS:
+            raise WrongUse(f"--format knows no %{letter}, only {' '.join(f'%{each}' for each in _LETTERS)}")
     for written, meant in _ESCAPES.items():
         template = template.replace(written, meant)
     return lambda message: _FIELD.sub(lambda match: _field(message, match[1]), template).encode(

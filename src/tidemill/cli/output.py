@@ -1,6 +1,7 @@
 """How commands speak: tables for people, JSON for programs, results on standard output, remarks on standard error."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import Any
 from tidemill.cli.problem import WrongUse
 
 Row = Mapping[str, Any]
+FOLDED_CHARS = 16
+"""A cell that is longer may go on in a second line."""
+GAP_CHARS = 3
 Advance = Callable[[int], None]
 """Moves a progress bar on by so many steps."""
 
@@ -45,8 +49,10 @@ def show(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool, empty: s
         show_json([dict(row) for row in rows])
     elif not rows:
         remark(empty)
-    elif sys.stdout.isatty():
+    elif sys.stdout.isatty() and not _too_wide(rows, columns):
         _show_rich(rows, columns)
+    elif sys.stdout.isatty():
+        _show_one_by_one(rows, columns)
     else:
         _show_plain(rows, columns)
 
@@ -64,6 +70,23 @@ def _show_plain(rows: Sequence[Row], columns: Sequence[str]) -> None:
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     for line in cells:
         say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _too_wide(rows: Sequence[Row], columns: Sequence[str]) -> bool:
+    """Whether a table on this terminal would have to break its words."""
+    width = 0
+    for column in columns:
+        longest = max(len(_cell(row.get(column))) for row in rows)
+        width += max(len(column), min(longest, FOLDED_CHARS)) + GAP_CHARS
+    return width > shutil.get_terminal_size().columns
+
+
+def _show_one_by_one(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Each row as lines of its own, for a narrow terminal."""
+    width = max(map(len, columns))
+    say(
+        "\n\n".join("\n".join(f"{column.ljust(width)}  {_cell(row.get(column))}" for column in columns) for row in rows)
+    )
 
 
 def _show_rich(rows: Sequence[Row], columns: Sequence[str]) -> None:

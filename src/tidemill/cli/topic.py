@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import (
+    COPIES_MAX,
     DEFAULT_BOOTSTRAP,
+    PARTITIONS_MAX,
     TIMEOUT_S,
     Bootstrap,
     Json,
     admin,
     answer,
     describe_topic,
-    no_topic,
     pairs,
     told,
 )
@@ -34,8 +35,12 @@ Configs = Annotated[
 @app.command()
 def create(
     name: Name,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Number of partitions.", min=1)] = 1,
-    replication_factor: Annotated[int, typer.Option(help="Copies of each partition; -1 is the broker's default.")] = -1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="Number of partitions.", min=1, max=PARTITIONS_MAX)
+    ] = 1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Copies of each partition; -1 is the broker's default.", min=-1, max=COPIES_MAX)
+    ] = -1,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is fine.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -109,7 +114,8 @@ def alter(
         list[str] | None, typer.Option(metavar="NAME", help="Back to the default; may be given often.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="Grow to this many partitions.", min=1)
+        int | None,
+        typer.Option("--partitions", "-p", help="Grow to this many partitions.", min=1, max=PARTITIONS_MAX),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -149,7 +155,7 @@ def delete(
     known = _topics(client)
     for name in names:
         if name not in known:
-            raise no_topic(name)
+            raise CommandFailed(f"there is no topic {name}; see: tidemill topic list")
     confirm(f"delete {', '.join(names)} and all their records?", yes=yes)
     futures = client.delete_topics(names, operation_timeout=TIMEOUT_S)
     with progress("deleting", len(names)) as advance:

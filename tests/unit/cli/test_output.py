@@ -19,6 +19,20 @@ def test_a_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "TOPIC   RECORDS  OPEN\norders  1,234    yes\nx       -        no\n"
 
 
+def test_a_narrow_terminal_gets_each_row_by_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    show(ROWS, ("topic", "records", "open"), as_json=False)
+    assert "─" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "20")
+    show(ROWS, ("topic", "records", "open"), as_json=False)
+    assert capsys.readouterr().out == (
+        "topic    orders\nrecords  1,234\nopen     yes\n\ntopic    x\nrecords  -\nopen     no\n"
+    )
+
+
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     show([{"a": 1, "b": "€"}], ("a",), as_json=True)
     assert capsys.readouterr().out == '[{"a": 1, "b": "€"}]\n'
