@@ -62,6 +62,27 @@ def test_a_partition_is_given_after_it_was_given_up(stage: Stage) -> None:
     assert stage.shard.groups["g"].state == "Stable"
 
 
+def test_partitions_are_told_until_the_member_says_that_it_has_them(stage: Stage) -> None:
+    """An answer is lost, and the client sends the same plain heartbeat again: it says nothing of what it has."""
+    stage.pulse("g", "a")
+    stage.pulse("g", "a")
+    stage.pulse("g", "b")
+    lost = stage.pulse("g", "a", owned=None)
+    assert lost.assigned is not None, "a has to give up two"
+    again = stage.pulse("g", "a", owned=None)
+    assert (again.assigned, again.member_epoch) == (lost.assigned, 1)
+    size = len(stage.journal)
+    assert stage.pulse("g", "a", owned=None).assigned == lost.assigned
+    assert len(stage.journal) == size, "to tell it again writes nothing"
+    stage.pulse("g", "a")  # it has given them up
+    assert stage.pulse("g", "a", owned=None).assigned is None, "it knows, and has said so"
+    lost = stage.pulse("g", "b", owned=None)
+    assert lost.assigned is not None, "b gets what was given up"
+    assert stage.pulse("g", "b", owned=None).assigned == lost.assigned
+    assert stage.pulse("g", "b", owned=lost.assigned).assigned is None
+    assert stage.pulse("g", "b", owned=None).assigned is None
+
+
 def test_members_leave_and_the_rest_takes_over(stage: Stage) -> None:
     for name in "abc":
         stage.pulse("g", name)

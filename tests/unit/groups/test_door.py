@@ -331,8 +331,10 @@ def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
         assert (assigned.topic_id, assigned.partitions) == (topic.topic_id, (0, 1, 2))
         mine = told.member_id
         quiet = {"rebalance_timeout": timedelta(milliseconds=-1), "subscribed_topic_names": None}
-        told = await pulse(client, version, member_id=mine, member_epoch=1, topic_partitions=None, **quiet)
-        assert (told.error_code, told.assignment) == (0, None)
+        has = request_part(PULSE, version, "TopicPartitions", topic_id=topic.topic_id, partitions=(0, 1, 2))
+        for said in ((has,), None):
+            told = await pulse(client, version, member_id=mine, member_epoch=1, topic_partitions=said, **quiet)
+            assert (told.error_code, told.assignment) == (0, None)
         fields = commit_fields(9, "t", (0, 5, ""), generation_id_or_member_epoch=9, member_id=mine)
         (topic_told,) = (await client.ask(COMMIT, 9, **fields)).topics
         assert topic_told.partitions[0].error_code == StaleMemberEpoch.code

@@ -8,7 +8,8 @@ Three epochs chase each other:
 A partition belongs to one member at a time: the new owner gets it only after the old one's heartbeat stopped listing it
 (`owners` holds both what is assigned and what is still being revoked).
 
-State changes only by `replay`; `heartbeats.py` decides the entries. What lives in memory alone are deadlines.
+State changes only by `replay`; `heartbeats.py` decides the entries. What lives in memory alone are deadlines, and what
+members said last that they have.
 """
 
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class ConsumerGroup:
         self.targets: dict[str, Partitions] = {}
         self.owners: dict[tuple[UUID, int], str] = {}
         self.static: dict[str, str] = {}
+        self.owned: dict[str, Partitions] = {}
         self.deadlines: dict[str, int] = {}
         self.revocations: dict[str, Revocation] = {}
         self.catalog_version = -1  # of the topics that `topics_hash` was last compared with
@@ -244,6 +246,7 @@ class ConsumerGroup:
         if old is not None and old.instance_id is not None and self.static.get(old.instance_id) == member_id:
             del self.static[old.instance_id]
         if value is None:
+            self.owned.pop(member_id, None)
             self.deadlines.pop(member_id, None)
             self.revocations.pop(member_id, None)
             return

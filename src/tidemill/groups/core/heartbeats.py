@@ -3,6 +3,9 @@
 One heartbeat decides everything that is due: the member's new subscription, the group's next epoch, a new target
 assignment, and the member's own next step towards it. Most heartbeats decide nothing and write nothing.
 
+A member is told its partitions when they change, and again until it says that it has them: an answer may be lost, and
+clients (librdkafka) send the same heartbeat once more when that happens, without a word about it.
+
 Fencing: a member speaks with the epoch it was last told. A higher one is an impostor's; a lower one is refused,
 except the one before, from a member that still owns no more than what it is assigned: its last answer was lost.
 """
@@ -139,10 +142,14 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, catalog: TopicCat
 
     def then() -> None:
         group.catalog_version = catalog.version
+        if request.owned is not None:
+            group.owned[request.member_id] = request.owned
         group.touch(request.member_id, now_ms)
         group.watch_revocation(request.member_id, now_ms)
 
-    tells = request.is_full or request.member_epoch != following.epoch or following.assigned != current.assigned
+    news = request.member_epoch != following.epoch or following.assigned != current.assigned
+    owned = group.owned.get(request.member_id) if request.owned is None else request.owned
+    tells = request.is_full or news or (owned is not None and owned != following.assigned)
     return Beat(
         Step(tuple(entries), then),
         HeartbeatAnswer(
