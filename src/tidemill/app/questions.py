@@ -43,7 +43,10 @@ class ChdbEngine:
 
     async def vocabulary(self) -> Vocabulary:
         """The functions that may be called, of those that this engine has."""
-        listed = await self._questions.functions()
+        try:
+            listed, combinators = await self._questions.functions(), await self._questions.combinators()
+        except self._failures as error:
+            raise _refusal(error) from None
         functions = [
             KnownFunction(
                 each["name"],
@@ -54,7 +57,7 @@ class ChdbEngine:
             )
             for each in listed
         ]
-        return Vocabulary(functions, await self._questions.combinators())
+        return Vocabulary(functions, combinators)
 
     async def parse(self, sql: str) -> Node:
         """The tree of one statement."""
@@ -70,7 +73,10 @@ class ChdbEngine:
 
     async def write(self, tree: Node) -> str:
         """The text of a tree."""
-        return await self._questions.write(json.dumps(tree))
+        try:
+            return await self._questions.write(json.dumps(tree))
+        except self._failures as error:
+            raise _refusal(error) from None
 
     async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
         """What a question finds."""
