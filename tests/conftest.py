@@ -1,9 +1,11 @@
 """What every test has."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -19,6 +21,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 # Brokers and consumers inside of the tests' process leave logs alone when somebody has spoken already: warnings, to
 # standard error, so that a test of what a command prints sees the command alone.
 configure("warning", "auto")
+# A logger that remembers how it was set up when it was first used would stay like that for all tests that follow.
+structlog.configure(cache_logger_on_first_use=False)
 
 # The longest first, so that no process is left alone with them at the end.
 SLOW = (
@@ -30,6 +34,14 @@ SLOW = (
     "tests/integration/",
     "tests/contract/",
 )
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """A test may change how this process logs; the next one, and the brokers that are shared, know nothing of it."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

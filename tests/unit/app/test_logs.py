@@ -17,7 +17,6 @@ def _as_it_was() -> Iterator[None]:
     yield
     root = logging.getLogger()
     root.handlers[:] = [handler for handler in root.handlers if not isinstance(handler, logs._Forward)]
-    structlog.reset_defaults()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
