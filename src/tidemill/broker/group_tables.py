@@ -1,14 +1,14 @@
 """Groups as tables of ClickHouse servers, for those who ask the servers: who is in a group, and what it has committed.
 
 A worker looks at the groups twice a second and writes what has changed, all of it in one insert for each table and
-server; see `groups/core/recording.py` for what counts as a change. The tables are told to, never asked: groups
-themselves live by their journal.
+server; see `groups/core/recording.py` for what counts as a change. Groups themselves live by their journal: the tables
+are asked for one thing only, when a member joined that another broker has written before.
 """
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -16,12 +16,15 @@ import pyarrow as pa
 import structlog
 
 from tidemill.broker.broker import Broker
-from tidemill.groups.core.recording import RecordedMember, RecordedOffset, Recording
+from tidemill.broker.sql.stored import quoted
+from tidemill.groups.core.recording import NANOSECONDS, MemberPlace, RecordedMember, RecordedOffset, Recording
 from tidemill.model.errors import TidemillError
 
 INTERVAL_S = 0.5
 RESTS_PER_LOOK = 20
 """With very many groups a look takes a while: it may have this share of the time at most."""
+STATEMENT_CHARS_MAX = 100_000
+"""ClickHouse reads statements of 256 KiB unless it is told otherwise."""
 _NANOSECONDS = pa.timestamp("ns", tz="UTC")
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _MEMBERS = pa.schema(
@@ -69,6 +72,9 @@ class TableWriter(Protocol):
     async def insert(self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0) -> None:
         """Store rows as one block; a repeat with the same token changes nothing."""
 
+    async def query(self, sql: str, *, server: int = 0) -> pa.Table:
+        """The rows that a SELECT finds; text comes as bytes."""
+
 
 class GroupRecorder:
     """Writes the groups of one broker."""
@@ -95,7 +101,8 @@ class GroupRecorder:
         """Write what has changed since the last time."""
         groups = self._broker.groups
         overview = groups.overview(self._broker.topic_name)
-        changes = self._recording.changes(overview, self._broker.clock_ms(), groups.carries)
+        joined_ns = await self._joined(self._recording.strangers(overview))
+        changes = self._recording.changes(overview, self._broker.clock_ms(), groups.carries, joined_ns)
         if changes.members:
             await self._insert("group_members", _MEMBERS, map(_member, changes.members), 0)
         by_server: defaultdict[int, list[RecordedOffset]] = defaultdict(list)
@@ -104,6 +111,18 @@ class GroupRecorder:
         for server, offsets in by_server.items():
             await self._insert("consumer_offsets", _OFFSETS, map(_offset, offsets), server)
         self._recording.accept(changes)
+
+    async def _joined(self, members: Sequence[MemberPlace]) -> Mapping[MemberPlace, int]:
+        """When these have joined, of those that were written before."""
+        known: dict[MemberPlace, int] = {}
+        for listed in _portions([f"({quoted(group)}, {quoted(member)})" for group, member in members]):
+            found = await self._tables.query(
+                "SELECT group_id, member_id, toUnixTimestamp64Nano(min(join_time)) AS joined FROM group_members "  # noqa: S608 - quoted
+                f"WHERE (group_id, member_id) IN ({listed}) GROUP BY group_id, member_id"
+            )
+            for row in found.to_pylist():
+                known[row["group_id"].decode(), row["member_id"].decode()] = row["joined"]
+        return known
 
     async def _insert(self, table: str, schema: pa.Schema, lines: Any, server: int) -> None:
         columns = zip(schema, zip(*lines, strict=True), strict=True)
@@ -123,10 +142,24 @@ class GroupRecorder:
             log.warning("groups could not be written to tables; they will be", error=str(error))
 
 
+def _portions(items: Sequence[str]) -> Iterator[str]:
+    """Lists of a length that fits into a statement."""
+    portion: list[str] = []
+    size = 0
+    for item in items:
+        if portion and size + len(item) > STATEMENT_CHARS_MAX:
+            yield ", ".join(portion)
+            portion, size = [], 0
+        portion.append(item)
+        size += len(item)
+    if portion:
+        yield ", ".join(portion)
+
+
 def _member(each: RecordedMember) -> Sequence[Any]:
     seen = each.seen
     assignment = [(topic, [(index, seen.member_id) for index in indexes]) for topic, indexes in seen.assignment.items()]
-    return (*seen[:7], assignment, each.joined_ms, max(seen.heard_ms, 0), seen.state)
+    return (*seen[:7], assignment, each.joined_ns, max(seen.heard_ms, 0) * NANOSECONDS, seen.state)
 
 
 def _offset(each: RecordedOffset) -> Sequence[Any]:
@@ -138,5 +171,5 @@ def _offset(each: RecordedOffset) -> Sequence[Any]:
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(_MILLISECONDS).cast(kind)
+        return pa.array(values, pa.int64()).cast(kind)
     return pa.array(values, kind)

@@ -1,7 +1,7 @@
 """What of groups is written to tables: changes, old signs of life, goodbyes, and nothing twice."""
 
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
-from tidemill.groups.core.recording import GONE, HEARTBEAT_MS, Recording
+from tidemill.groups.core.recording import GONE, HEARTBEAT_MS, NANOSECONDS, Recording
 
 MEMBER = SeenMember("g", "m", 1, "consumer", "range", "me", "here", {"t": [0, 1]}, True, 1_000, "Stable")
 OFFSET = SeenOffset("g", "t", 1, 7, 0, "", 900)
@@ -20,7 +20,7 @@ def written(recording: Recording, overview: Overview, now_ms: int) -> tuple[list
 def test_what_is_new_is_written_once_and_by_its_owner() -> None:
     recording = Recording()
     changes = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
-    assert changes.members[0].joined_ms == 1_000
+    assert changes.members[0].joined_ns == 1_000 * NANOSECONDS
     assert changes.offsets[0].owner == MEMBER
     recording.accept(changes)
     assert written(recording, Overview([MEMBER], [OFFSET]), 2_000) == ([], [])
@@ -38,7 +38,7 @@ def test_a_heartbeat_is_written_when_the_last_one_is_old() -> None:
     soon = MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS - 1)
     assert written(recording, Overview([soon], []), 20_000) == ([], [])
     changes = recording.changes(Overview([MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS)], []), 30_000, here)
-    assert [each.joined_ms for each in changes.members] == [1_000]
+    assert [each.joined_ns for each in changes.members] == [1_000 * NANOSECONDS]
 
 
 def test_a_new_generation_an_offset_and_their_end() -> None:
@@ -64,3 +64,21 @@ def test_nobody_was_heard_of_in_the_future_and_goodbyes_come_last() -> None:
     assert first.members[0].seen.heard_ms == 1_000
     recording.accept(first)
     assert recording.changes(Overview([], []), 1_000, here).members[0].seen.heard_ms == 1_001
+
+
+def test_who_joined_first_is_told_so_also_by_the_next_broker() -> None:
+    """Members that are first seen at the same moment have times in the order in which they joined."""
+    first = Recording()
+    both = Overview([MEMBER._replace(member_id="z"), MEMBER._replace(member_id="a")], [])
+    assert first.strangers(both) == [("g", "z"), ("g", "a")]
+    changes = first.changes(both, 1_000, here)
+    times = {("g", each.seen.member_id): each.joined_ns for each in changes.members}
+    assert times["g", "z"] < times["g", "a"]
+    first.accept(changes)
+    assert first.strangers(both) == []
+    third = MEMBER._replace(member_id="third")
+    taken_over = Recording().changes(Overview([*both.members, third], []), 9_000, here, times)
+    assert {("g", each.seen.member_id): each.joined_ns for each in taken_over.members} == {
+        **times,
+        ("g", "third"): 9_000 * NANOSECONDS + 2,
+    }

@@ -169,15 +169,15 @@ TABLES: dict[str, Table] = {
             "Each group: its members, what it reads, its lag, and when it was last heard of.",
             (
                 Column("group_id", "String", "Group."),
-                Column("members", "UInt64", "Members."),
+                Column("members", "UInt64", "Members that were heard of within two minutes."),
                 Column("topics", "UInt64", "Topics with committed offsets."),
                 Column("partitions", "UInt64", "Partitions with committed offsets."),
                 Column("lag", "Int64", "Records behind, of all partitions."),
                 Column("last_commit", "Nullable(DateTime64(3, 'UTC'))", "Newest commit."),
                 Column("last_heartbeat", "Nullable(DateTime64(3, 'UTC'))", "Newest sign of life of a member."),
             ),
-            """SELECT group_id, countIf(is_member) AS members, uniqExactIf(topic, NOT is_member) AS topics,
-            countIf(NOT is_member) AS partitions, sum(behind) AS lag,
+            """SELECT group_id, countIf(is_member AND seen > now64(3) - INTERVAL 2 MINUTE) AS members,
+            uniqExactIf(topic, NOT is_member) AS topics, countIf(NOT is_member) AS partitions, sum(behind) AS lag,
             maxOrNullIf(seen, NOT is_member) AS last_commit, maxOrNullIf(seen, is_member) AS last_heartbeat
             FROM (
                 SELECT group_id, true AS is_member, '' AS topic, toInt64(0) AS behind, heartbeat_time AS seen

@@ -3,9 +3,13 @@
 A member is written when something about it changes, and again when its last written sign of life is old; one that is
 gone is written as such, unless its whole group went to another broker. Heartbeats of all members go together, whoever
 sends how many. What could not be written stays to be written: `accept` is called when it was.
+
+A member keeps the time at which it joined, and no two have the same one: the earliest leads. Who takes a group over
+from another broker asks for the times that are written already (`strangers`), since the journal of groups has none.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
@@ -13,16 +17,18 @@ from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
 HEARTBEAT_MS = 10_000
 """How old a written sign of life gets; far below the two minutes after which nobody counts a member any more."""
 GONE = "Gone"
+NANOSECONDS = 1_000_000
+"""In a millisecond."""
 
 MemberPlace = tuple[str, str]
 OffsetPlace = tuple[str, str, int]
 
 
 class RecordedMember(NamedTuple):
-    """A member as it is written, with the time at which it was first seen."""
+    """A member as it is written, with the time at which it joined."""
 
     seen: SeenMember
-    joined_ms: int
+    joined_ns: int
 
 
 class RecordedOffset(NamedTuple):
@@ -47,20 +53,34 @@ class Recording:
         self._members: dict[MemberPlace, RecordedMember] = {}
         self._offsets: dict[OffsetPlace, SeenOffset] = {}
 
-    def changes(self, overview: Overview, now_ms: int, is_here: Callable[[str], bool]) -> Changes:
-        """What differs from what was written; groups that are not here any more are another broker's to write."""
+    def strangers(self, overview: Overview) -> list[MemberPlace]:
+        """Members of which nothing was written here yet."""
+        places = ((each.group_id, each.member_id) for each in overview.members)
+        return [place for place in places if place not in self._members]
+
+    def changes(
+        self,
+        overview: Overview,
+        now_ms: int,
+        is_here: Callable[[str], bool],
+        joined_ns: Mapping[MemberPlace, int] = MappingProxyType({}),
+    ) -> Changes:
+        """What differs from what was written; groups that are not here any more are another broker's to write.
+
+        `joined_ns` has what is known of strangers; others have joined just now, in the order in which they are seen.
+        """
         self._members = {place: each for place, each in self._members.items() if is_here(place[0])}
         self._offsets = {place: each for place, each in self._offsets.items() if is_here(place[0])}
         # While a rebalance is on, members have longer than a session: nobody was heard of in the future.
         seen = (each._replace(heard_ms=min(each.heard_ms, now_ms)) for each in overview.members)
         present = {(each.group_id, each.member_id): each for each in seen}
         members = [
-            RecordedMember(each, known.joined_ms if known else now_ms)
-            for place, each in present.items()
+            RecordedMember(each, known.joined_ns if known else joined_ns.get(place, now_ms * NANOSECONDS + number))
+            for number, (place, each) in enumerate(present.items())
             if _is_news(each, known := self._members.get(place))
         ]
         members += [
-            RecordedMember(known.seen._replace(state=GONE, assignment={}, heard_ms=now_ms + 1), known.joined_ms)
+            RecordedMember(known.seen._replace(state=GONE, assignment={}, heard_ms=now_ms + 1), known.joined_ns)
             for place, known in self._members.items()
             if place not in present
         ]

@@ -1,0 +1,118 @@
+"""The worker that writes groups to tables: twice a second, all heartbeats in one insert, whoever asks how often."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.simulation.virtual_loop import VirtualLoop
+
+from tidemill.broker.group_tables import INTERVAL_S, GroupRecorder
+from tidemill.groups.core.overview import Overview, SeenMember
+from tidemill.streams.clickhouse.errors import EngineUnreachable
+
+MEMBERS = 40
+SECONDS = 60
+BEAT_S = 3
+ACTIVE_S = 120
+JOINED_BEFORE_NS = 77
+
+
+class World:
+    """Groups whose members send a heartbeat every three seconds, and servers that take what they are given."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.looks: list[float] = []
+        self.inserts: list[tuple[str, pa.RecordBatch, str]] = []
+        self.asked: list[str] = []
+        self.away = False
+        self.groups = self
+        self.recorder = GroupRecorder(self, self, "run-")  # type: ignore[arg-type]  # as much of a broker as it needs
+
+    def clock_ms(self) -> int:
+        return int(self._loop.now * 1000)
+
+    def topic_name(self, _topic_id: object) -> None:
+        return None
+
+    def carries(self, _group: str) -> bool:
+        return True
+
+    def overview(self, _name_of: object) -> Overview:
+        self.looks.append(self._loop.now)
+        heard_ms = self.clock_ms() // (BEAT_S * 1000) * BEAT_S * 1000
+        first = SeenMember("g", "0", 1, "consumer", "range", "me", "here", {}, True, heard_ms, "Stable")
+        return Overview([first._replace(member_id=str(number)) for number in range(MEMBERS)], [])
+
+    def owner_of(self, _partition: int) -> int:
+        return 0
+
+    async def insert(self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0) -> None:
+        assert server == 0
+        if self.away:
+            raise EngineUnreachable("away")
+        self.inserts.append((table, rows, token))
+
+    async def query(self, sql: str, *, server: int = 0) -> pa.Table:
+        assert server == 0
+        self.asked.append(sql)
+        return pa.table({"group_id": [b"g"], "member_id": [b"5"], "joined": [JOINED_BEFORE_NS]})
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
+    loop = VirtualLoop()
+    monkeypatch.setattr("tidemill.broker.group_tables.time", SimpleNamespace(monotonic=loop.time))
+    return loop
+
+
+def run(loop: VirtualLoop, seconds: float, away_until: float = 0) -> World:
+    world = World(loop)
+
+    async def live() -> None:
+        world.away = away_until > 0
+        world.recorder.start()
+        await asyncio.sleep(away_until)
+        world.away = False
+        await asyncio.sleep(seconds - away_until)
+        await world.recorder.close()
+
+    try:
+        loop.run_until_complete(live())
+    finally:
+        loop.close()
+    return world
+
+
+def column(rows: pa.RecordBatch, name: str) -> list[Any]:
+    found: list[Any] = rows.column(name).cast(pa.int64()).to_pylist()
+    return found
+
+
+def test_heartbeats_of_all_members_are_one_insert_now_and_then(loop: VirtualLoop) -> None:
+    world = run(loop, SECONDS)
+    assert len(world.looks) == SECONDS / INTERVAL_S + 1, "it looks twice a second"
+    beats = MEMBERS * SECONDS // BEAT_S
+    assert len(world.inserts) * 100 < beats, "hundreds of heartbeats for each insert"
+    assert {rows.num_rows for _, rows, _ in world.inserts} == {MEMBERS}
+    assert len({token for _, _, token in world.inserts}) == len(world.inserts)
+    heard_s = [min(column(rows, "heartbeat_time")) / 1e9 for _, rows, _ in world.inserts]
+    gaps = [after - before for before, after in zip(heard_s, [*heard_s[1:], SECONDS], strict=True)]
+    assert max(gaps) < ACTIVE_S / 4, "nobody who sends heartbeats comes near to being taken for inactive"
+
+
+def test_members_keep_the_time_at_which_they_joined_whichever_broker_writes_it(loop: VirtualLoop) -> None:
+    world = run(loop, SECONDS)
+    assert len(world.asked) == 1, "the table is asked once, for members that are new here"
+    times = [column(rows, "join_time") for _, rows, _ in world.inserts]
+    assert all(each == times[0] for each in times)
+    assert times[0][5] == JOINED_BEFORE_NS
+    others = [each for number, each in enumerate(times[0]) if number != 5]
+    assert sorted(set(others)) == others, "in the order in which they joined, no two at once"
+
+
+def test_what_could_not_be_written_is_written_when_the_server_is_back(loop: VirtualLoop) -> None:
+    world = run(loop, 5, away_until=2.2)
+    assert [rows.num_rows for _, rows, _ in world.inserts] == [MEMBERS]
