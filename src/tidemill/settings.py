@@ -9,6 +9,7 @@ A table and forty lines take the place of a settings library here: the library t
 second that a broker has to get ready, and the rule about nearest matches had to be written by hand with it too.
 """
 
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "human", "json")
 NODE_ID_MAX = 2**31 - 1
 SESSION_TTL_MS_MIN = 100
+_PASSWORD = re.compile(r"(password=)[^&]*", re.IGNORECASE)
 
 
 class Address(NamedTuple):
@@ -132,12 +134,17 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def shown(url: str) -> str:
+    """A URL as people may see it: without who logs in, and without passwords among its options."""
+    scheme, colon, place = url.partition("://" if "://" in url else ":")
+    return _PASSWORD.sub(r"\1***", f"{scheme}{colon}{place.rpartition('@')[2]}")
+
+
 def _engine(*schemes: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         scheme = text.partition(":")[0]
         if ":" not in text or scheme not in schemes:
-            shown = text.rpartition("@")[2]  # what stands before may be a password
-            raise InvalidConfig(f"{shown!r} is none of {', '.join(f'{each}:' for each in schemes)}")
+            raise InvalidConfig(f"{shown(text)!r} is none of {', '.join(f'{each}:' for each in schemes)}")
         return text
 
     return read

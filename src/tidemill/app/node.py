@@ -31,7 +31,7 @@ from tidemill.cluster.interface import Coordination
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
 from tidemill.model.errors import InvalidConfig, TidemillError
-from tidemill.settings import ROLES, Address, Settings
+from tidemill.settings import ROLES, Address, Settings, shown
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 
@@ -144,9 +144,9 @@ class Node:
             "grpc": str(self.grpc or "off"),
             "http": str(self.http or "off"),
             "data directory": str(settings.data_dir.absolute()),
-            "coordination": settings.coordination.partition("@")[2] or settings.coordination,
-            "streams": settings.streams.rpartition("@")[2],
-            "timelines": settings.timelines.rpartition("@")[2],
+            "coordination": shown(settings.coordination),
+            "streams": shown(settings.streams),
+            "timelines": shown(settings.timelines),
         }
 
     async def _start(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.model import broker_settings
 from tidemill.model.errors import InvalidConfig
-from tidemill.settings import ROWS, Address, load, parse_address
+from tidemill.settings import ROWS, Address, load, parse_address, shown
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
@@ -142,3 +142,20 @@ def test_every_broker_setting_is_listed_with_its_value() -> None:
 def test_broker_settings_that_do_not_fit_are_refused(overrides: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig):
         broker_settings.parse(overrides)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("segments:", "segments:"),
+        ("chdb:/fast/disk?fsync=false", "chdb:/fast/disk?fsync=false"),
+        ("clickhouse://me:ge%40heim@one,two/shop?ranges=0-4,5-9", "clickhouse://one,two/shop?ranges=0-4,5-9"),
+        ("clickhouse://me:ge@heim@one", "clickhouse://one"),
+        ("etcd://me:geheim@a:2379,b:2379/folder?ca=ca.pem", "etcd://a:2379,b:2379/folder?ca=ca.pem"),
+        ("postgresql://me:geheim@db/app", "postgresql://db/app"),
+        ("postgresql://db/app?user=me&PASSWORD=geheim&x=1", "postgresql://db/app?user=me&PASSWORD=***&x=1"),
+        ("mysql:me:geheim@db", "mysql:db"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, told: str) -> None:
+    assert shown(url) == told
