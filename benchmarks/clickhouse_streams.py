@@ -1,6 +1,9 @@
 """Streams in tables (chDB) beside segment files, in one run: rows in and out, bytes on disk, memory, sizes of inserts.
 
-    python -m benchmarks.clickhouse_streams [--full] [--records 300000] [--producers 50]
+    python -m benchmarks.clickhouse_streams [--full] [--records 300000] [--producers 50] [--servers host:port,...]
+
+`--servers` measures servers of ClickHouse beside the others, each time in a new database `bench_...`, which stays. Without
+a server at hand: `python -m tests.clickhouse_front FOLDER 8123` in another terminal is the tests' front over chDB.
 
 The load is librdkafka's: orders of about 150 bytes as JSON, acks=all. `cold` reads after a restart, so that nothing is
 in the broker's memory. The last case has many producers that send one record at a time: one insert serves them all.
@@ -17,6 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import psutil
 
@@ -24,6 +28,7 @@ from benchmarks import machine
 from tidemill.testing import Broker
 
 TOPIC = "orders"
+SERVERS = "clickhouse"
 FLAGS = {"segments": "segments:", "chdb": "chdb:", "chdb, no fsync": "chdb:?fsync=false"}
 SMALL_S = 5.0
 
@@ -113,6 +118,8 @@ def measure(streams: str, count: int, codec: str) -> Figure:
 
 def _disk(folder: Path, streams: str) -> int:
     """Bytes of the topic's records; merged once more in tables, as the engine does by itself in a while."""
+    if streams.startswith(SERVERS):
+        return 0  # on another machine
     if streams.startswith("segments"):
         return sum(each.stat().st_size for each in (folder / "streams" / TOPIC / "0").glob("*.log"))
     found = ask(folder, "OPTIMIZE TABLE messages FINAL", _PARTS)
@@ -165,16 +172,23 @@ def small_producers(streams: str, producers: int) -> tuple[int, str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _url(streams: str) -> str:
+    """Servers get a new database each time: it belongs to the broker that made it."""
+    return streams if streams in FLAGS.values() else f"{SERVERS}://{streams}/bench_{uuid4().hex[:8]}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--full", action="store_true", help="a million records")
     options.add_argument("--records", type=int, default=300_000)
     options.add_argument("--producers", type=int, default=50)
+    options.add_argument("--servers", help="HTTP addresses of ClickHouse, to measure them too")
     chosen = options.parse_args()
     count = 1_000_000 if chosen.full else chosen.records
     machine.head("clickhouse_streams")
+    flags = {**FLAGS, **({"servers": chosen.servers} if chosen.servers else {})}
     for codec in ("none", "lz4"):
-        figures = {name: measure(streams, count, codec) for name, streams in FLAGS.items()}
+        figures = {name: measure(_url(streams), count, codec) for name, streams in flags.items()}
         base = figures["segments"]
         for name, each in figures.items():
             print(
@@ -185,8 +199,8 @@ def main() -> None:
                 f"{each.resident_mb:5.0f} MB resident",
                 flush=True,
             )
-    for name, streams in FLAGS.items():
-        sent, blocks = small_producers(streams, chosen.producers)
+    for name, streams in flags.items():
+        sent, blocks = small_producers(_url(streams), chosen.producers)
         inserts, size = blocks.split("\t") if blocks else ("", "")
         told = f", {inserts} inserts of {size} records on average" if blocks else ""
         print(

@@ -1,5 +1,7 @@
 """Servers for tests that need ClickHouse: the front over the embedded engine, in processes of their own."""
 
+import base64
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -11,17 +13,37 @@ ROOT = Path(__file__).parent.parent
 
 
 class Server:
-    """A front that can be killed and comes back at the same port with the same data."""
+    """A front that can be killed and comes back at the same port with the same data.
 
-    def __init__(self, folder: Path) -> None:
+    `login` is the user:password that it wants, `secure` the files of its certificate, of that's key and of its signer.
+    """
+
+    def __init__(self, folder: Path, login: str = "", secure: tuple[Path, Path, Path] | None = None) -> None:
         self.folder, self.port = folder, 0
+        self._login, self._secure = login, secure
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.clickhouse_front", str(self.folder), str(self.port)]
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start without waiting for it: the engine takes a second to load."""
+        files = map(str, self._secure[:2]) if self._secure else ()
+        front = [sys.executable, "-m", "tests.clickhouse_front"]
+        command = [*front, str(self.folder), str(self.port), self._login, *files]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+    def wait(self) -> None:
+        """Return when it serves."""
+        assert self._process is not None
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
+
+    @property
+    def name(self) -> str:
+        """How brokers call it."""
+        return f"127.0.0.1:{self.port}"
 
     def kill(self) -> None:
         if self._process is not None:
@@ -35,17 +57,24 @@ class Server:
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}/fault?{asked}", data=b"", timeout=60).read()
 
     def ask(self, sql: str) -> str:
-        url = f"http://127.0.0.1:{self.port}/?database=tidemill"
-        found: bytes = urllib.request.urlopen(url, data=sql.encode(), timeout=60).read()
+        trusted = ssl.create_default_context(cafile=self._secure[2]) if self._secure else None
+        url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}/?database=tidemill"
+        proof = {"Authorization": f"Basic {base64.b64encode(self._login.encode()).decode()}"}
+        request = urllib.request.Request(url, data=sql.encode(), headers=proof)
+        found: bytes = urllib.request.urlopen(request, timeout=60, context=trusted).read()
         return found.decode().strip()
 
 
 @contextmanager
-def running(folder: Path, count: int) -> Iterator[list[Server]]:
-    servers = [Server(folder / str(number)) for number in range(count)]
+def running(
+    folder: Path, count: int, login: str = "", secure: tuple[Path, Path, Path] | None = None
+) -> Iterator[list[Server]]:
+    servers = [Server(folder / str(number), login, secure) for number in range(count)]
     try:
         for server in servers:
-            server.start()
+            server.begin()
+        for server in servers:
+            server.wait()
         yield servers
     finally:
         for server in servers:

@@ -1,16 +1,18 @@
 """ClickHouse's HTTP interface over the embedded engine, as far as clickhouse-connect uses it: a server for tests.
 
-`python -m tests.clickhouse_front FOLDER PORT` says its port and serves queries, inserts, settings and errors until it
-is killed; `tests/clickhouse.py` runs it.
+`python -m tests.clickhouse_front FOLDER PORT [USER:PASSWORD [CERTIFICATE KEY]]` says its port and serves queries,
+inserts, settings and errors until it is killed; `tests/clickhouse.py` runs it.
 `POST /fault?...` makes it misbehave: `lose=N` does the next N inserts and hangs up instead of answering, `refuse=CODE`
 refuses every insert with that code (0 ends it), `sleep=SECONDS` waits before every insert, `hold=1` keeps records that
 come in on their way until `hold=0`, whoever is served meanwhile.
 """
 
 import re
+import ssl
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -27,6 +29,7 @@ class Front(BaseHTTPRequestHandler):
     engine: ClassVar[Any]
     turn: ClassVar[Lock] = Lock()
     faults: ClassVar[dict[str, float]] = {}
+    login: ClassVar[str] = ""
 
     def do_GET(self) -> None:
         self._serve(b"")
@@ -55,6 +58,8 @@ class Front(BaseHTTPRequestHandler):
             self._answer(b"")
         elif parts.path == "/ping":
             self._answer(b"Ok.\n")
+        elif self.login and self.headers.get("Authorization") != f"Basic {b64encode(self.login.encode()).decode()}":
+            self._refuse("Code: 516. DB::Exception: password is incorrect, or there is no user with such name", 403)
         else:
             try:
                 self._run(options, body)
@@ -69,7 +74,7 @@ class Front(BaseHTTPRequestHandler):
         if not sql and head.upper().startswith(b"INSERT INTO") and _FORMAT.search(head.decode()):
             sql, body = head.decode(), rest
         inserts = sql.upper().startswith("INSERT INTO") and _FORMAT.search(sql) is not None
-        while inserts and "messages_claimed" in sql and self.faults.get("hold", 0):
+        while inserts and "messages_offered" in sql and self.faults.get("hold", 0):
             time.sleep(0.02)
         with self.turn:
             self._use(options.get("database") or "default")
@@ -108,9 +113,9 @@ class Front(BaseHTTPRequestHandler):
     def _use(self, database: str) -> None:
         self.engine.query(f"USE `{database}`", "TabSeparated")
 
-    def _refuse(self, text: str) -> None:
+    def _refuse(self, text: str, status: int = 500) -> None:
         found = _CODE.search(text)
-        self._answer(text.encode(), {"X-ClickHouse-Exception-Code": found.group(1) if found else "1000"}, 500)
+        self._answer(text.encode(), {"X-ClickHouse-Exception-Code": found.group(1) if found else "1000"}, status)
 
     def _answer(self, body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
         self.send_response(status)
@@ -125,6 +130,11 @@ if __name__ == "__main__":
     import chdb
 
     Front.engine = chdb.connect(sys.argv[1])
+    Front.login = sys.argv[3] if len(sys.argv) > 3 else ""
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Front)
+    if len(sys.argv) > 4:
+        secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        secure.load_cert_chain(*sys.argv[4:6])
+        server.socket = secure.wrap_socket(server.socket, server_side=True)
     print(server.server_port, flush=True)
     server.serve_forever()

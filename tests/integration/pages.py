@@ -16,6 +16,8 @@ SPARK_PAGES = {"docs/guides/pipelines.md", "docs/start/first-pipeline.md"}
 """Pages whose commands need Spark: tests/spark/test_pages.py runs them on a session that is there."""
 CLUSTER_PAGES = {"docs/guides/cluster.md"}
 """Pages whose commands need several brokers: tests/cluster/test_pages.py runs them."""
+TABLE_PAGES = {"docs/guides/clickhouse.md"}
+"""Pages whose commands need servers of ClickHouse: tests/integration/test_clickhouse_servers.py runs them."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 _VARIABLE_PARTS = (
@@ -48,7 +50,8 @@ def pages() -> list[Path]:
 
 def without_spark() -> list[Path]:
     """Every page that can be followed with one broker, and without Spark."""
-    return [page for page in pages() if str(page.relative_to(ROOT)) not in SPARK_PAGES | CLUSTER_PAGES]
+    elsewhere = SPARK_PAGES | CLUSTER_PAGES | TABLE_PAGES
+    return [page for page in pages() if str(page.relative_to(ROOT)) not in elsewhere]
 
 
 def names(paths: Sequence[Path]) -> list[str]:

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from tests.integration.pages import Block, blocks, commands, difference
@@ -43,12 +45,15 @@ class Served(Protocol):
 class Reader:
     """Runs what it reads, and compares what is printed with what the page shows."""
 
-    def __init__(self, broker: Served, folder: Path) -> None:
+    def __init__(self, broker: Served, folder: Path, also: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`also` has more addresses that a page speaks of, and where they are; then `curl` is run, too."""
         self._folder = folder
+        self._not_run = tuple(each for each in NOT_RUN if not (also and each == "curl"))
         self._addresses = {
             "127.0.0.1:9092": broker.bootstrap_servers,
             "127.0.0.1:6174": broker.grpc,
             "127.0.0.1:8080": broker.http.removeprefix("http://"),
+            **also,
         }
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "PYTEST_"))}
         self._environ = clean | {
@@ -62,7 +67,7 @@ class Reader:
     def follow(self, block: Block) -> None:
         if block.kind == "console":
             for command in commands(block):
-                if not command.line.startswith(NOT_RUN):
+                if not command.line.startswith(self._not_run):
                     self.run_command(command.line, command.printed)
         elif block.kind == "python":
             self._run_python(self._here(block.text))

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clickhouse import Server, running
 from tests.cluster.brokers import Brokers, eventually, running_brokers
+from tests.integration.clickhouse_members import run_a_group_over_two_brokers_and_a_kill
 
 from tidemill.client.raw import RawClient
 from tidemill.model.topics import TopicPartition as Partition
@@ -195,3 +196,8 @@ def test_a_broker_that_was_paused_writes_nothing_of_what_it_led(world: World) ->
         assert client.list_offsets({place: -1})[place].offset == 14
     assert world.audit("paused") == {place.partition: 14}
     assert world.read("paused", 14) == list(range(14))
+
+
+def test_a_group_over_two_brokers_and_a_kill(world: World) -> None:
+    """The last one: a broker is not started again."""
+    run_a_group_over_two_brokers_and_a_kill(world)

@@ -13,7 +13,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from tests.clickhouse import Server, running
+from tests.integration.clickhouse_deleted import (
+    test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted,
+    test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name,
+)
+from tests.integration.pages import ROOT, blocks
+from tests.integration.reader import Reader
 
+from tidemill.broker.sql.catalog import TABLES
 from tidemill.testing import Broker
 
 WAIT_S = 60.0
@@ -29,9 +36,16 @@ AUDIT = (
 )
 
 
+__all__ = [
+    "test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted",
+    "test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name",
+]
+
+
 class World:
-    def __init__(self, servers: list[Server], broker: Broker) -> None:
+    def __init__(self, servers: list[Server], streams: str, broker: Broker) -> None:
         self.first, self.second = servers
+        self.streams = streams
         self.broker = broker
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
@@ -92,9 +106,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder: Path = tmp_path_factory.mktemp("clickhouse")
     with running(folder, 2) as servers:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-        flags = {"streams": f"clickhouse://{hosts}/tidemill?ranges=0-1,2-99", "grpc": "none"}
+        flags = {"streams": f"clickhouse://{hosts}/tidemill?ranges=0-1,2-99"}
         with Broker(process=True, flags=flags, settings=SETTINGS) as broker:
-            yield World(servers, broker)
+            yield World(servers, flags["streams"], broker)
 
 
 def test_each_server_has_the_partitions_that_it_owns(world: World) -> None:
@@ -230,6 +244,26 @@ def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
     assert world.second.ask(owners) == "1\t1"
     reader.close()
     until(lambda: world.first.ask(active) == "0\t2", "the member is gone")
+
+
+def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:
+    servers = {"127.0.0.1:8123": world.first.name, "127.0.0.1:8124": world.second.name}
+    reader = Reader(world.broker, tmp_path, servers)
+    for block in blocks(ROOT / "docs/guides/clickhouse.md"):
+        reader.follow(block)
+
+
+@pytest.mark.parametrize("view", ["group_activity", f"({TABLES['group_activity'].made_by})"], ids=["server", "broker"])
+def test_who_was_not_heard_of_for_two_minutes_is_not_active(world: World, view: str) -> None:
+    """By the view of the servers and by the broker's own; both are asked over the tables of the server."""
+    columns = (
+        "'quiet', concat('m', toString(number)), 'Stable', now64(9) - toIntervalSecond([5, 90, 150, 9000][number + 1])"
+    )
+    if world.first.ask("SELECT count() FROM group_members WHERE group_id = 'quiet'") == "0":
+        world.first.ask(
+            f"INSERT INTO group_members (group_id, member_id, state, heartbeat_time) SELECT {columns} FROM numbers(4)"
+        )
+    assert world.first.ask(f"SELECT members FROM {view} WHERE group_id = 'quiet'") == "2"
 
 
 def test_sql_asks_the_servers_for_what_it_needs(world: World) -> None:

@@ -100,7 +100,7 @@ class Tables:
     async def warm_up(self, cluster_id: str) -> None:
         """Open what streams are kept in, before clients come; a server that is away is waited for by its partitions.
 
-        Tables on servers belong to one cluster of brokers; those of another one are refused.
+        What a server refuses it will refuse again: a login, or a database that belongs to another cluster of brokers.
         """
         if not self._in_tables:
             return
@@ -108,7 +108,7 @@ class Tables:
         engine.owner = cluster_id
         try:
             await engine.prepare_all()
-        except load_tables().EngineOwned as error:
+        except load_tables().EngineRefused as error:
             raise InvalidConfig(str(error)) from None
 
     async def servers(self) -> str:

@@ -60,7 +60,9 @@ class PartitionStore(Protocol):
     async def room(self) -> Room:
         """The place, and how much fits into it."""
 
-    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
+    ) -> Partition:
         """The partition as it was left, or a new one."""
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
@@ -272,7 +274,8 @@ class Partitions:
             self._remember(key, refused)
             return
         try:
-            partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch)
+            topic_id = str(topic.topic_id)
+            partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch, topic_id)
             await self._assume(topic, info, partition)
             self._open[key] = partition
         except (TidemillError, OSError) as error:

@@ -73,9 +73,11 @@ class TopicFolders:
         usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
         return Room(str(self._streams.absolute()), usage.total, usage.free)
 
-    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
+    ) -> Partition:
         """The partition as it was left, or a new one."""
-        return await self._open(topic, index, settings, leader_epoch)
+        return await self._open(topic, index, settings, leader_epoch, topic_id)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """A folder with the topic's id in it; one of a deleted topic goes, and one that nobody knows is kept aside."""
@@ -172,11 +174,13 @@ class MemoryTopics:
         """As much as the process may take."""
         return Room("memory", -1, -1)
 
-    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
+    ) -> Partition:
         """A new partition."""
         if topic not in self._open:
             self._open[topic] = opener(self._make_logs(), self._clock)
-        return await self._open[topic](topic, index, settings, leader_epoch)
+        return await self._open[topic](topic, index, settings, leader_epoch, topic_id)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Nothing old can be found in memory."""

@@ -29,8 +29,8 @@ class TableLogs(LogStore, Protocol):
     async def has_topic(self, topic: str) -> bool:
         """Whether anything of the topic is stored."""
 
-    async def remove_topic(self, topic: str) -> None:
-        """Delete all of the topic; may be repeated."""
+    async def remove_topic(self, topic: str, topic_id: str) -> None:
+        """Delete all of the topic, and nothing of another one of this name; may be repeated, also much later."""
 
     async def set_aside(self, topic: str) -> None:
         """Move what nobody knows out of the way of a new topic of this name."""
@@ -84,15 +84,17 @@ class FilesAndTables:
         """The files' folder and its disk."""
         return await self._files.room()
 
-    async def open(self, topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
+    ) -> Partition:
         """The partition as it was left, or a new one."""
         if await self._place_of(topic, settings) == IN_SEGMENTS:
-            return await self._files.open(topic, index, settings, leader_epoch)
+            return await self._files.open(topic, index, settings, leader_epoch, topic_id)
         tables = await self._load()
         if self._open_in_tables is None:
             self._open_in_tables = opener(tables, self._clock)
         self._in_tables.add(topic)
-        return await self._open_in_tables(topic, index, settings, leader_epoch)
+        return await self._open_in_tables(topic, index, settings, leader_epoch, topic_id)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Move aside what nobody knows, in both places."""
@@ -108,7 +110,7 @@ class FilesAndTables:
         self._in_tables.discard(topic)
         await self._files.remove(topic, topic_id)
         if self._tables_exist():
-            await (await self._load()).remove_topic(topic)
+            await (await self._load()).remove_topic(topic, topic_id)
 
     async def close(self, *, clean: bool) -> None:
         """Finish what is under way in both."""

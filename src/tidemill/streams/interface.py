@@ -197,12 +197,19 @@ class LogStore(Protocol):
         ...
 
     async def open(
-        self, topic: str, index: int, settings: TopicSettings, *, leader_epoch: int = 0, believe: bool = True
+        self,
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        *,
+        topic_id: str = "",
+        leader_epoch: int = 0,
+        believe: bool = True,
     ) -> StreamLog:
         """The log of a partition, recovered if need be, new if there was none.
 
-        Where several brokers could write a log, `leader_epoch` says who may. Unless `believe`, every batch is looked
-        at, and damaged ones are set aside.
+        Where several brokers could write a log, `leader_epoch` says who may, and `topic_id` tells a topic from one of
+        the same name that was deleted. Unless `believe`, every batch is looked at, and damaged ones are set aside.
         """
         ...
 

@@ -226,6 +226,7 @@ class MemoryStore:
         index: int,
         settings: TopicSettings,
         *,
+        topic_id: str = "",  # noqa: ARG002 - nobody else writes here
         leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes here
         believe: bool = True,  # noqa: ARG002 - memory is not damaged
     ) -> MemoryLog:

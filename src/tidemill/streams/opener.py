@@ -1,8 +1,8 @@
 """How partitions are opened: the log, then the state of producers and transactions that its batches tell."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from random import random as uniform
+from typing import Protocol
 
 import structlog
 
@@ -34,21 +34,24 @@ async def open_partition(
     return Partition(log, topic, index, leader, clock, one_cleaning, random)
 
 
-OpenPartition = Callable[[str, int, TopicSettings, int], Awaitable[Partition]]
+class OpenPartition(Protocol):
+    """What a broker opens partitions with."""
+
+    async def __call__(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str = ""
+    ) -> Partition:
+        """The partition as it was left, or a new one."""
 
 
 def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenPartition:
-    """What a broker opens partitions with: (topic, index, settings, leader epoch) -> Partition.
-
-    `random` gives numbers from 0 to 1.
-    """
+    """What opens the partitions of a store; `random` gives numbers from 0 to 1."""
 
     one_cleaning = asyncio.Lock()
 
     async def open_log(
-        topic: str, index: int, settings: TopicSettings, leader_epoch: int, *, believe: bool
+        topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str, *, believe: bool
     ) -> Partition:
-        log = await store.open(topic, index, settings, leader_epoch=leader_epoch, believe=believe)
+        log = await store.open(topic, index, settings, topic_id=topic_id, leader_epoch=leader_epoch, believe=believe)
         try:
             return await open_partition(
                 log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning, random=random
@@ -57,11 +60,13 @@ def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenParti
             await log.close()
             raise
 
-    async def open_one(topic: str, index: int, settings: TopicSettings, leader_epoch: int) -> Partition:
+    async def open_one(
+        topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str = ""
+    ) -> Partition:
         try:
-            return await open_log(topic, index, settings, leader_epoch, believe=True)
+            return await open_log(topic, index, settings, leader_epoch, topic_id, believe=True)
         except CorruptMessage as error:
             LOGGER.error("damage found; the whole log is checked", topic=topic, partition=index, error=str(error))
-            return await open_log(topic, index, settings, leader_epoch, believe=False)
+            return await open_log(topic, index, settings, leader_epoch, topic_id, believe=False)
 
     return open_one

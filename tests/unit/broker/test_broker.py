@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.broker.worlds import batch_of, running
@@ -22,7 +23,7 @@ from tidemill.model.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from tidemill.model.topic_settings import DEFAULTS, TopicSettings
+from tidemill.model.topic_settings import DEFAULTS
 from tidemill.streams.partition import Partition
 
 
@@ -225,10 +226,10 @@ def test_a_partition_that_cannot_be_opened_leaves_the_others(tmp_path: Path) -> 
 def test_a_topic_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = TopicFolders.open
 
-    async def full(self: TopicFolders, topic: str, index: int, settings: TopicSettings, epoch: int) -> Partition:
+    async def full(self: TopicFolders, topic: str, index: int, *more: Any) -> Partition:
         if index == 1:
             raise OSError(28, "No space left on device")
-        return await real(self, topic, index, settings, epoch)
+        return await real(self, topic, index, *more)
 
     async def scenario() -> None:
         async with running(tmp_path) as broker:

@@ -14,7 +14,8 @@ from tidemill.streams.clickhouse.claims import NUMBER_BITS, SINCE_S, claim_after
 from tidemill.streams.clickhouse.committer import Committer, Run
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUncertain
 from tidemill.streams.clickhouse.rows import Entry
-from tidemill.streams.clickhouse.schema import TAKEN_OVER
+from tidemill.streams.clickhouse.schema import BURIED, TAKEN_OVER
+from tidemill.streams.clickhouse.statements import Place
 from tidemill.streams.clickhouse.url import Layout, Server
 
 NOW_S = SINCE_S + 1000
@@ -27,6 +28,7 @@ def test_a_later_epoch_takes_over_and_an_earlier_one_does_not() -> None:
     second = claim_after(first, 1, NOW_S)
     assert second == (1 << NUMBER_BITS) + 1000
     assert claim_after(second, 0, NOW_S + 500) is None
+    assert claim_after(BURIED, 2**31 - 1, NOW_S) is None, "nobody leads a topic that was deleted"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(SINCE_S - 10, SINCE_S + 50))))
@@ -46,30 +48,33 @@ class Servers:
 
     layout = Layout((Server("one", 8123, 0, 99),))
 
-    def __init__(self, newest: dict[tuple[str, int], int], *, lost: int) -> None:
+    def __init__(self, newest: dict[Place, int], *, lost: int) -> None:
         self.newest_claims = newest
-        self.taken_over: dict[tuple[str, int], int] = {}
-        self.stored: dict[str, list[tuple[str, int]]] = {}
+        self.taken_over: dict[Place, int] = {}
+        self.stored: dict[str, list[Place]] = {}
         self._lost = lost
 
     async def insert(self, _table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
         assert (server, query_id.startswith(token)) == (0, True)
-        keys = [(row["topic"], row["partition"], row["claim"]) for row in rows.to_pylist()]
-        if any(self.newest_claims[topic, partition] != claim for topic, partition, claim in keys):
+        claims = {Place(row["topic"], row["partition"], row["topic_id"]): row["claim"] for row in rows.to_pylist()}
+        if any(self.newest_claims[place] != claim for place, claim in claims.items()):
             raise EngineRefused(f"ClickHouse refused with code 395: {TAKEN_OVER}")
-        self.stored.setdefault(token, [(topic, partition) for topic, partition, _ in keys])
+        self.stored.setdefault(token, list(claims))
         if self._lost:
             self._lost -= 1
             self.newest_claims.update(self.taken_over)
             raise EngineUncertain("the answer was lost")
 
-    async def newest(self, keys: Any) -> dict[tuple[str, int], int]:
-        return {key: self.newest_claims[key] for key in keys}
+    async def newest(self, places: Any) -> dict[Place, int]:
+        return {place: self.newest_claims[place] for place in places}
 
 
-def entry(topic: str, partition: int, claim: int) -> Entry:
+A, B = Place("a", 0, "x"), Place("b", 1, "y")
+
+
+def entry(place: Place, claim: int) -> Entry:
     batch = bytes(build_batch([NewRecord(None, b"v", timestamp=1)]))
-    return Entry(topic, partition, read_header(batch), batch, 2**31, claim)
+    return Entry(place, read_header(batch), batch, 2**31, claim)
 
 
 async def store(servers: Servers, *entries: Entry) -> list[BaseException | None]:
@@ -81,27 +86,27 @@ async def store(servers: Servers, *entries: Entry) -> list[BaseException | None]
 
 
 def test_who_lost_a_partition_is_sent_away_and_the_rest_is_stored() -> None:
-    servers = Servers({("a", 0): 5, ("b", 1): 7}, lost=0)
-    gone, fine = asyncio.run(store(servers, entry("a", 0, 4), entry("b", 1, 7)))
+    servers = Servers({A: 5, B: 7}, lost=0)
+    gone, fine = asyncio.run(store(servers, entry(A, 4), entry(B, 7)))
     assert isinstance(gone, NotLeaderOrFollower)
     assert fine is None
-    assert list(servers.stored.values()) == [[("b", 1)]]
+    assert list(servers.stored.values()) == [[B]]
 
 
 def test_an_insert_in_doubt_that_is_refused_later_is_stored_once() -> None:
     """The first attempt was stored and its answer lost; then another broker took a part of it over."""
-    servers = Servers({("a", 0): 4, ("b", 1): 7}, lost=1)
-    servers.taken_over = {("a", 0): 5}
-    gone, fine = asyncio.run(store(servers, entry("a", 0, 4), entry("b", 1, 7)))
+    servers = Servers({A: 4, B: 7}, lost=1)
+    servers.taken_over = {A: 5}
+    gone, fine = asyncio.run(store(servers, entry(A, 4), entry(B, 7)))
     assert isinstance(gone, NotLeaderOrFollower), "the new leader has the record, and the producer will hear so from it"
     assert fine is None
-    assert list(servers.stored.values()) == [[("a", 0), ("b", 1)]], "the token counted once"
+    assert list(servers.stored.values()) == [[A, B]], "the token counted once"
 
 
 def test_a_refusal_without_a_reason_ends() -> None:
     class Odd(Servers):
-        async def newest(self, keys: Any) -> dict[tuple[str, int], int]:
-            return dict(zip(keys, itertools.repeat(4)))
+        async def newest(self, places: Any) -> dict[Place, int]:
+            return dict(zip(places, itertools.repeat(4)))
 
-    (error,) = asyncio.run(store(Odd({("a", 0): 5}, lost=0), entry("a", 0, 4)))
+    (error,) = asyncio.run(store(Odd({A: 5}, lost=0), entry(A, 4)))
     assert isinstance(error, KafkaStorageError)

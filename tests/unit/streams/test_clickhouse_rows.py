@@ -11,6 +11,7 @@ from tidemill.records.compact import compact_batch, empty_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import place, read_header, seal
 from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry, batches_of, outline_of, rows_of
+from tidemill.streams.clickhouse.statements import Place
 
 NOW = 1_794_859_462_723
 TWINS = [kernels("python"), kernels("numba")]
@@ -29,7 +30,7 @@ def laid(*batches: bytearray) -> list[bytearray]:
 
 
 def rows(batches: list[bytearray], twin: Kernels) -> pa.Table:
-    entries = [Entry("orders", 3, read_header(batch), batch, EXPIRES_MAX_S) for batch in batches]
+    entries = [Entry(Place("orders", 3), read_header(batch), batch, EXPIRES_MAX_S) for batch in batches]
     return pa.Table.from_batches([rows_of(entries, NOW, twin)]).sort_by("offset")
 
 

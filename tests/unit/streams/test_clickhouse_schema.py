@@ -46,6 +46,7 @@ def test_servers_own_ranges() -> None:
         "clickhouse://one,two?ranges=a-b,50-99",
         "chdb:?fsync=perhaps",
         "chdb:?ranges=0-1",
+        "clickhouse://one?ca=/no/such/file.pem",
     ],
 )
 def test_what_is_wrong_with_a_url_is_said(url: str) -> None:
@@ -58,14 +59,14 @@ def test_one_definition_is_plain_here_and_replicated_there() -> None:
     assert "ENGINE = MergeTree" in here
     assert "fsync_after_insert = 1" in here
     assert "ON CLUSTER" not in here
-    assert "messages_claimed" not in here
+    assert "messages_offered" not in here
     there = "\n".join(schema.steps(parse("clickhouse://one,two/shop?cluster=my`c", DATA), 0))
     assert "`shop`.messages ON CLUSTER `my\\`c`" in there
     assert "ReplicatedMergeTree('/clickhouse/tables/{shard}/messages', '{replica}')" in there
     assert (
         "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/consumer_offsets', '{replica}', commit_time)" in there
     )
-    assert "MATERIALIZED VIEW IF NOT EXISTS `shop`.messages_admitted ON CLUSTER" in there
+    assert "MATERIALIZED VIEW IF NOT EXISTS `shop`.messages_accepted ON CLUSTER" in there
 
 
 def test_a_migration_that_was_made_is_not_made_again() -> None:

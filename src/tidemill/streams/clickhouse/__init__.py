@@ -2,7 +2,7 @@
 
 from tidemill.streams.clickhouse.committer import Run
 from tidemill.streams.clickhouse.engine import Engine
-from tidemill.streams.clickhouse.errors import EngineError, EngineOwned
+from tidemill.streams.clickhouse.errors import EngineError, EngineRefused
 from tidemill.streams.clickhouse.questions import Limits, Questions
 from tidemill.streams.clickhouse.store import ClickHouseStore
 from tidemill.streams.clickhouse.url import Layout, parse
@@ -12,7 +12,7 @@ __all__ = [
     "ClickHouseStore",
     "Engine",
     "EngineError",
-    "EngineOwned",
+    "EngineRefused",
     "Layout",
     "Limits",
     "Questions",

@@ -7,8 +7,11 @@ one may have looked before the claim was there. What comes later, from a broker 
 it back, is refused as a whole. So when the new leader reads where the log ends, nothing can be added by anybody else.
 
 A claim is the leader epoch and a number that grows within it: a broker that starts again under the same epoch has
-another claim than the process before it. The number begins with the time, so that a topic that was deleted and made
-again has no claim of the old one. A claim of an epoch that is over is refused.
+another claim than the process before it. A claim of an epoch that is over is refused.
+
+Claims are kept by the topic's id, since a topic that is made again begins with the first epoch. A topic that is deleted
+is buried: one more row says that nobody may write or claim it any more, however late its last leader wakes up. The row
+goes after a while (see `schema`).
 
 This holds for one server at each address: one process knows of all inserts under way.
 """
@@ -22,7 +25,8 @@ import pyarrow as pa
 
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.streams.clickhouse.engine import Engine
-from tidemill.streams.clickhouse.statements import text
+from tidemill.streams.clickhouse.schema import BURIED, WHOLE_TOPIC
+from tidemill.streams.clickhouse.statements import Place, listed, of_topic, text
 
 NUMBER_BITS = 32
 SINCE_S = 1_700_000_000
@@ -32,35 +36,22 @@ INSERTS = "tidemill-%"
 PATIENCE_S = 5.0
 LOOK_S = 0.05
 
-Key = tuple[str, int]
-
 
 class Wish(NamedTuple):
     """A broker wants to write a partition under a leader epoch."""
 
-    topic: str
-    partition: int
+    place: Place
     epoch: int
-
-    @property
-    def key(self) -> Key:
-        """The partition."""
-        return self.topic, self.partition
 
 
 def claim_after(known: int | None, epoch: int, now_s: int) -> int | None:
-    """The claim that comes after the newest one; None when the epoch is over."""
+    """The claim that comes after the newest one; None when the epoch is over, or the topic was deleted."""
     first = (epoch << NUMBER_BITS) + max(0, now_s - SINCE_S)
     if known is None:
         return first
-    if known >> NUMBER_BITS > epoch:
+    if known == BURIED or known >> NUMBER_BITS > epoch:
         return None
     return max(first, known + 1)
-
-
-def listed(keys: Iterable[Key]) -> str:
-    """Partitions as a list in a statement."""
-    return ", ".join(f"({text(topic)}, {partition})" for topic, partition in keys)
 
 
 class Claims:
@@ -71,35 +62,51 @@ class Claims:
         self._server = server
         self._tokens = (f"{prefix}claims-{server}-{number}" for number in count())
 
-    async def newest(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """The claim that counts, of each of these partitions."""
+    async def newest(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The claim that counts, of each of these partitions; BURIED where its topic was deleted."""
+        wanted = set(places)
+        whole = {Place(each.topic, WHOLE_TOPIC) for each in wanted}
         found = await self._engine.query(
-            "SELECT topic, partition, max(claim) AS claim FROM claims "
-            f"WHERE (topic, partition) IN ({listed(keys)}) GROUP BY topic, partition",
+            "SELECT topic, partition, topic_id, max(claim) AS claim FROM claims "
+            f"WHERE (topic, partition) IN ({listed(wanted | whole)}) GROUP BY topic, partition, topic_id",
             server=self._server,
         )
-        return {(row["topic"].decode(), row["partition"]): row["claim"] for row in found.to_pylist()}
+        known = {
+            Place(row["topic"].decode(), row["partition"], row["topic_id"].decode()): row["claim"]
+            for row in found.to_pylist()
+        }
+        newest: dict[Place, int] = {}
+        for each in wanted:
+            # A claim from before ids were kept counts too.
+            same = (each, each._replace(topic_id=""), each._replace(partition=WHOLE_TOPIC))
+            claims = [known[place] for place in same if place in known]
+            if claims:
+                newest[each] = max(claims)
+        return newest
 
     async def take(self, wishes: Sequence[Wish], now_s: int) -> list[int | NotLeaderOrFollower]:
         """A claim for each wish; when this returns, nobody without one of them adds rows any more."""
-        known = await self.newest(wish.key for wish in wishes)
-        taken = {wish.key: claim_after(known.get(wish.key), wish.epoch, now_s) for wish in wishes}
-        await self._write({key: claim for key, claim in taken.items() if claim is not None})
+        known = await self.newest(wish.place for wish in wishes)
+        taken = {wish.place: claim_after(known.get(wish.place), wish.epoch, now_s) for wish in wishes}
+        await self._write({place: claim for place, claim in taken.items() if claim is not None})
         await self._settle()
-        return [_or_refusal(taken[wish.key], wish) for wish in wishes]
+        return [_or_refusal(taken[wish.place], wish) for wish in wishes]
 
-    async def forget(self, topic: str) -> None:
+    async def bury(self, topic: str, topic_id: str) -> None:
         """Nobody may write the partitions of this topic, and nobody does any more when this returns."""
-        await self._engine.command(f"DELETE FROM claims WHERE topic = {text(topic)}", server=self._server)
+        await self._write({Place(topic, WHOLE_TOPIC, topic_id): BURIED})
         await self._settle()
+        where = f"topic = {text(topic)} AND partition != {WHOLE_TOPIC}{of_topic(topic_id)}"
+        await self._engine.command(f"DELETE FROM claims WHERE {where}", server=self._server)
 
-    async def _write(self, taken: Mapping[Key, int]) -> None:
+    async def _write(self, taken: Mapping[Place, int]) -> None:
         if not taken:
             return
         rows = pa.record_batch(
             {
-                "topic": pa.array([topic for topic, _ in taken], pa.string()),
-                "partition": pa.array([partition for _, partition in taken], pa.int32()),
+                "topic": pa.array([each.topic for each in taken], pa.string()),
+                "partition": pa.array([each.partition for each in taken], pa.int32()),
+                "topic_id": pa.array([each.topic_id for each in taken], pa.string()),
                 "claim": pa.array(list(taken.values()), pa.int64()),
             }
         )
@@ -126,5 +133,6 @@ class Claims:
 
 def _or_refusal(claim: int | None, wish: Wish) -> int | NotLeaderOrFollower:
     if claim is None:
-        return NotLeaderOrFollower(f"{wish.topic}-{wish.partition} was taken over by another broker")
+        topic, partition, _ = wish.place
+        return NotLeaderOrFollower(f"{topic}-{partition} was taken over by another broker")
     return claim

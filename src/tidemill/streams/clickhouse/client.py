@@ -6,6 +6,7 @@ here and only when a lane is used, so that a broker with segment files never pay
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -35,6 +36,10 @@ SETTINGS: Mapping[str, Any] = {
     "lightweight_deletes_sync": 2,
 }
 _NEVER_SENT = ("NewConnectionError", "ConnectionRefusedError", "ConnectTimeoutError", "gaierror")
+_LIBRARIES = ("clickhouse_connect", "urllib3.connectionpool")
+"""They warn of what is an error for us, and is told once."""
+_NOT_TRUSTED = "SSLCertVerificationError"
+_NOT_LET_IN = frozenset({192, 193, 194, 516})
 
 T = TypeVar("T")
 
@@ -84,6 +89,8 @@ def connect(layout: Layout, server: Server, settings: Mapping[str, Any]) -> Any:
     """A client of this server, whose database may not be there yet."""
     from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an extra, and slow to load
 
+    for library in _LIBRARIES:
+        logging.getLogger(library).setLevel(logging.ERROR)
     if layout.embedded:
         client = create_client(dsn=f"chdb://{server.path}", settings=dict(settings))
     else:
@@ -93,6 +100,7 @@ def connect(layout: Layout, server: Server, settings: Mapping[str, Any]) -> Any:
             username=layout.username or None,
             password=layout.password,
             secure=layout.secure,
+            ca_cert=layout.ca or None,
             connect_timeout=CONNECT_TIMEOUT_S,
             send_receive_timeout=ANSWER_TIMEOUT_S,
             autogenerate_session_id=False,
@@ -105,20 +113,28 @@ def translate(error: Exception, server: Server) -> EngineError:
     """The same error in this house's words: certain or not."""
     where = f"ClickHouse at {server.name}"
     code = getattr(error, "code", None)
+    if code in _NOT_LET_IN:
+        refused = EngineRefused(f"{where} does not let this user in: check user and password in --streams")
+        refused.reason = code
+        return refused
     if code is not None:
         text = f"{where} refused with code {code}: {_first_line(error)}"
         told = EngineRefused(text) if code in CERTAIN_CODES else EngineUncertain(text)
         told.reason = code
         return told
-    if any(type(each).__name__ in _NEVER_SENT for each in _causes(error)):
+    causes = {type(each).__name__: each for each in _causes(error)}
+    if _NOT_TRUSTED in causes:
+        reason = getattr(causes[_NOT_TRUSTED], "verify_message", "")
+        return EngineRefused(f"the certificate of {where} is not trusted ({reason}): name who signed it with ?ca=FILE")
+    if not causes.keys().isdisjoint(_NEVER_SENT):
         return EngineUnreachable(f"{where} cannot be reached: {_first_line(error)}")
     return EngineUncertain(f"{where} did not answer: {_first_line(error)}")
 
 
 def _causes(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
-    seen: BaseException | None = error
-    while seen is not None and seen not in found:
+    seen: Any = error
+    while isinstance(seen, BaseException) and seen not in found:
         found.append(seen)
         seen = seen.__cause__ or seen.__context__ or getattr(seen, "reason", None)
     return found

@@ -27,8 +27,7 @@ from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineClosed, EngineError, EngineUncertain
 from tidemill.streams.clickhouse.kernels import CHOICE
 from tidemill.streams.clickhouse.rows import Entry, rows_of
-from tidemill.streams.clickhouse.schema import TAKEN_OVER
-from tidemill.streams.clickhouse.statements import place_of
+from tidemill.streams.clickhouse.schema import ENTRY, TAKEN_OVER
 
 BLOCK_BYTES_MAX = 32 * 1024 * 1024
 """Batches of one insert; a part of a table that is written at once."""
@@ -59,11 +58,11 @@ class Run(NamedTuple):
 class _Waiting:
     """Batches of one partition."""
 
-    __slots__ = ("claim", "done", "entries", "key", "size")
+    __slots__ = ("claim", "done", "entries", "place", "size")
 
     def __init__(self, entries: Sequence[Entry], done: asyncio.Future[None]) -> None:
         self.entries = entries
-        self.key = (entries[0].topic, entries[0].partition)
+        self.place = entries[0].place
         self.claim = entries[0].claim
         self.size = sum(len(entry.batch) for entry in entries)
         self.done = done
@@ -80,7 +79,7 @@ class Committer:
         self._claims = claims
         self._clock = clock
         self._tokens = (f"{run.prefix}{server}-{number}" for number in count())
-        self._table = "messages" if engine.layout.embedded else "messages_claimed"
+        self._table = "messages" if engine.layout.embedded else ENTRY
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -165,12 +164,12 @@ class Committer:
 
     async def _still_ours(self, group: list[_Waiting]) -> list[_Waiting]:
         """Send those away whose partition another broker writes now; who is left."""
-        newest = await self._claims.newest({each.key for each in group})
-        gone = [each for each in group if newest.get(each.key) != each.claim]
+        newest = await self._claims.newest({each.place for each in group})
+        gone = [each for each in group if newest.get(each.place) != each.claim]
         if not gone:
             raise KafkaStorageError("an insert was refused for a partition that nobody took over")
         for each in gone:
-            topic, partition = each.key
+            topic, partition, _ = each.place
             _answer([each], NotLeaderOrFollower(f"{topic}-{partition} was taken over by another broker"))
         return [each for each in group if each not in gone]
 
@@ -182,9 +181,8 @@ class Committer:
         raise EngineClosed("the broker stops while an insert is in doubt")
 
     async def _is_stored(self, first: Entry) -> bool:
-        where = place_of(first.topic, first.partition)
         found = await self._engine.query(
-            f"SELECT count() AS found FROM messages WHERE {where} AND offset >= {first.header.base_offset} "
+            f"SELECT count() AS found FROM messages WHERE {first.place.rows} AND offset >= {first.header.base_offset} "
             f"AND batch_offset = {first.header.base_offset}",
             server=self._server,
         )

@@ -14,7 +14,7 @@ import structlog
 
 from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
-from tidemill.streams.clickhouse.errors import EngineError, EngineOwned, EngineUnreachable
+from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
 from tidemill.streams.clickhouse.statements import text
 from tidemill.streams.clickhouse.url import Layout, Server
 from tidemill.streams.interface import StoreAway
@@ -176,7 +176,7 @@ def _own(layout: Layout, server: Server, owner: str, client: Any) -> None:
     client.command(f"INSERT INTO owner (cluster_id) SETTINGS {TOKEN} = 'owner' VALUES ({text(owner)})")
     found = client.command("SELECT cluster_id FROM owner ORDER BY since LIMIT 1")
     if found != owner:
-        raise EngineOwned(
+        raise EngineRefused(
             f"the database {layout.database} at {server.name} belongs to cluster {found}, this broker to {owner}: "
             "give brokers that share it the same --coordination etcd://..., or name another database in --streams"
         )

@@ -50,9 +50,5 @@ class EngineRefused(EngineError):
     """The server said no."""
 
 
-class EngineOwned(EngineRefused):
-    """The tables belong to another cluster of brokers."""
-
-
 class EngineClosed(EngineError):
     """The broker is stopping."""

@@ -28,7 +28,7 @@ from tidemill.streams.clickhouse.pieces import Piece, Pieces
 from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.rewriting import Kept, Replacement
 from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry
-from tidemill.streams.clickhouse.statements import place_of
+from tidemill.streams.clickhouse.statements import Place
 from tidemill.streams.clickhouse.windows import Budget, Window, cut
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Rewritten, Saved, StoredBatch
@@ -69,13 +69,12 @@ class ClickHouseLog:
 
     inline_bytes_max = NEVER_INLINE
 
-    def __init__(self, shared: Shared, topic: str, index: int, settings: TopicSettings, opened: Opened) -> None:
+    def __init__(self, shared: Shared, place: Place, settings: TopicSettings, opened: Opened) -> None:
         self.settings = settings
         self._shared = shared
-        self._topic = topic
-        self._index = index
-        self._where = place_of(topic, index)
-        self._reader = Reader(shared.engine, shared.server, topic, index)
+        self._place = place
+        self._where = place.own_rows
+        self._reader = Reader(shared.engine, shared.server, place)
         self._start_offset = opened.start_offset
         self._end_offset = opened.end_offset
         self._pieces = opened.pieces
@@ -134,7 +133,7 @@ class ClickHouseLog:
         self._check_open()
         expires_s = self._expires_s(now_ms)
         entries = [
-            Entry(self._topic, self._index, header, batch, expires_s, self._claim)
+            Entry(self._place, header, batch, expires_s, self._claim)
             for header, batch in zip(headers, batches, strict=True)
         ]
         await self._shared.committer.store(entries)
@@ -268,7 +267,8 @@ class ClickHouseLog:
                 await self._command(f"ALTER TABLE messages UPDATE {_expiry(retention_ms)} WHERE {self._where}")
                 self._retention_ms = retention_ms
         except EngineError as error:
-            log.warning("old rows stay for now", topic=self._topic, partition=self._index, error=str(error))
+            topic, partition, _ = self._place
+            log.warning("old rows stay for now", topic=topic, partition=partition, error=str(error))
 
     async def save(self, state: dict[str, Any]) -> None:
         """Note the state as true for the present end."""
@@ -289,7 +289,7 @@ class ClickHouseLog:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise KafkaStorageError(f"{self._topic}-{self._index} is closed")
+            raise KafkaStorageError(f"{self._place.topic}-{self._place.partition} is closed")
 
     def _forget(self) -> None:
         self._changes += 1
@@ -330,7 +330,7 @@ class ClickHouseLog:
             (pieces or self._pieces).dump(),
             self._note.next_version(self._epoch),
         )
-        await self._shared.notes.write(self._topic, self._index, note)
+        await self._shared.notes.write(self._place, note)
         self._note = note
         self._saved = None if state is None else Saved(note.end_offset, state)
 

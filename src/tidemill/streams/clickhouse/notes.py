@@ -1,7 +1,8 @@
 """What is kept beside the rows of each partition: where its log begins, and the checkpoint of its state.
 
 A note is a row of `partitions`; the newest of a partition is the one that counts. Notes of many partitions that are
-written at the same time (all of them when a broker stops) become one insert.
+written at the same time (all of them when a broker stops) become one insert. On servers they are kept by the topic's
+id: a late note of a topic that was deleted says nothing about one that was made since.
 """
 
 import asyncio
@@ -12,10 +13,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tidemill.streams.clickhouse.claims import NUMBER_BITS, listed
+from tidemill.streams.clickhouse.claims import NUMBER_BITS
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError, EngineUncertain
 from tidemill.streams.clickhouse.gathering import Gathering
+from tidemill.streams.clickhouse.statements import Place, listed
 
 NO_CUT = -1
 ATTEMPTS_MAX = 5
@@ -47,8 +49,7 @@ class Note(NamedTuple):
 class Noted(NamedTuple):
     """A note and whose it is."""
 
-    topic: str
-    partition: int
+    place: Place
     note: Note
 
 
@@ -61,25 +62,31 @@ class Notes:
         self._tokens = (f"{prefix}notes-{server}-{number}" for number in count())
         self._writing: Gathering[Noted, None] = Gathering(self._write)
 
-    async def read(self, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Note]:
+    async def read(self, places: Iterable[Place]) -> dict[Place, Note]:
         """The newest notes of these partitions."""
-        return await self._read(f"WHERE (topic, partition) IN ({listed(keys)})")
+        wanted = list(places)
+        found = await self._read(f"WHERE (topic, partition) IN ({listed(wanted)})")
+        own = ((each, found.get(each) or found.get(each._replace(topic_id=""))) for each in wanted)
+        return {place: note for place, note in own if note is not None}
 
-    async def read_all(self) -> dict[tuple[str, int], Note]:
+    async def read_all(self) -> dict[Place, Note]:
         """The newest note of every partition."""
         return await self._read("")
 
-    async def write(self, topic: str, partition: int, note: Note) -> None:
+    async def write(self, place: Place, note: Note) -> None:
         """Return when the note is stored."""
-        await self._writing.ask(Noted(topic, partition, note))
+        await self._writing.ask(Noted(place, note))
 
-    async def _read(self, where: str) -> dict[tuple[str, int], Note]:
+    async def _read(self, where: str) -> dict[Place, Note]:
         found = await self._engine.query(
-            f"SELECT topic, partition, {_COLUMNS} FROM partitions {where} ORDER BY topic, partition, version DESC "
-            "LIMIT 1 BY topic, partition",
+            f"SELECT topic, partition, topic_id, {_COLUMNS} FROM partitions {where} "
+            "ORDER BY topic, partition, topic_id, version DESC LIMIT 1 BY topic, partition, topic_id",
             server=self._server,
         )
-        return {(row["topic"].decode(), row["partition"]): _note(row) for row in found.to_pylist()}
+        return {
+            Place(row["topic"].decode(), row["partition"], row["topic_id"].decode()): _note(row)
+            for row in found.to_pylist()
+        }
 
     async def _write(self, noted: Sequence[Noted]) -> list[None]:
         await self._insert(_rows(noted), next(self._tokens))
@@ -101,8 +108,9 @@ def _rows(pending: Sequence[Noted]) -> pa.RecordBatch:
     notes = [each.note for each in pending]
     return pa.record_batch(
         {
-            "topic": pa.array([each.topic for each in pending], pa.string()),
-            "partition": pa.array([each.partition for each in pending], pa.int32()),
+            "topic": pa.array([each.place.topic for each in pending], pa.string()),
+            "partition": pa.array([each.place.partition for each in pending], pa.int32()),
+            "topic_id": pa.array([each.place.topic_id for each in pending], pa.string()),
             "version": pa.array([note.version for note in notes], pa.uint64()),
             "start_offset": pa.array([note.start_offset for note in notes], pa.int64()),
             "end_offset": pa.array([note.end_offset for note in notes], pa.int64()),

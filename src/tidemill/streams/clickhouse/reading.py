@@ -13,7 +13,7 @@ from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.kernels import CHOICE
 from tidemill.streams.clickhouse.pieces import Counted
 from tidemill.streams.clickhouse.rows import COLUMNS, OUTLINE, batches_of, outline_of
-from tidemill.streams.clickhouse.statements import place_of
+from tidemill.streams.clickhouse.statements import Place
 from tidemill.streams.interface import StoredBatch
 
 PLANNED_ROWS_MAX = 65_536
@@ -23,10 +23,10 @@ PLANNED_ROWS_MAX = 65_536
 class Reader:
     """The rows of one partition."""
 
-    def __init__(self, engine: Engine, server: int, topic: str, partition: int) -> None:
+    def __init__(self, engine: Engine, server: int, place: Place) -> None:
         self._engine = engine
         self._server = server
-        self._where = place_of(topic, partition)
+        self._where = place.rows
 
     async def read(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
         """Whole batches from the one with `offset` on, at least one, that begin below `end_offset`."""

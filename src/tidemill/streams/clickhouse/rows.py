@@ -23,7 +23,8 @@ from tidemill.records.arrow import Kernels
 from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.schema import HEADER as HEADER_TYPE
 from tidemill.records.arrow.schema import MICROSECONDS, TIMESTAMP_MS_MAX
-from tidemill.records.arrow.selection import OFFSET_MAX, Place
+from tidemill.records.arrow.selection import OFFSET_MAX
+from tidemill.records.arrow.selection import Place as BatchPlace
 from tidemill.records.arrow.table import END, START, table_of
 from tidemill.records.build import MarkerType, marker_of, wrap
 from tidemill.records.compact import empty_batch
@@ -42,6 +43,7 @@ from tidemill.records.header import (
     read_header,
     seal,
 )
+from tidemill.streams.clickhouse.statements import Place
 from tidemill.streams.interface import StoredBatch
 
 BLOCK_DECOMPRESSED_BYTES_MAX = 512 * 1024 * 1024
@@ -71,8 +73,7 @@ OUTLINE = (
 class Entry(NamedTuple):
     """A batch on its way into a table."""
 
-    topic: str
-    partition: int
+    place: Place
     header: BatchHeader
     batch: Buffer
     expires_s: int
@@ -153,7 +154,7 @@ def _readable(opened: list[_Opened], appended_ms: int, twin: Kernels) -> tuple[l
 
 
 def _record_rows(opened: Sequence[_Opened], appended_ms: int, twin: Kernels) -> pa.Table:
-    table = table_of(Place(0, one.entry.header) for one in opened)
+    table = table_of(BatchPlace(0, one.entry.header) for one in opened)
     table[:, END] = np.cumsum([len(one.payload) for one in opened])
     table[1:, START] = table[:-1, END]
     table[0, START] = 0
@@ -199,8 +200,8 @@ def _with_batches(
     delta = own["offset"].to_numpy() - base_offsets
     sequences = np.where(first < 0, -1, (first + delta) & SEQUENCE_MAX)
     columns = {
-        "topic": _topics(opened, counts),
-        "partition": each([one.entry.partition for one in opened], pa.int32()),
+        "topic": _words([one.entry.place.topic for one in opened], counts),
+        "partition": each([one.entry.place.partition for one in opened], pa.int32()),
         **own,
         "mark": each([one.mark for one in opened], pa.int8()),
         "leader_epoch": each([head.leader_epoch for head in heads], pa.int32()),
@@ -219,15 +220,17 @@ def _with_batches(
         "expires_at": each([one.entry.expires_s for one in opened], pa.int64()).cast(_SECONDS),
     }
     if opened[0].entry.claim is not None:
+        columns["topic_id"] = _words([one.entry.place.topic_id for one in opened], counts)
         columns["claim"] = each([one.entry.claim or 0 for one in opened], pa.int64())
     return pa.table(columns)
 
 
-def _topics(opened: Sequence[_Opened], counts: npt.NDArray[np.int64]) -> pa.DictionaryArray:
-    names: dict[str, int] = {}
-    places = [names.setdefault(one.entry.topic, len(names)) for one in opened]
+def _words(words: Sequence[str], counts: npt.NDArray[np.int64]) -> pa.DictionaryArray:
+    """A word of each batch, repeated for its rows."""
+    known: dict[str, int] = {}
+    numbers = [known.setdefault(word, len(known)) for word in words]
     return pa.DictionaryArray.from_arrays(
-        pa.array(np.repeat(np.array(places, np.int32), counts)), pa.array(list(names))
+        pa.array(np.repeat(np.array(numbers, np.int32), counts)), pa.array(list(known), pa.string())
     )
 
 

@@ -9,8 +9,8 @@ become one part: an insert is stored whole or not at all, also by a power cut. F
 time of their insert and not by their own: what goes first is what came first. The columns `batch_*` are what a batch
 has beside its records; they repeat from row to row and compress to nearly nothing.
 
-On servers rows go through `messages_claimed` and a view that refuses what belongs to another server, and what a broker
-sends that another one has taken the partition over from (`claims`).
+On servers rows go through `messages_offered` and a view that refuses what belongs to another server, what a broker
+sends that another one has taken the partition over from (`claims`), and what is for a topic that was deleted.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,14 @@ DEDUPLICATION_WINDOW = 1000
 """Inserts whose tokens a table remembers; a repeat comes right after the insert that it repeats."""
 TAKEN_OVER = "another broker has taken the partition over"
 """How a refused insert is known."""
+ENTRY = "messages_offered"
+"""Where brokers put rows in on servers."""
+WHOLE_TOPIC = -1
+"""In place of a partition, in a claim on all of a topic."""
+BURIED = 2**63 - 1
+"""The claim on a topic that was deleted: newer than all that a broker could take."""
+BURIED_DAYS = 7
+"""For how long a broker that was paused is told so; the claims of topics that are gone do not gather for ever."""
 
 
 class Definition(NamedTuple):
@@ -60,6 +68,8 @@ _ROW = """
     appended_at DateTime64(3, 'UTC') CODEC(Delta, LZ4),
     expires_at DateTime('UTC') CODEC(Delta, LZ4)
 """
+_BY_TOPIC_ID = """ALTER TABLE {table} ADD COLUMN IF NOT EXISTS topic_id String,
+MODIFY ORDER BY (topic, partition, topic_id)"""
 _WEEK = "PARTITION BY toYYYYMMDD(toStartOfInterval({0}, INTERVAL 1 WEEK))"
 
 MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
@@ -287,6 +297,57 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         ),
         Definition("messages_ingest", "DROP TABLE IF EXISTS {table}", ranged_only=True),
         Definition("messages_routed", "DROP TABLE IF EXISTS {table}", ranged_only=True),
+    ),
+    (
+        # A topic may be deleted and made again while a broker sleeps: whatever it does late names the topic by its id.
+        Definition(
+            "messages",
+            "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS topic_id LowCardinality(String) AFTER expires_at",
+        ),
+        Definition(
+            "orphans",
+            "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS topic_id LowCardinality(String) AFTER expires_at",
+        ),
+        Definition("partitions", _BY_TOPIC_ID),
+        Definition("claims", _BY_TOPIC_ID, servers_only=True),
+        Definition(
+            "claims",
+            f"""ALTER TABLE {{table}} MODIFY TTL toDateTime(taken_at) + INTERVAL {BURIED_DAYS} DAY
+            DELETE WHERE partition = {WHOLE_TOPIC}""",
+            servers_only=True,
+        ),
+        Definition(
+            ENTRY,
+            f"""CREATE TABLE IF NOT EXISTS {{table}} ({_ROW}, topic_id LowCardinality(String), claim Int64)
+            ENGINE = Null""",
+            servers_only=True,
+        ),
+        Definition(
+            "messages_accepted",
+            f"""CREATE MATERIALIZED VIEW IF NOT EXISTS {{table}} TO {{database}}.messages AS
+            SELECT * EXCEPT (elsewhere, taken_over, claim) FROM (
+                SELECT *,
+                    throwIf(
+                        partition < (SELECT argMax(low, version) FROM {{database}}.partition_mapping)
+                        OR partition > (SELECT argMax(high, version) FROM {{database}}.partition_mapping),
+                        'the partition belongs to another server'
+                    ) AS elsewhere,
+                    throwIf(
+                        (toString(topic), partition, toString(topic_id), claim) NOT IN (
+                            SELECT topic, partition, topic_id, max(claim) FROM {{database}}.claims
+                            GROUP BY topic, partition, topic_id
+                        )
+                        OR (toString(topic), toString(topic_id)) IN (
+                            SELECT topic, topic_id FROM {{database}}.claims WHERE partition = {WHOLE_TOPIC}
+                        ),
+                        '{TAKEN_OVER}'
+                    ) AS taken_over
+                FROM {{database}}.{ENTRY}
+            ) WHERE elsewhere = 0 AND taken_over = 0""",
+            servers_only=True,
+        ),
+        Definition("messages_claimed", "DROP TABLE IF EXISTS {table}", servers_only=True),
+        Definition("messages_admitted", "DROP TABLE IF EXISTS {table}", servers_only=True),
     ),
 )
 VERSION = len(MIGRATIONS)

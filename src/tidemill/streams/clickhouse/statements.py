@@ -1,5 +1,8 @@
 """Pieces of SQL: literals, and the place of a partition in the tables."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,9 +12,36 @@ def text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def place_of(topic: str, partition: int) -> str:
-    """The rows of one partition: the first columns of the tables' order."""
-    return f"topic = {text(topic)} AND partition = {partition}"
+class Place(NamedTuple):
+    """A partition in the tables.
+
+    Where several brokers write, `topic_id` tells its topic from one of the same name that was deleted before: whoever
+    changes rows names it, since a change may be late. Readers need not, for what was deleted is not there.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str = ""
+
+    @property
+    def rows(self) -> str:
+        """Its rows, for who reads them: the first columns of the tables' order."""
+        return f"topic = {text(self.topic)} AND partition = {self.partition}"
+
+    @property
+    def own_rows(self) -> str:
+        """Its rows, for who changes them."""
+        return f"{self.rows}{of_topic(self.topic_id)}"
+
+
+def of_topic(topic_id: str) -> str:
+    """One more condition: only rows of this topic; those from before ids were kept have none."""
+    return f" AND topic_id IN ('', {text(topic_id)})" if topic_id else ""
+
+
+def listed(places: Iterable[Place]) -> str:
+    """Partitions as a list in a statement, to compare (topic, partition) with."""
+    return ", ".join(f"({text(each.topic)}, {each.partition})" for each in places)
 
 
 def bits(first: int, end: int, chosen: npt.NDArray[np.int64]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidemill.model.errors import KafkaError
 from tidemill.model.topic_settings import TopicSettings
-from tidemill.streams.clickhouse.claims import Claims, Key, Wish, listed
+from tidemill.streams.clickhouse.claims import Claims, Wish
 from tidemill.streams.clickhouse.committer import Committer, Run
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.gathering import Gathering
@@ -21,7 +21,7 @@ from tidemill.streams.clickhouse.log import ClickHouseLog, Opened, Shared
 from tidemill.streams.clickhouse.notes import NO_CUT, Note, Notes
 from tidemill.streams.clickhouse.pieces import Piece, Pieces
 from tidemill.streams.clickhouse.reading import Reader
-from tidemill.streams.clickhouse.statements import place_of, text
+from tidemill.streams.clickhouse.statements import Place, listed, of_topic, text
 from tidemill.streams.clickhouse.windows import Budget
 from tidemill.streams.interface import Saved
 
@@ -29,8 +29,8 @@ from tidemill.streams.interface import Saved
 class _Known(NamedTuple):
     """What a server had when it was first asked."""
 
-    notes: dict[Key, Note]
-    bounds: dict[Key, tuple[int, int]]
+    notes: dict[Place, Note]
+    bounds: dict[Place, tuple[int, int]]
 
 
 class _Found(NamedTuple):
@@ -75,41 +75,42 @@ class ClickHouseStore:
         index: int,
         settings: TopicSettings,
         *,
+        topic_id: str = "",
         leader_epoch: int = 0,
         believe: bool = True,  # noqa: ARG002 - ClickHouse checks its own parts
     ) -> ClickHouseLog:
         """The log of a partition, with a cut that was begun finished; on servers, nobody else writes it any more."""
         shared = self._shared[self.engine.owner_of(index)]
+        place = Place(topic, index, self._known_by(topic_id))
         if self.engine.layout.embedded:
-            found = await self._find(shared, topic, index)
+            found = await self._find(shared, place)
         else:
-            found = await self._claiming[shared.server].ask(Wish(topic, index, leader_epoch))
+            found = await self._claiming[shared.server].ask(Wish(place, leader_epoch))
         note, bounds, claim = found
-        reader = Reader(shared.engine, shared.server, topic, index)
+        reader = Reader(shared.engine, shared.server, place)
         if note.cut_offset != NO_CUT:
-            where = place_of(topic, index)
-            await self.engine.command(
-                f"DELETE FROM messages WHERE {where} AND batch_offset >= {note.cut_offset}", server=shared.server
-            )
+            where = f"{place.own_rows} AND batch_offset >= {note.cut_offset}"
+            await self.engine.command(f"DELETE FROM messages WHERE {where}", server=shared.server)
             bounds = await reader.bounds()
         opened = await _opened(reader, note, bounds, settings)
-        return ClickHouseLog(shared, topic, index, settings, opened._replace(epoch=leader_epoch, claim=claim))
+        return ClickHouseLog(shared, place, settings, opened._replace(epoch=leader_epoch, claim=claim))
 
     async def has_topic(self, topic: str) -> bool:
         """Whether anything of a topic is in the tables of any server."""
         for shared in self._shared:
             await self._learn(shared)
             known = self._known[shared.server]
-            if known is not None and any(name == topic for name, _ in (*known.notes, *known.bounds)):
+            if known is not None and any(each.topic == topic for each in (*known.notes, *known.bounds)):
                 return True
         return False
 
-    async def remove_topic(self, topic: str) -> None:
-        """Delete all rows and notes of a topic; may be repeated."""
-        where = f"topic = {text(topic)}"
+    async def remove_topic(self, topic: str, topic_id: str = "") -> None:
+        """Delete all rows and notes of a topic, and nothing of another one of this name; may be repeated."""
+        topic_id = self._known_by(topic_id)
+        where = f"topic = {text(topic)}{of_topic(topic_id)}"
         for shared in self._shared:
             if not self.engine.layout.embedded:
-                await shared.claims.forget(topic)
+                await shared.claims.bury(topic, topic_id)
             for table in ("messages", "partitions"):
                 await self.engine.command(f"DELETE FROM {table} WHERE {where}", server=shared.server)
             self._forget(shared.server, topic)
@@ -128,24 +129,29 @@ class ClickHouseStore:
         for shared in self._shared:
             await shared.committer.close()
 
-    async def _find(self, shared: Shared, topic: str, index: int) -> _Found:
+    def _known_by(self, topic_id: str) -> str:
+        """Only where other brokers write do rows say of which topic of a name they are."""
+        return "" if self.engine.layout.embedded else topic_id
+
+    async def _find(self, shared: Shared, place: Place) -> _Found:
         """In this process, where nobody else writes."""
         await self._learn(shared)
         known = self._known[shared.server]
-        key = (topic, index)
-        if known is not None and key in known.notes.keys() | known.bounds.keys():
+        if known is not None and place in known.notes.keys() | known.bounds.keys():
             # What was learnt at the start is true until the log is opened for the first time.
-            return _Found(known.notes.pop(key, Note()), known.bounds.pop(key, None))
-        notes = await shared.notes.read([key])
-        return _Found(notes.get(key, Note()), await Reader(shared.engine, shared.server, topic, index).bounds())
+            return _Found(known.notes.pop(place, Note()), known.bounds.pop(place, None))
+        notes = await shared.notes.read([place])
+        return _Found(notes.get(place, Note()), await Reader(shared.engine, shared.server, place).bounds())
 
     async def _claim(self, shared: Shared, wishes: Sequence[Wish]) -> list[_Found | KafkaError]:
         """Take partitions over, then look what there is of them."""
         claims = await shared.claims.take(wishes, self._clock() // 1000)
-        keys = {wish.key for wish in wishes}
-        notes, bounds = await shared.notes.read(keys), await self._bounds(shared, keys)
+        places = {wish.place for wish in wishes}
+        notes, bounds = await shared.notes.read(places), await self._bounds(shared, places)
         return [
-            _Found(notes.get(wish.key, Note()), bounds.get(wish.key), claim) if isinstance(claim, int) else claim
+            _Found(notes.get(wish.place, Note()), bounds.get(wish.place._replace(topic_id="")), claim)
+            if isinstance(claim, int)
+            else claim
             for wish, claim in zip(wishes, claims, strict=True)
         ]
 
@@ -154,23 +160,25 @@ class ClickHouseStore:
             if self._known[shared.server] is None:
                 self._known[shared.server] = _Known(await shared.notes.read_all(), await self._bounds(shared))
 
-    async def _bounds(self, shared: Shared, keys: Iterable[Key] = ()) -> dict[Key, tuple[int, int]]:
+    async def _bounds(self, shared: Shared, places: Iterable[Place] = ()) -> dict[Place, tuple[int, int]]:
         """Where the rows of these partitions begin and end, or of all."""
-        chosen = listed(keys)
+        chosen = listed(places)
         where = f"WHERE (topic, partition) IN ({chosen}) " if chosen else ""
         found = await self.engine.query(
             f"SELECT topic, partition, min(batch_offset) AS first, max(batch_last) + 1 AS next FROM messages {where}"
             "GROUP BY topic, partition",
             server=shared.server,
         )
-        return {(row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()}
+        return {
+            Place(row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()
+        }
 
     def _forget(self, server: int, topic: str) -> None:
         known = self._known[server]
         if known is not None:
-            for key in [key for key in (*known.notes, *known.bounds) if key[0] == topic]:
-                known.notes.pop(key, None)
-                known.bounds.pop(key, None)
+            for place in [each for each in (*known.notes, *known.bounds) if each.topic == topic]:
+                known.notes.pop(place, None)
+                known.bounds.pop(place, None)
 
 
 def _shared(engine: Engine, server: int, clock: Callable[[], int], run: Run, budget: Budget) -> Shared:

@@ -3,7 +3,8 @@
 `chdb:` is the embedded engine in a folder of the data directory, `chdb:/path` in another one; `?fsync=false` answers
 producers before the disk has their records. `clickhouse://user:password@host1:8123,host2:8123/database` names servers
 by their HTTP ports. With several servers each owns a range of partitions: `?ranges=0-49,50-99` says which, and the last
-range has no end; `?cluster=NAME` creates tables ON CLUSTER with replicated engines, `?secure=true` speaks HTTPS.
+range has no end; `?cluster=NAME` creates tables ON CLUSTER with replicated engines, `?secure=true` speaks HTTPS with
+servers whose certificates the system trusts, and `?ca=ca.pem` with those whose certificates this one has signed.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ HTTPS_PORT = 8443
 PARTITION_MAX = 2**31 - 1
 SPAN = 50
 """Partitions of each server but the last when the URL names no ranges."""
-_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure"}}
+_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", "ca"}}
 
 
 class Server(NamedTuple):
@@ -49,6 +50,7 @@ class Layout(NamedTuple):
     password: str = ""
     cluster: str = ""
     secure: bool = False
+    ca: str = ""
     fsync: bool = True
 
     @property
@@ -98,7 +100,8 @@ def _servers(url: str) -> Layout:
     options = _options(SERVERS, parts.query)
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
-    secure = _boolean("secure", options.get("secure", "false"))
+    ca = _file("ca", options.get("ca", ""))
+    secure = bool(ca) or _boolean("secure", options.get("secure", "false"))
     addresses = [_address(text, HTTPS_PORT if secure else HTTP_PORT) for text in hosts.split(",")]
     ranges = _ranges(options.get("ranges", ""), len(addresses))
     return Layout(
@@ -108,6 +111,7 @@ def _servers(url: str) -> Layout:
         password=unquote(password),
         cluster=options.get("cluster", ""),
         secure=secure,
+        ca=ca,
     )
 
 
@@ -117,6 +121,15 @@ def _options(scheme: str, query: str) -> Mapping[str, str]:
     if unknown:
         raise InvalidConfig(f"{scheme}: has no option {unknown[0]!r}; there is {', '.join(sorted(_OPTIONS[scheme]))}")
     return options
+
+
+def _file(name: str, path: str) -> str:
+    if path:
+        try:
+            Path(path).read_bytes()
+        except OSError as error:
+            raise InvalidConfig(f"the {name} of ClickHouse, {path}, cannot be read: {error.strerror}") from None
+    return path
 
 
 def _boolean(name: str, text: str) -> bool:

@@ -42,6 +42,7 @@ class SegmentStore:
         index: int,
         settings: TopicSettings,
         *,
+        topic_id: str = "",  # noqa: ARG002 - nobody else writes these files
         leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes these files
         believe: bool = True,
     ) -> SegmentLog:

@@ -1,19 +1,17 @@
 """A group over two brokers that share ClickHouse, spoken by hand: who leads, who notices what, who is refused.
 
 Each member asks a broker of its own who coordinates the group. Then the coordinator is killed, and the other broker
-goes on with the same generation, from the rows.
+goes on with the same generation, from the rows. The brokers and servers are those of `test_clickhouse_failover.py`,
+which runs the test.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import pytest
-from tests.clickhouse import Server, running
-from tests.cluster.brokers import Brokers, eventually, running_brokers
+from tests.clickhouse import Server
+from tests.cluster.brokers import Brokers, eventually
 from tests.unit.doors.door import RawClient, request_part
 
 from tidemill.client.raw import RawClient as Clients
@@ -33,13 +31,19 @@ SESSION = timedelta(seconds=30)
 SHORT = timedelta(seconds=1)
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 NOT_YET = {CoordinatorNotAvailable.code, NotCoordinator.code, CoordinatorLoadInProgress.code}
-SETTINGS = {"offsets.topic.num.partitions": "1", "group.min.session.timeout.ms": "500"}
+
+
+class Shared(Protocol):
+    """Two brokers over the same servers."""
+
+    brokers: Brokers
+    servers: list[Server]
 
 
 class World:
-    def __init__(self, server: Server, brokers: Brokers) -> None:
-        self.server = server
-        self.brokers = brokers
+    def __init__(self, shared: Shared) -> None:
+        self.server = shared.servers[0]
+        self.brokers = shared.brokers
 
     def coordinator(self, asked: int) -> int:
         """The number of the broker that coordinates the group, as the asked one says."""
@@ -47,17 +51,12 @@ class World:
             found = client.find_coordinator(GROUP)
         return next(number for number in (1, 2) if self.brokers.address(number) == str(found))
 
+    def earliest(self) -> str:
+        """The member whose join the tables tell as the earliest."""
+        return self.server.ask(f"SELECT argMin(member_id, join_time) FROM group_members WHERE group_id = '{GROUP}'")
+
     def told(self, columns: str, member: str) -> str:
         return self.server.ask(f"SELECT {columns} FROM group_members WHERE member_id = '{member}'")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder: Path = tmp_path_factory.mktemp("members")
-    with running(folder, 1) as (server,):
-        streams = f"clickhouse://127.0.0.1:{server.port}/tidemill"
-        with running_brokers(2, SETTINGS, racks=False, streams=streams, session_ttl_ms="3000") as brokers:
-            yield World(server, brokers)
 
 
 class Member:
@@ -136,7 +135,8 @@ async def until_told(member: Member, code: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_a_group_over_two_brokers_and_a_kill(world: World) -> None:
+def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
+    world = World(shared)
     with Clients({"bootstrap.servers": world.brokers.bootstrap}) as client:
         client.metadata(["t"], create=True)
     eventually(lambda: world.coordinator(1) == world.coordinator(2), "both brokers name the same coordinator")
@@ -163,6 +163,7 @@ def test_a_group_over_two_brokers_and_a_kill(world: World) -> None:
         assert await second.commit(3, generation=old, client=elsewhere) == NotCoordinator.code
         rows = "count() < 8, max(generation_id), argMax(state, heartbeat_time), uniqExact(join_time)"
         eventually(lambda: world.told(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables tell it")
+        eventually(lambda: world.earliest() == first.id, "whose join is the earliest in the tables leads")
         for _ in range(200):
             assert await first.beat() == 0
         assert int(world.told("count()", first.id)) < 20, "heartbeats are not an insert each"
@@ -172,6 +173,7 @@ def test_a_group_over_two_brokers_and_a_kill(world: World) -> None:
     async def goes_on_elsewhere(first: Member, second: Member) -> None:
         generation = first.generation
         world.brokers.kill(first_number)
+        written = int(world.told("count()", first.id))
         eventually(lambda: world.coordinator(other_number) == other_number, "the other broker coordinates")
         client = await connect(world, other_number)
         end = time.monotonic() + 60
@@ -179,6 +181,9 @@ def test_a_group_over_two_brokers_and_a_kill(world: World) -> None:
             assert time.monotonic() < end
             await asyncio.sleep(0.1)
         assert code == 0, "the member is known, in the same generation"
+        eventually(lambda: int(world.told("count()", first.id)) > written, "the next coordinator writes the group")
+        assert world.told("uniqExact(join_time)", first.id) == "1", "when a member joined does not change"
+        assert world.earliest() == first.id
         first.client = second.client = client
         assert await second.commit(3, generation=generation - 1) == IllegalGeneration.code
         assert await second.commit(8) == 0
