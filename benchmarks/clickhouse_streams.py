@@ -177,6 +177,10 @@ def _url(streams: str) -> str:
     return streams if streams in FLAGS.values() else f"{SERVERS}://{streams}/bench_{uuid4().hex[:8]}"
 
 
+def _told_bytes(size: float, ratio: float) -> str:
+    return f"{size:6.1f} B/record ({ratio:4.2f}x)" if size else f"{'on the servers':23}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--full", action="store_true", help="a million records")
@@ -195,7 +199,7 @@ def main() -> None:
                 f"{codec:5} {name:15} in {count / each.produce_s:9,.0f}/s ({base.produce_s / each.produce_s:4.2f}x)  "
                 f"tail {count / each.follow_s:9,.0f}/s ({base.follow_s / each.follow_s:4.2f}x)  "
                 f"cold {count / each.cold_s:9,.0f}/s ({base.cold_s / each.cold_s:4.2f}x)  "
-                f"{each.disk_bytes / count:6.1f} B/record ({each.disk_bytes / base.disk_bytes:4.2f}x)  "
+                f"{_told_bytes(each.disk_bytes / count, each.disk_bytes / base.disk_bytes)}  "
                 f"{each.resident_mb:5.0f} MB resident",
                 flush=True,
             )
