@@ -5,6 +5,7 @@ loaded when its first message comes. Versions differ in their fields; handlers n
 `build` keeps those that this version has, so that one handler serves all versions of its API.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
@@ -28,14 +29,33 @@ def api_name(key: int) -> str:
 @cache
 def request_class(key: int, version: int) -> Any:
     """The class of the API's request in this version."""
-    module = import_module(f"kio.schema.{api_key_map[key]}.v{version}.request")
-    return getattr(module, f"{api_name(key)}Request")
+    return getattr(_module(f"{api_key_map[key]}.v{version}.request"), f"{api_name(key)}Request")
 
 
 @cache
 def response_module(key: int, version: int) -> ModuleType:
     """The module that holds the classes of the API's answer in this version."""
-    return import_module(f"kio.schema.{api_key_map[key]}.v{version}.response")
+    return _module(f"{api_key_map[key]}.v{version}.response")
+
+
+def _module(name: str) -> ModuleType:
+    _spare_hypothesis()
+    return import_module(f"kio.schema.{name}")
+
+
+@cache
+def _spare_hypothesis() -> None:
+    """Load what kio's types are made of as if hypothesis were not installed.
+
+    Where it is, kio tells it about each of its types: 1.6 s and 230 MB at the first request, while nobody is
+    answered, and a folder `.hypothesis` wherever the broker was started. A process that has loaded it may want that.
+    """
+    if "hypothesis" not in sys.modules:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment] # which is how Python knows that there is none
+        try:
+            import_module("kio.static._phantom")
+        finally:
+            del sys.modules["hypothesis"]
 
 
 @cache
