@@ -16,7 +16,7 @@ from tests.integration.timeline_load import LIMIT_S, run
 from tidemill.client.timeline import AsyncTimeline, Message
 from tidemill.testing import Broker
 
-SPREAD_S = 6.0
+SPREAD_S = 4.5
 PREFIX = Path("/usr/lib")
 LIBRARY = "*/faketime/libfaketimeMT.so.1"
 
@@ -40,7 +40,7 @@ def system_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemClock
     clock = SystemClock(tmp_path / "clock")
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(tmp_path / "clock"))
-    monkeypatch.setenv("FAKETIME_NO_CACHE", "1")
+    monkeypatch.setenv("FAKETIME_CACHE_DURATION", "1")
     monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
     return clock
 
