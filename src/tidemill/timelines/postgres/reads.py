@@ -9,13 +9,40 @@ from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, Place, Sele
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
 
 COLUMNS = (
-    "m.seq, m.id, m.due_ms, m.scheduled_ms, m.bucket, m.producer_group, m.holder, m.token, m.version, m.attempts,"
-    " m.size, m.key"
+    "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
+    " s.size, s.key"
+)
+# What a few messages need of another table is looked up one by one, here and for bodies: joined, the planner of a long
+# timeline would rather read all there is.
+STATES = """(
+    SELECT m.seq, m.timeline, m.id, coalesce(c.due_ms, m.due_ms) AS due_ms,
+           coalesce(c.scheduled_ms, m.due_ms) AS scheduled_ms, m.bucket, m.producer_group, c.holder,
+           coalesce(c.token, 0) AS token, coalesce(c.version, 1) AS version, coalesce(c.attempts, 0) AS attempts,
+           m.size, m.key
+    FROM tidemill.messages m
+    LEFT JOIN LATERAL (SELECT * FROM tidemill.changed c WHERE c.seq = m.seq OFFSET 0) c ON true
+) s"""
+"""Messages in any state, for those who know which ones they want."""
+_UNTOUCHED = """(
+    SELECT m.seq, m.timeline, m.id, m.due_ms, m.due_ms AS scheduled_ms, m.bucket, m.producer_group,
+           NULL::text AS holder, 0::bigint AS token, 1::bigint AS version, 0::bigint AS attempts, m.size, m.key
+    FROM tidemill.messages m WHERE {}
+) s"""
+_NEXT = _UNTOUCHED.format("(SELECT c.seq FROM tidemill.changed c WHERE c.seq = m.seq) IS NULL")
+_CHANGED = """(
+    SELECT c.seq, c.timeline, m.id, c.due_ms, c.scheduled_ms, c.bucket, m.producer_group, c.holder, c.token,
+           c.version, c.attempts, m.size, m.key
+    FROM tidemill.changed c
+    CROSS JOIN LATERAL (SELECT * FROM tidemill.messages m WHERE m.seq = c.seq OFFSET 0) m
+) s"""
+_COUNTED = (
+    _UNTOUCHED.format("NOT EXISTS (SELECT FROM tidemill.changed c WHERE c.seq = m.seq)"),
+    "tidemill.changed s",
 )
 _STATUS = {
-    Status.AVAILABLE: "m.due_ms <= {now}",
-    Status.WAITING: "m.due_ms > {now} AND m.holder IS NULL",
-    Status.LEASED: "m.due_ms > {now} AND m.holder IS NOT NULL",
+    Status.AVAILABLE: "s.due_ms <= {now}",
+    Status.WAITING: "s.due_ms > {now} AND s.holder IS NULL",
+    Status.LEASED: "s.due_ms > {now} AND s.holder IS NOT NULL",
 }
 _ROW = "SELECT name, number, state, settings FROM tidemill.timelines"
 
@@ -51,14 +78,17 @@ async def find(
     """The selected messages in order."""
     where = await _Where.of(connection, name, resumed(selection, after), now_ms)
     if after is not None:
-        where.add(f"(m.due_ms, m.seq) > ({where.bind(after.due_ms)}, {where.bind(after.seq)})")
-    rows = f"SELECT {COLUMNS} FROM tidemill.messages m WHERE {where} ORDER BY m.due_ms, m.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)
-    if bodies:  # looked up one by one: joined, the planner of a long timeline would rather read all bodies there are
+        where.add(f"(s.due_ms, s.seq) > ({where.bind(after.due_ms)}, {where.bind(after.seq)})")
+    end = f"WHERE {where} ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"
+    sources = (_NEXT, _CHANGED) if selection.ids is None else (STATES,)
+    parts = " UNION ALL ".join(f"(SELECT {COLUMNS} FROM {source} {end})" for source in sources)  # noqa: S608 (own text; values are bound)
+    rows = f"SELECT * FROM ({parts}) s ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)
+    if bodies:
         rows = f"""
-            SELECT {COLUMNS}, (SELECT b.body FROM tidemill.bodies b WHERE b.seq = m.seq)
-            FROM (SELECT m.*, sum(m.size) OVER (ORDER BY m.due_ms, m.seq) AS total FROM ({rows}) m) m
-            WHERE m.total <= {FIND_BYTES_MAX} OR m.total = m.size
-            ORDER BY m.due_ms, m.seq
+            SELECT {COLUMNS}, (SELECT b.body FROM tidemill.bodies b WHERE b.seq = s.seq)
+            FROM (SELECT s.*, sum(s.size) OVER (ORDER BY s.due_ms, s.seq) AS total FROM ({rows}) s) s
+            WHERE s.total <= {FIND_BYTES_MAX} OR s.total = s.size
+            ORDER BY s.due_ms, s.seq
         """  # noqa: S608 (own text; values are bound)
     return [Message(*row) for row in await connection.fetch(rows, *where.values)]
 
@@ -67,14 +97,13 @@ async def tally(connection: asyncpg.Connection, name: str, selection: Selection,
     """Count the selected messages by due time."""
     width_ms = bar_width_ms(selection, bars)
     where = await _Where.of(connection, name, selection, now_ms)
-    bar = f"(m.due_ms - {where.bind(selection.start_ms)}) / {where.bind(width_ms)}"
-    rows = await connection.fetch(
-        f"SELECT {bar} AS bar, count(*) FROM tidemill.messages m WHERE {where} GROUP BY bar",  # noqa: S608 (own text; values are bound)
-        *where.values,
-    )
+    bar = f"(s.due_ms - {where.bind(selection.start_ms)}) / {where.bind(width_ms)}"
+    sources = _COUNTED if selection.ids is None else (STATES,)
     counts = [0] * bars
-    for number, count in rows:
-        counts[number] = count
+    for source in sources:
+        statement = f"SELECT {bar} AS bar, count(*) FROM {source} WHERE {where} GROUP BY bar"  # noqa: S608 (own text; values are bound)
+        for number, count in await connection.fetch(statement, *where.values):
+            counts[number] += count
     return counts
 
 
@@ -93,14 +122,14 @@ class _Where:
         """The condition that a message is one of the selection."""
         where = cls()
         timeline = await usable_timeline(connection, name)
-        where.add(f"m.timeline = {where.bind(timeline.number)}")
-        where.add(f"m.due_ms >= {where.bind(selection.start_ms)} AND m.due_ms < {where.bind(selection.end_ms)}")
+        where.add(f"s.timeline = {where.bind(timeline.number)}")
+        where.add(f"s.due_ms >= {where.bind(selection.start_ms)} AND s.due_ms < {where.bind(selection.end_ms)}")
         if selection.status is not None:
             where.add(_STATUS[selection.status].format(now=where.bind(now_ms)))
         if selection.buckets is not None:
             where.add(f"({_any_range(selection.buckets)})")
         if selection.ids is not None:
-            where.add(f"m.id = ANY({where.bind(list(selection.ids), 'text[]')})")
+            where.add(f"s.id = ANY({where.bind(list(selection.ids), 'text[]')})")
         return where
 
     def add(self, condition: str) -> None:
@@ -114,7 +143,7 @@ class _Where:
 
 
 def _any_range(ranges: Sequence[tuple[int, int]]) -> str:
-    return " OR ".join(f"m.bucket BETWEEN {int(low)} AND {int(high)}" for low, high in ranges) or "FALSE"
+    return " OR ".join(f"s.bucket BETWEEN {int(low)} AND {int(high)}" for low, high in ranges) or "FALSE"
 
 
 def _timeline(row: Sequence[Any]) -> Timeline:

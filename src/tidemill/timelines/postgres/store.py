@@ -21,6 +21,9 @@ CONNECTIONS_MAX = 8
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
 ATTEMPTS_MAX = 5
+PLANNING = {"enable_seqscan": "off", "jit": "off"}
+"""There is an index for every statement. The planner goes by what it counted last, and a table that was empty then, as
+`changed` often is, it would read as a whole for each message."""
 
 Result = TypeVar("Result")
 Operation = Callable[[asyncpg.Connection], Awaitable[Result]]
@@ -94,7 +97,12 @@ async def open_store(url: str) -> PostgresStore:
     """Connect, and make the tables if they are not there; StoreUnavailable when the server cannot be reached."""
     with translated():
         pool = await asyncpg.create_pool(
-            url, min_size=0, max_size=CONNECTIONS_MAX, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS
+            url,
+            min_size=0,
+            max_size=CONNECTIONS_MAX,
+            timeout=CONNECT_SECONDS,
+            command_timeout=STATEMENT_SECONDS,
+            server_settings=PLANNING,
         )
         try:
             async with pool.acquire() as connection:

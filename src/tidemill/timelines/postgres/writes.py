@@ -1,11 +1,11 @@
 """What is written to PostgreSQL. Each function runs inside a transaction of its caller.
 
-Each batch is a few statements, however long, with arrays for its columns. Rows are locked while they are decided on,
-and written under the condition that the version is still the one that was read. Claims skip what another broker has
-locked: whoever is first has the lease, and nobody waits for a race that is lost.
+Each batch is a few statements, however long, with arrays for its columns. A message is locked by its row in `messages`
+while it is decided on, and the state that it leaves must be of the version that was read. Claims skip what another
+broker has locked: whoever is first has the lease, and nobody waits for a race that is lost.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -15,12 +15,21 @@ from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.lease import Bury, Claim, Command, Lease, Outcome, check_claims, check_commands
 from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
-from tidemill.timelines.postgres.reads import COLUMNS, timeline_named, usable_timeline
+from tidemill.timelines.postgres.reads import COLUMNS, STATES, timeline_named, usable_timeline
 
-_STATES = f"SELECT {COLUMNS} FROM tidemill.messages m WHERE m.timeline = $1"  # noqa: S608 (own text; values are bound)
-_KNOWN = f"{_STATES} AND m.id = ANY($2::text[])"
-_CLAIMED = f"{_STATES} AND m.seq = ANY($2::bigint[]) ORDER BY m.seq FOR UPDATE SKIP LOCKED"
-_TARGETS = f"{_STATES} AND (m.seq = ANY($2::bigint[]) OR m.id = ANY($3::text[])) ORDER BY m.seq FOR UPDATE"
+_KNOWN = f"SELECT {COLUMNS} FROM {STATES} WHERE s.timeline = $1 AND s.id = ANY($2::text[])"  # noqa: S608 (own text; values are bound)
+_OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES} WHERE s.seq = ANY($1::bigint[])"  # noqa: S608 (own text; values are bound)
+_CLAIMED = """
+SELECT seq FROM tidemill.messages WHERE timeline = $1 AND seq = ANY($2::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
+"""
+# Ids are looked up first: for "by number or by id" the planner would rather walk the timeline.
+_TARGETS = """
+SELECT seq FROM tidemill.messages
+WHERE timeline = $1 AND seq = ANY($2::bigint[] || ARRAY(
+    SELECT seq FROM tidemill.messages WHERE timeline = $1 AND id = ANY($3::text[])
+))
+ORDER BY seq FOR UPDATE
+"""
 # Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
 _INSERT = """
 WITH given AS (
@@ -28,8 +37,8 @@ WITH given AS (
     FROM unnest($2::text[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::bytea[])
     AS g (id, due_ms, bucket, producer_group, key, body)
 ), fresh AS (
-    INSERT INTO tidemill.messages (seq, timeline, id, due_ms, scheduled_ms, bucket, producer_group, size, key)
-    SELECT seq, $1, id, due_ms, due_ms, bucket, producer_group, length(body), key FROM given ORDER BY id
+    INSERT INTO tidemill.messages (seq, timeline, id, due_ms, bucket, producer_group, size, key)
+    SELECT seq, $1, id, due_ms, bucket, producer_group, length(body), key FROM given ORDER BY id
     ON CONFLICT (timeline, id) DO NOTHING
     RETURNING id, seq
 ), kept AS (
@@ -37,26 +46,22 @@ WITH given AS (
 )
 SELECT id, seq FROM fresh
 """
-_UPDATE = """
-UPDATE tidemill.messages m
-SET due_ms = c.due_ms, scheduled_ms = c.scheduled_ms, holder = c.holder, token = c.token, version = c.version,
-    attempts = c.attempts
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[],
-            $8::bigint[])
-    AS c (seq, seen, due_ms, scheduled_ms, holder, token, version, attempts)
-WHERE m.seq = c.seq AND m.version = c.seen
+_CHANGE = """
+INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[],
+                     $8::bigint[], $9::bigint[])
 """
-_BURY = "UPDATE tidemill.messages SET timeline = $1, id = $2 WHERE seq = $3 AND version = $4"
-_DELETE = """
-DELETE FROM tidemill.messages m USING unnest($1::bigint[], $2::bigint[]) AS c (seq, seen)
-WHERE m.seq = c.seq AND m.version = c.seen
-"""
+_LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version"
+_BURY = "UPDATE tidemill.messages SET timeline = $1, id = $2 WHERE seq = $3"
+_DELETE = "DELETE FROM tidemill.messages WHERE seq = ANY($1::bigint[])"
 _DELETE_BODIES = "DELETE FROM tidemill.bodies WHERE seq = ANY($1::bigint[])"
 _PURGE = """
 WITH gone AS (
     DELETE FROM tidemill.messages
     WHERE seq = ANY(ARRAY(SELECT seq FROM tidemill.messages WHERE timeline = $1 LIMIT $2))
     RETURNING seq
+), left_changed AS (
+    DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 )
 DELETE FROM tidemill.bodies USING gone WHERE bodies.seq = gone.seq
 """
@@ -104,9 +109,9 @@ async def acquire(
     """Lease the claimed messages that no other broker is at."""
     timeline = await usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
-    rows = await connection.fetch(_CLAIMED, timeline.number, [claim.seq for claim in claims])
-    leases, changes = plan_leases(name, (Message(*row) for row in rows), claims, now_ms, early_ms)
-    await _write(connection, changes, {})
+    messages = await _locked(connection, _CLAIMED, timeline.number, [claim.seq for claim in claims])
+    leases, changes = plan_leases(name, messages, claims, now_ms, early_ms)
+    await _write(connection, timeline.number, changes, {})
     return leases
 
 
@@ -117,10 +122,16 @@ async def settle(connection: asyncpg.Connection, name: str, commands: Sequence[C
     graves = {}
     for to in sorted({command.to for command in commands if isinstance(command, Bury)}):
         graves[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
-    rows = await connection.fetch(_TARGETS, timeline.number, *targets(commands))
-    outcomes, changes = plan_commands(name, (Message(*row) for row in rows), commands, now_ms)
-    await _write(connection, changes, graves)
+    messages = await _locked(connection, _TARGETS, timeline.number, *targets(commands))
+    outcomes, changes = plan_commands(name, messages, commands, now_ms)
+    await _write(connection, timeline.number, changes, graves)
     return outcomes
+
+
+async def _locked(connection: asyncpg.Connection, lock: str, *which: object) -> list[Message]:
+    """Lock messages, then read them: a statement sees what was there when it began, before it waited or skipped."""
+    seqs = [row[0] for row in await connection.fetch(lock, *which)]
+    return [Message(*row) for row in await connection.fetch(_OURS_TO_CHANGE, seqs)]
 
 
 def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
@@ -128,22 +139,28 @@ def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(6)]
 
 
-async def _write(connection: asyncpg.Connection, changes: Iterable[Change], graves: dict[str, int]) -> None:
+async def _write(
+    connection: asyncpg.Connection, timeline: int, changes: Iterable[Change], graves: Mapping[str, int]
+) -> None:
     gone, kept = [], []
-    for before, now, timeline in changes:
+    left: dict[int, int] = {}
+    for before, now, home in changes:
+        if before.version > 1:
+            left[before.seq] = before.version
         if now is None:
-            gone.append((before.seq, before.version))
+            gone.append(before.seq)
             continue
-        position = (now.due_ms, now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
-        kept.append((before.seq, before.version, *position))
+        place = (timeline if now.id == before.id else graves[home], now.bucket, now.due_ms, now.scheduled_ms)
+        kept.append((now.seq, *place, now.holder, now.token, now.version, now.attempts))
         if now.id != before.id:
-            await _expect(connection, 1, _BURY, graves[timeline], now.id, now.seq, before.version)
+            await _expect(connection, 1, _BURY, graves[home], now.id, now.seq)
+    if left and dict(await connection.fetch(_LEAVE_CHANGED, list(left))) != left:
+        raise StoreCorrupt("PostgreSQL has other versions of messages than were decided on")
     if kept:
-        await _expect(connection, len(kept), _UPDATE, *map(list, zip(*kept, strict=True)))
+        await _expect(connection, len(kept), _CHANGE, *map(list, zip(*kept, strict=True)))
     if gone:
-        numbers, versions = map(list, zip(*gone, strict=True))
-        await _expect(connection, len(gone), _DELETE, numbers, versions)
-        await connection.execute(_DELETE_BODIES, numbers)
+        await _expect(connection, len(gone), _DELETE, gone)
+        await connection.execute(_DELETE_BODIES, gone)
 
 
 async def _expect(connection: asyncpg.Connection, rows: int, statement: str, *values: object) -> None:
