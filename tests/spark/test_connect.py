@@ -1,4 +1,4 @@
-"""Whole commands of pipelines on Spark elsewhere: a Spark Connect server, and a standalone master with a worker."""
+"""Whole commands of pipelines on Spark elsewhere: a Spark Connect server, a standalone master with a worker, YARN."""
 
 import json
 import os
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from tests.spark.topics import Outside, until
+from tests.spark.yarn import JARS, running_yarn
 
 from tidemill.pipelines.core.spec import Kind
 from tidemill.pipelines.example import write_example
@@ -28,6 +29,8 @@ BIN = Path(pyspark.__file__).parent / "bin"
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 START_S = 120
 END_S = 150
+YARN_S = 400
+"""Containers are JVMs of their own: three of them, one after the other."""
 
 pytestmark = [pytest.mark.timeout(START_S + END_S), pytest.mark.long]
 
@@ -103,9 +106,9 @@ def only_rows(root: Path) -> None:
     (root / SPEC).write_text(text[:begin] + sinks + text[end:])
 
 
-def run_all(commands: list[list[str]], servers: str) -> list[str]:
+def run_all(commands: list[list[str]], servers: str, within_s: int = END_S, **environment: str) -> list[str]:
     """What these commands of ours say when they run side by side, all of them well."""
-    given = os.environ | {"TIDEMILL_KAFKA": servers}
+    given = os.environ | {"TIDEMILL_KAFKA": servers, **environment}
     with ExitStack() as started:
         runs = []
         for words in commands:
@@ -114,7 +117,7 @@ def run_all(commands: list[list[str]], servers: str) -> list[str]:
             runs.append(run)
             started.callback(run.wait)
             started.callback(run.kill)
-        said = [run.communicate(timeout=END_S)[0] for run in runs]
+        said = [run.communicate(timeout=within_s)[0] for run in runs]
         assert [run.returncode for run in runs] == [0] * len(runs), said
     return said
 
@@ -184,3 +187,34 @@ def test_a_command_runs_on_a_standalone_cluster(master: str, outside: Outside, t
     assert sorted(map(int, pq.read_table(lake.root)["value"].to_pylist())) == list(range(80))
     executors = list((tmp_path / "work").glob("app-*/*/stderr"))
     assert executors  # it was the worker that did it
+
+
+@pytest.mark.timeout(START_S + YARN_S)
+def test_a_pipeline_runs_on_yarn(outside: Outside, tmp_path: Path) -> None:
+    source, sink = outside.create("yarn-orders"), outside.create("yarn-rows")
+    orders = [order(number) for number in range(30)]
+    outside.write(source, ({"key": str(each["item"]), "value": json.dumps(each)} for each in orders))
+    shop, scratch = tmp_path / "shop", tmp_path / "yarn"
+    make_pipeline(shop, outside.servers, source, sink)
+    only_rows(shop)
+    scratch.mkdir()
+    settings = {
+        "spark.yarn.jars": f"local:{JARS}/*",
+        "spark.yarn.stagingDir": str(scratch / "staging"),
+        "spark.yarn.am.memory": "512m",
+        "spark.executor.instances": "1",
+        "spark.executor.cores": "2",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    words = ["run", str(shop), "--once", "--master", "yarn"]
+    for name, value in settings.items():
+        words += ["--conf", f"{name}={value}"]
+    with running_yarn(scratch) as found:
+        where = {"HADOOP_CONF_DIR": str(found), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        run_all([words], outside.servers, within_s=YARN_S, **where)
+    rows = [json.loads(message.value()) for message in outside.read(sink)]
+    wanted = sorted((each["item"], each["quantity"], each["quantity"] * 1.5) for each in orders)
+    assert sorted((each["item"], each["quantity"], each["total"]) for each in rows) == wanted
+    executors = [each for each in scratch.rglob("container_*/stderr") if "Running task" in each.read_text()]
+    assert executors  # it was a container that did it

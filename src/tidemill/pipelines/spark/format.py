@@ -1,4 +1,8 @@
-"""`format("tidemill")`: which reader or writer Spark gets for which options."""
+"""`format("tidemill")`: which reader or writer Spark gets for which options.
+
+Spark calls this in Python workers of its own, one for each kind of question, and asks the same ones again in every
+query and micro-batch: see `worker` for what they would do after each answer.
+"""
 
 from typing import Any
 
@@ -13,6 +17,7 @@ from tidemill.pipelines.spark.schema import columns_in, schema_of
 from tidemill.pipelines.spark.sink import BatchWriter, StreamWriter
 from tidemill.pipelines.spark.source import batch_reader
 from tidemill.pipelines.spark.stream import StreamReader
+from tidemill.pipelines.spark.worker import settled
 
 NAME = "tidemill"
 
@@ -34,11 +39,13 @@ class TidemillSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, unless the user names those he wants with `.schema(...)`."""
-        return schema_of(columns_of(self.options))
+        with settled():
+            return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For spark.read."""
-        return batch_reader(parse_source(self.options, streaming=False), columns_in(schema))
+        with settled():
+            return batch_reader(parse_source(self.options, streaming=False), columns_in(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For spark.readStream."""
@@ -48,11 +55,13 @@ class TidemillSource(DataSource):
         """For DataFrame.write."""
         if overwrite:
             raise WrongOption('a topic only grows: use mode("append")')
-        return BatchWriter(self._sink(schema, streaming=False))
+        with settled():
+            return BatchWriter(self._sink(schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SparkStreamWriter:  # noqa: N802, ARG002 - Spark's name
         """For DataFrame.writeStream; complete mode appends the whole result every time, as Spark's own sink does."""
-        return StreamWriter(self._sink(schema, streaming=True), begins=not self._travelled)
+        with settled():  # by whoever begins a micro-batch, and by whoever commits it
+            return StreamWriter(self._sink(schema, streaming=True), begins=not self._travelled)
 
     def _sink(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = parse_sink(self.options, streaming=streaming)

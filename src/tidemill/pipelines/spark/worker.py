@@ -1,9 +1,10 @@
-"""Housekeeping of Spark's Python workers, which run one task after the other.
+"""Housekeeping of Spark's Python workers, which run one task after the other, or answer one question of the driver.
 
 Two things take up to half of a task's processor time otherwise. The C library gives every freed buffer of a few MB back
 to the system, which then hands out zeroed pages for the next one, a fault for each of them. And Spark's workers collect
-garbage after each task: with Arrow, numba and the rest loaded, that is a walk over several hundred thousand objects
-that live as long as the process.
+garbage after each task and each answer: with Arrow, numba and the rest loaded, that is a walk over several hundred
+thousand objects that live as long as the process, 40 ms of processor for each of the two that plan and commit a
+micro-batch of a sink.
 """
 
 import ctypes
