@@ -1,6 +1,6 @@
 """Rows a second from a topic into Spark, beside Spark's own kafka connector and a Parquet scan of the same rows.
 
-python -m benchmarks.spark_source [--only start rates latency partitions] [--full]
+python -m benchmarks.spark_source [--only start rates latency partitions] [--sizes 1000] [--codecs zstd] [--full]
 """
 
 import argparse
@@ -25,6 +25,8 @@ from tidemill.testing import Broker
 CODECS = ("none", "lz4", "zstd")
 CORES = 2
 ROUNDS = 3
+ROWS = {100: 400_000, 1000: 300_000}
+"""How many of each size; fewer, and what is the same for every query counts most."""
 PARTITION_COUNTS = (1, 100, 1000)
 PARTITIONS_QUICK = 100
 """Above it the connector takes minutes: it has a task for each partition."""
@@ -182,6 +184,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--full", action="store_true")
     options.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    options.add_argument("--sizes", nargs="+", type=int, choices=ROWS, default=list(ROWS))
+    options.add_argument("--codecs", nargs="+", choices=CODECS, default=CODECS)
     given = options.parse_args()
     machine.head("spark_source")
     jars = connector_jars()
@@ -198,12 +202,9 @@ def main() -> None:
                 noop(bench.read(OURS, "first"))
                 print(f"{which} batch query {time.perf_counter() - began:.1f} s", flush=True)
         if "rates" in given.only:
-            for size, total in (
-                (100, 2_000_000 if given.full else 400_000),
-                (1000, 400_000 if given.full else 100_000),
-            ):
-                for codec in CODECS:
-                    bench.rates(total, size, codec, Path(folder))
+            for size in given.sizes:
+                for codec in given.codecs:
+                    bench.rates(ROWS[size] * (5 if given.full else 1), size, codec, Path(folder))
         print(f"memory: {resident()}")
         if "latency" in given.only:
             bench.latency(Path(folder))

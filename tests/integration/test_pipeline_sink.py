@@ -74,6 +74,12 @@ class Sink:
         self.servers = servers
         self.topic = topic
         self.name = f"tidemill-{topic}"
+        self.begun: dict[int, Plan] = {}
+        """What each process of Spark's that begins micro-batches remembers."""
+
+    def begin(self, client: RawClient, process: int) -> Plan:
+        plan = self.begun[process] = begin(client, self.name, self.begun.pop(process, None))
+        return plan
 
     def driver(self, last_step: int | None = None) -> Mortal:
         return Mortal(dict(self.options.client), last_step)
@@ -85,10 +91,10 @@ class Sink:
             for task in range(tasks)
         ]
 
-    def run(self, batch: int, tasks: int, last_step: int | None = None) -> None:
+    def run(self, batch: int, tasks: int, last_step: int | None = None, process: int = 0) -> None:
         """A driver from its start to the end of a micro-batch."""
         with self.driver(last_step) as client:
-            plan = begin(client, self.name)
+            plan = self.begin(client, process)
             commit(client, plan, self.write(client, plan, batch, tasks), QUERY, batch)
 
 
@@ -164,7 +170,7 @@ def test_drivers_that_die_again_and_again(sink: Sink) -> None:
     for batch in range(10):
         for _ in range(draw.randrange(4)):
             try:
-                sink.run(batch, draw.randrange(1, 5), last_step=draw.randrange(80))
+                sink.run(batch, draw.randrange(1, 5), last_step=draw.randrange(80), process=draw.randrange(2))
             except Died:
                 continue
             # Spark did not note that the micro-batch is done: it runs again all the same
@@ -173,10 +179,48 @@ def test_drivers_that_die_again_and_again(sink: Sink) -> None:
     assert nothing_open(sink)
 
 
+def taken(sink: Sink, process: int) -> int:
+    """How many ids of tasks a process takes to begin."""
+    names: list[str] = []
+
+    class Counting(Mortal):
+        def init_producer(self, transactional_id: str | None = None, **named: Any) -> Any:
+            names.append(transactional_id or "")
+            return super().init_producer(transactional_id, **named)
+
+    with Counting(dict(sink.options.client), None) as client:
+        sink.begin(client, process)
+    assert names[0] == sink.name
+    return len(names) - 1
+
+
+def test_only_what_may_be_open_is_looked_for(sink: Sink) -> None:
+    sink.run(0, tasks=2)
+    assert taken(sink, process=0) == 0  # it knows that all was written
+    assert taken(sink, process=0) == SLOTS_MIN  # the micro-batch that it has just begun was not
+    sink.run(1, tasks=2)
+    assert taken(sink, process=1) == SLOTS_MIN  # another driver, which knows nothing
+    assert taken(sink, process=0) == SLOTS_MIN  # somebody else was here
+    sink.run(2, tasks=2)
+    with sink.driver() as client:
+        abandon(client, sink.name)
+    assert taken(sink, process=0) == SLOTS_MIN
+
+
+def test_attempts_that_failed_leave_nothing_open(sink: Sink) -> None:
+    with sink.driver() as client:
+        plan = sink.begin(client, 0)
+        sink.write(client, plan, 0, tasks=1)  # its machine is lost
+        second = TaskWriter(client, sink.options, Place(0, attempt=1), sink.name)
+        commit(client, plan, [second.write([rows(0, 0, 1)])], QUERY, 0)
+    assert nothing_open(sink)
+    assert visible(sink) == expected(1)
+
+
 def test_more_tasks_than_before_die_undecided(sink: Sink) -> None:
     sink.run(0, tasks=2)
     with sink.driver() as client:  # it dies after its tasks have written
-        sink.write(client, begin(client, sink.name), 1, tasks=SLOTS_MIN)
+        sink.write(client, sink.begin(client, 0), 1, tasks=SLOTS_MIN)
     assert not nothing_open(sink)
     sink.run(1, tasks=1)
     assert nothing_open(sink)

@@ -7,6 +7,7 @@ it breaks off leaves the session unusable; what the JVM was waiting for is then 
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -44,13 +45,23 @@ def threads_of_jvm() -> str:
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_jvms() -> Iterator[Path]:
+    """Where every JVM of these tests puts what it forgets when it is killed. Its name is short: sockets are in it."""
+    with tempfile.TemporaryDirectory(prefix="tidemill-jvm-", ignore_cleanup_errors=True) as folder:
+        given = {"SPARK_LOCAL_DIRS": folder, "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder}"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in given.items():
+                patch.setenv(name, value)
+            yield Path(folder)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch: Path = tmp_path_factory.mktemp("spark")
     options = {
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={scratch}",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.local.dir": str(scratch / "local"),
         "spark.driver.memory": "1g",
         "spark.python.worker.idleTimeoutSeconds": f"{IDLE_S}s",
         "spark.python.worker.killOnIdleTimeout": "true",

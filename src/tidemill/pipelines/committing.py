@@ -69,17 +69,34 @@ class Written:
     partition: TopicPartition | None = None
 
 
-def begin(client: RawClient, sink: str) -> Plan:
-    """Fence earlier drivers, finish what they had decided, abort the rest."""
+def begin(client: RawClient, sink: str, before: Plan | None = None) -> Plan:
+    """Fence earlier drivers, finish what they had decided, abort the rest.
+
+    `before` is the plan that this process made last for the sink, if it did: see `_clean`.
+    """
     decider = client.init_producer(sink, timeout_ms=DECIDER_TIMEOUT_MS)
     ledger = _Ledger(client, sink, decider)
     last = ledger.read()
     if last is not None and last.branches:
         last = last.settled(_finish(client, sink, last.branches))
         ledger.write(last)
-    for task in range(SLOTS_MIN if last is None else min(max(last.tasks, SLOTS_MIN), SLOTS_MAX)):
-        client.init_producer(f"{sink}-{task}")
+    if not _clean(before, decider, last):
+        for task in range(SLOTS_MIN if last is None else min(max(last.tasks, SLOTS_MIN), SLOTS_MAX)):
+            client.init_producer(f"{sink}-{task}")
     return Plan(sink, decider, last)
+
+
+def _clean(before: Plan | None, decider: ProducerIdentity, last: Entry | None) -> bool:
+    """Whether nothing can be open: what was begun before was written as a whole, and nobody else began since.
+
+    Whoever begins takes the decider's id and so raises its epoch: the next one says that nobody was in between. Taking
+    the ids of tasks to abort what they may have left open costs as much as the rest of a small micro-batch.
+    """
+    if before is None or last is None or not last.done:
+        return False
+    known = before.decider.producer_id, before.decider.producer_epoch + 1
+    written = last.number > (0 if before.last is None else before.last.number)
+    return written and known == (decider.producer_id, decider.producer_epoch)
 
 
 def commit(client: RawClient, plan: Plan, told: Sequence[Written], query: str, batch: int) -> None:
@@ -95,6 +112,9 @@ def commit(client: RawClient, plan: Plan, told: Sequence[Written], query: str, b
     ledger = _Ledger(client, plan.sink, plan.decider, TopicPartition(topic, 0))
     ledger.write(entry)
     settled = entry.settled(_finish(client, plan.sink, branches))
+    for branch in branches:
+        for name in branch.earlier:
+            client.init_producer(f"{plan.sink}-{name}")  # it may have left a transaction open
     ledger.write(settled)
     if not settled.done:
         raise PipelineError(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 QUERY_ID = "sql.streaming.queryId"
 """Spark keeps it in the checkpoint: it is the same after every restart, and no other query has it."""
 BATCH_ID = "streaming.sql.batchId"
+_BEGUN: dict[str, Plan] = {}
+"""The last plan of each sink that was begun in this process; Spark lets the same worker begin all micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._plan: Plan | None = None
         if begins and options.transactional:
+            sink = sink_of(options.checkpoint)
             with RawClient(options.client) as client:
-                self._plan = begin(client, sink_of(options.checkpoint))
+                self._plan = _BEGUN[sink] = begin(client, sink, _BEGUN.pop(sink, None))
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
