@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -58,12 +59,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         }
         brokers = [Broker(process=True, flags={**flags, "node-id": str(node)}, settings=SETTINGS) for node in range(2)]
         try:
-            for broker in brokers:
-                broker.start()
+            together(Broker.start, brokers)
             yield World(server, flags["coordination"], brokers)
         finally:
-            for broker in brokers:
-                broker.stop()
+            together(Broker.stop, brokers)
+
+
+def together(work: Callable[[Broker], object], brokers: list[Broker]) -> None:
+    with ThreadPoolExecutor(len(brokers)) as threads:
+        list(threads.map(work, brokers))
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

@@ -25,7 +25,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "1",
     "group.min.session.timeout.ms": "1000",
-    "leader.imbalance.check.interval.seconds": "3",
+    "leader.imbalance.check.interval.seconds": "1",
 }
 AUDIT = (
     "SELECT partition, count() = uniqExact(offset) AND count() = max(offset) - min(offset) + 1 AND min(offset) = 0, "

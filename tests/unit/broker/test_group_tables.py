@@ -28,6 +28,7 @@ class World:
         self.inserts: list[tuple[str, pa.RecordBatch, str]] = []
         self.asked: list[str] = []
         self.away = False
+        self.slow_s = 0.0
         self.groups = self
         self.recorder = GroupRecorder(self, self, "run-")  # type: ignore[arg-type]  # as much of a broker as it needs
 
@@ -51,6 +52,7 @@ class World:
 
     async def insert(self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0) -> None:
         assert server == 0
+        await asyncio.sleep(self.slow_s)
         if self.away:
             raise EngineUnreachable("away")
         self.inserts.append((table, rows, token))
@@ -68,8 +70,9 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
     return loop
 
 
-def run(loop: VirtualLoop, seconds: float, away_until: float = 0) -> World:
+def run(loop: VirtualLoop, seconds: float, away_until: float = 0, slow_s: float = 0) -> World:
     world = World(loop)
+    world.slow_s = slow_s
 
     async def live() -> None:
         world.away = away_until > 0
@@ -116,3 +119,10 @@ def test_members_keep_the_time_at_which_they_joined_whichever_broker_writes_it(l
 def test_what_could_not_be_written_is_written_when_the_server_is_back(loop: VirtualLoop) -> None:
     world = run(loop, 5, away_until=2.2)
     assert [rows.num_rows for _, rows, _ in world.inserts] == [MEMBERS]
+
+
+def test_a_slow_server_does_not_make_looks_rare(loop: VirtualLoop) -> None:
+    world = run(loop, SECONDS, slow_s=4)
+    inserts_s = 4 * len(world.inserts)
+    assert len(world.looks) > (SECONDS - inserts_s) / INTERVAL_S - len(world.inserts)
+    assert len(world.inserts) > 2
