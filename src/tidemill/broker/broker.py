@@ -22,6 +22,7 @@ from tidemill.broker import identity, lag
 from tidemill.broker.attendance import Attendance
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.internal import InternalTopics, shapes
+from tidemill.broker.limits import group_limits, transaction_limits
 from tidemill.broker.moves import Moves
 from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.peers import Peers
@@ -53,14 +54,13 @@ from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import Metadata
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
-from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import NotLeaderOrFollower, TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING, TopicPartition
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
-from tidemill.transactions.interface import Marker, TransactionLimits
+from tidemill.transactions.interface import Marker
 
 NO_DIRECTORY = UUID(int=0)
 TENDED_AT_A_TIME = 32
@@ -434,39 +434,22 @@ class Broker:
                 log.exception("the broker's own work failed")
 
     def _make_groups(self) -> GroupCoordinator:
-        settings = self.settings
-        limits = GroupLimits(
-            session_timeout_min_ms=settings.group_min_session_timeout_ms,
-            session_timeout_max_ms=settings.group_max_session_timeout_ms,
-            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-            members_max=settings.group_max_size,
-            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
-            offsets_retention_ms=settings.offsets_retention_ms,
-            expiry_interval_ms=settings.offsets_retention_check_interval_ms,
-            consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            consumer_heartbeat_ms=settings.group_consumer_heartbeat_interval_ms,
-            consumer_members_max=settings.group_consumer_max_size,
-        )
         return GroupCoordinator(
             self._internal.journal(GROUP_OFFSETS),
             topics=self._shapes,
             image_version=lambda: self.image_version,
             clock=self._world.clock_ms,
             new_id=lambda: str(self._world.new_id()),
-            limits=limits,
+            limits=group_limits(self.settings),
         )
 
     def _make_transactions(self) -> TransactionCoordinator:
-        settings = self.settings
         return TransactionCoordinator(
             self._internal.journal(TRANSACTION_STATE),
             write_marker=self.transacting.write_marker,
             new_producer_id=self.new_producer_id,
             clock=self._world.clock_ms,
-            limits=TransactionLimits(
-                timeout_ms_max=settings.transaction_max_timeout_ms,
-                id_expiry_ms=settings.transactional_id_expiration_ms,
-            ),
+            limits=transaction_limits(self.settings),
         )
 
     def _make_membership(self) -> Membership:
