@@ -26,7 +26,7 @@ from tidemill.model.errors import (
     UnknownTopicId,
 )
 from tidemill.model.topics import WAITING, refuse_internal
-from tidemill.records.header import HEADER_SIZE
+from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
 
@@ -35,7 +35,6 @@ SERVED_FROM = 3
 VERSIONS = (0, 13)
 _ABORTABLE_FROM = 11
 _IMPLICIT_FROM = 12
-_TRANSACTIONAL = 0x10
 _ATTRIBUTES = Struct(">h")
 _PRODUCER = Struct(">qh")
 _COUNT = Struct(">i")
@@ -117,8 +116,8 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     name = topic if isinstance(topic, str) else _name_of(call, topic)
     _check_internal(call, name)
     partition = broker.partition(name, part.partition)
-    if _ATTRIBUTES.unpack_from(records, 21)[0] & _TRANSACTIONAL:
-        producer_id, producer_epoch = _PRODUCER.unpack_from(records, 43)
+    if _ATTRIBUTES.unpack_from(records, ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:
+        producer_id, producer_epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
         implicit = call.version >= _IMPLICIT_FROM
         await broker.verify_transaction(
             partition, request.transactional_id, producer_id, producer_epoch, implicit=implicit
@@ -129,7 +128,7 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
         appended = await take(partition, records, acks=acks, version=version, timeout_s=timeout_s)
     else:
         appended = await partition.append(records, acks=acks, request_version=version, timeout_s=timeout_s)
-    broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, 57)[0])
+    broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, COUNT_AT)[0])
     return ProduceOutcome(
         part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
