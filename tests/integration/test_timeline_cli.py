@@ -55,10 +55,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_schedule_and_work(run: Run, name: str) -> None:
+    assert run("schedule", name, "--in", "1ms", "--id", "first", "hello")[1] == "first\n"
     code, out, _ = run("timeline", "schedule", name, "--in", "300ms", "--key", "user-7", "tea is ready")
     assert code == 0
     assert re.fullmatch(r"[0-9a-f]{32}\n", out)
-    assert run("schedule", name, "--in", "1ms", "--id", "first", "hello")[1] == "first\n"
     code, out, err = run("timeline", "work", name, "--count", "2")
     assert (code, err) == (0, "completed 2 messages\n")
     first, second = out.splitlines()

@@ -79,11 +79,8 @@ def consume(
     Example: tidemill consume orders --parallel 50 --exec './handle.sh' --dead-letter orders.dlq
     """
     starts = [from_beginning, offset is not None, from_time is not None]
-    if sum(starts) > 1:
-        raise WrongUse("give one of --from-beginning, --offset and --from")
     as_group = group is not None or exec_ is not None
-    if as_group and (offset is not None or from_time is not None or partition is not None):
-        raise WrongUse("a group goes on where it stopped: --offset, --from and --partition are for reading without one")
+    _check_start(starts, as_group=as_group, chosen=partition is not None)
     if exec_ is None and (parallel > 1 or dead_letter is not None):
         raise WrongUse("--parallel and --dead-letter need a command to run: --exec './handle.sh'")
     partitions = partitions_of(admin(bootstrap), topic)
@@ -104,6 +101,14 @@ def consume(
         if not any(starts) and sys.stderr.isatty():
             remark(f"waiting for new records of {topic}; --from-beginning shows those that are there; Ctrl-C ends")
         _print_all(reader, None if follow or not any(starts) else ends, max_records, text_of)
+
+
+def _check_start(starts: list[bool], *, as_group: bool, chosen: bool) -> None:
+    """Refuse two beginnings, and for a group any other than its own or the first record."""
+    if sum(starts) > 1:
+        raise WrongUse("give one of --from-beginning, --offset and --from")
+    if as_group and (any(starts[1:]) or chosen):
+        raise WrongUse("a group goes on where it stopped: --offset, --from and --partition are for reading without one")
 
 
 def _execute(

@@ -71,7 +71,8 @@ def archive(
     if as_json:
         show_json({"topic": topic, "lake": str(to / topic), "format": format_, "added": rows - before, "rows": rows})
     else:
-        say(f"archived {rows - before:,} records of {topic}; {to / topic} has {rows:,}")
+        new = rows - before
+        say(f"archived {new:,} record{'s' if new != 1 else ''} of {topic}; {to / topic} has {rows:,}")
 
 
 def audit(

@@ -59,7 +59,10 @@ def alter(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Change settings of a timeline; those not named stay."""
+    """Change settings of a timeline; those not named stay.
+
+    Example: tidemill timeline alter reminders --max-attempts 5 --dead-letter topic:reminders.dlq
+    """
     settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
     if not settings:
         raise WrongUse("say what to change, for example --lease-ms 60000")
@@ -73,7 +76,10 @@ def alter(
 
 @app.command()
 def describe(name: Name, address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
-    """Show a timeline: settings, consumers, and how many messages it has in each state."""
+    """Show a timeline: settings, consumers, and how many messages it has in each state.
+
+    Example: tidemill timeline describe reminders
+    """
     with timeline(address, name) as opened:
         described = opened.describe()
         counts = {status: opened.count(status) for status in ("waiting", "available", "leased")}

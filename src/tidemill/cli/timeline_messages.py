@@ -125,7 +125,10 @@ def list_(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """List the messages of a timeline by due time, or all timelines."""
+    """List the messages of a timeline by due time, or all timelines.
+
+    Example: tidemill timeline list reminders --status waiting
+    """
     with timeline(address, name or "") as opened:
         if name is not None:
             found = opened.messages(status, time_s(start), time_s(end), limit=limit)
@@ -155,7 +158,10 @@ def count(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Count the messages of a timeline."""
+    """Count the messages of a timeline.
+
+    Example: tidemill timeline count reminders --status leased
+    """
     with timeline(address, name) as opened:
         counted = opened.count(status, time_s(start), time_s(end))
     if as_json:
