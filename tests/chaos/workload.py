@@ -1,6 +1,7 @@
 """Clients of two families under way at the same time: idempotent producers, and consumers in groups."""
 
 import asyncio
+import faulthandler
 import logging
 import threading
 import time
@@ -10,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.chaos.history import SEPARATOR, History, Read, Sent
 
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every fault that is injected
@@ -65,7 +67,16 @@ class Workload:
         self._consuming.set()
         for thread in self._consumers:
             thread.join(60)
-        return [thread.name for thread in self._consumers if thread.is_alive()]
+        stuck = [thread.name for thread in self._consumers if thread.is_alive()]
+        if stuck:
+            faulthandler.dump_traceback()
+        return [f"{name}: {self._group(name)}" for name in stuck]
+
+    def _group(self, name: str) -> str:
+        """How the coordinator sees a group: whether who does not end waits for it."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, **SETTINGS})
+        found = admin.describe_consumer_groups([name])[name].result(30)
+        return f"the group is {found.state.name} with {len(found.members)} members at broker {found.coordinator.id}"
 
     def acknowledged(self) -> list[Sent]:
         """What was acknowledged so far."""
