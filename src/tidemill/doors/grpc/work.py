@@ -12,8 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import structlog
+
 from tidemill.doors.grpc.sessions import Sessions
-from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, TimelineError
+from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUnavailable, TimelineError
 from tidemill.timelines.consumer import Consumer, Granted
 from tidemill.timelines.core.lease import Command, Complete, Extend, Outcome, Release, error_of
 from tidemill.timelines.dispatcher import Dispatcher
@@ -28,6 +30,8 @@ GATHER_S = 0.005
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
+
+log = structlog.get_logger("tidemill.grpc")
 
 
 class WorkStream:
@@ -116,12 +120,17 @@ class WorkStream:
 
     async def settle(self) -> None:
         """Carry out operations for ever: all batches that wait, in their order, in one write to the store."""
-        while True:
-            await self._to_settle.wait()
-            self._to_settle.clear()
-            while self._operations:
-                if await self._settle_some() >= GATHER_OPERATIONS:
-                    await asyncio.sleep(GATHER_S)
+        try:
+            while True:
+                await self._to_settle.wait()
+                self._to_settle.clear()
+                while self._operations:
+                    if await self._settle_some() >= GATHER_OPERATIONS:
+                        await asyncio.sleep(GATHER_S)
+        except Exception:
+            log.exception("operations could not be settled", timeline=self._timeline)
+            # A consumer that gets no outcomes would wait for them as long as its stream is open.
+            self.end(StoreUnavailable("the broker met an error that it did not expect; its log tells more"))
 
     async def _settle_some(self) -> int:
         """Settle the batches that wait; the number of their operations."""

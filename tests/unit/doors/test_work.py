@@ -1,0 +1,52 @@
+"""The stream of a consumer of timelines, where a part of it fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemill.doors.grpc.sessions import Sessions
+from tidemill.doors.grpc.work import work
+from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.wire.grpc import timeline_pb2 as wire
+
+LIMIT_S = 30
+
+
+class Failing:
+    """A dispatcher whose store does what nobody foresaw."""
+
+    clock = SimpleNamespace(now_ms=lambda: 0, wall_us=lambda: 0)
+
+    def attach(self, *_: Any, **__: Any) -> object:
+        return object()
+
+    def detach(self, *_: Any) -> None:
+        pass
+
+    def alive(self, *_: Any) -> None:
+        pass
+
+    async def settle(self, *_: Any) -> None:
+        raise RuntimeError("nobody foresaw this")
+
+
+async def ups(session: str) -> AsyncIterator[wire.WorkUp]:
+    yield wire.WorkUp(start=wire.WorkStart(session=session))
+    yield wire.WorkUp(operations=wire.Operations(number=1, operations=[wire.Operation(seq=1, token=1)]))
+    await asyncio.Event().wait()  # the consumer waits for the outcome
+
+
+def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
+    sessions = Sessions(lambda: "s")
+    sessions.open(wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline="later", id="worker"))
+
+    async def consume() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            async for _ in work(Failing(), sessions, ups("s")):  # type: ignore[arg-type]
+                pass
+
+    with pytest.raises(StoreUnavailable, match="not expect"):
+        asyncio.run(consume())
