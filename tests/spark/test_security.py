@@ -3,11 +3,13 @@
 The broker is a real one behind `tests.secured_front`; confluent-kafka, which knows such listeners best, uses it too.
 """
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.etcd import Certificates
@@ -15,6 +17,12 @@ from tests.secured_front import SecuredFront
 from tests.spark.queries import ints
 from tests.spark.topics import LIMIT_S, Outside
 
+from tidemill.cli.pipeline_options import existing_topics
+from tidemill.cli.problem import CommandFailed
+from tidemill.pipelines.folder import load
+from tidemill.pipelines.runner import tend
+from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.status import Reporter
 from tidemill.testing import Broker
 
 USER, PASSWORD = "ann", 'se"cret; x=\\1'
@@ -100,6 +108,36 @@ def test_a_stream_goes_through(spark: SparkSession, secured: Secured, tmp_path: 
         query.stop()
     assert secured.outside.values("copies") == list(range(ROWS))
     assert sum(secured.outside.group("revenue").values()) == ROWS
+
+
+def test_a_pipeline_says_it_once_and_its_password_is_not_in_the_file(
+    spark: SparkSession, secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secured.outside.create("piped")
+    secured.outside.write_values("piped", range(ROWS))
+    monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": "${ANNS_PASSWORD}",
+        "ssl.ca.location": str(secured.certificates.ca),
+    }
+    spec = {
+        "name": "safe",
+        "broker": secured.front.address,
+        "client": client,
+        "sources": {"orders": {"topic": "piped", "format": "raw"}},
+        "sinks": {"out": {"from": "orders", "topic": "piped-on"}},
+    }
+    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
+    folder = load(tmp_path)
+    existing_topics(folder.spec.broker, ["piped"], folder.spec.client)
+    queries = start_pipeline(spark, folder, print, once=True)
+    tend(queries, threading.Event(), Reporter(folder, print, lambda: 0))
+    assert secured.outside.values("piped-on") == list(range(ROWS))
+    with pytest.raises(CommandFailed, match="there is no topic"):
+        existing_topics(folder.spec.broker, ["nowhere"], folder.spec.client)
 
 
 def test_what_is_not_let_in_is_said_in_one_line(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def run(
     from tidemill.pipelines.status import Reporter, wall_ms
 
     loaded = load(folder)
-    existing_topics(loaded.spec.broker, [source.topic for source in loaded.spec.sources])
+    existing_topics(loaded.spec.broker, [source.topic for source in loaded.spec.sources], loaded.spec.client)
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
 

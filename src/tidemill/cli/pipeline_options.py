@@ -1,12 +1,12 @@
 """What the commands of `tidemill pipeline` have in common: which Spark, and what has to be there before it starts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import admin, no_topic, told
+from tidemill.cli.connection import no_topic, reach
 from tidemill.cli.problem import CommandFailed
 
 if TYPE_CHECKING:
@@ -61,11 +61,13 @@ def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> I
         yield spark
 
 
-def existing_topics(bootstrap: str, topics: list[str]) -> None:
+def existing_topics(bootstrap: str, topics: list[str], client: Mapping[str, str] | None = None) -> None:
     """Say what is missing before Spark takes its seconds to start."""
-    client = admin(bootstrap)
-    with told("list topics"):
-        known = client.list_topics().topics
+    from tidemill.client.raw import RawClient
+
+    reach(bootstrap)
+    with RawClient({"bootstrap.servers": bootstrap, **(client or {})}) as raw:
+        known = raw.topics()
     for topic in topics:
         if topic not in known:
             raise no_topic(topic)

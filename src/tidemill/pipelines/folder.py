@@ -8,6 +8,7 @@ shop/.tidemill/spark.log             what Spark says
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ def load(root: Path) -> Folder:
         raise WrongSpec(f"there is no {file}; make a pipeline with: tidemill pipeline init {root}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise WrongSpec(f"{file}: it is not YAML: {' '.join(str(error).split())}") from None
-    spec = read_spec(str(file), parsed)
+    spec = read_spec(str(file), parsed, os.environ)
     steps = {each.name: _step(root, spec, each) for each in spec.transformations}
     return Folder(root, spec, tuple(steps[name] for name in _order(file, spec, steps)))
 

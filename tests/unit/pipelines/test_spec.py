@@ -54,7 +54,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_everything_is_understood() -> None:
-    spec = read_spec("shop/pipeline.yml", GOOD)
+    spec = read_spec("shop/pipeline.yml", GOOD, {})
     orders, clicks = spec.sources
     assert (orders.format, orders.start, orders.watermark) == (Format.JSON, "earliest", Watermark("at", "10 seconds"))
     assert (clicks.format, clicks.start, clicks.schema) == (Format.RAW, "latest", None)
@@ -66,12 +66,12 @@ def test_everything_is_understood() -> None:
         ("item",),
         {"table": "orders"},
     )
-    without_id = read_spec("x", changed("sinks.later.id", None)).sinks[5]
+    without_id = read_spec("x", changed("sinks.later.id", None), {}).sinks[5]
     assert without_id.columns == {"due": "at", "body": "item"}
     assert spec.expectations[0].otherwise is Otherwise.DROP
     assert (spec.every, spec.broker) == ("2 seconds", "127.0.0.1:9092")
-    assert read_spec("x", changed("schedule", "once")).every is None
-    assert read_spec("x", changed("schedule", None)).every == "5 seconds"
+    assert read_spec("x", changed("schedule", "once"), {}).every is None
+    assert read_spec("x", changed("schedule", None), {}).every == "5 seconds"
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,32 @@ def test_everything_is_understood() -> None:
             {"from": "orders", "delta": "lake/orders"},
             "p.yml: sinks.more.delta is lake/orders, where sink files writes already",
         ),
+        ("client", ["security"], "p.yml: client is a list, not a mapping of names to values"),
+        ("client", {"group.id": "mine"}, "p.yml: client.group.id is made of the names of pipeline and sink"),
+        ("client", {"security.protocol": "SECRET"}, "p.yml: client is wrong: security.protocol"),
+        (
+            "client",
+            {"sasl.password": "${NOWHERE}"},
+            "p.yml: client.sasl.password names ${NOWHERE}, which the environment",
+        ),
         ("schedule", "hourly", "p.yml: schedule is 'hourly'; write once, or for example every 5 seconds"),
         ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(path: str, value: Any, line: str) -> None:
     with pytest.raises(WrongSpec) as caught:
-        read_spec("p.yml", changed(path, value))
+        read_spec("p.yml", changed(path, value), {})
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
+
+
+def test_the_client_is_told_what_the_file_and_the_environment_say() -> None:
+    told = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "request.timeout.ms": 5_000}
+    secret = {"sasl.username": "ann", "sasl.password": "${SECRET}-${SECRET}"}
+    spec = read_spec("x", changed("client", told | secret), {"SECRET": "s"})
+    assert spec.kafka["kafka.sasl.password"] == "s-s"
+    assert spec.kafka["kafka.request.timeout.ms"] == "5000"
+    assert spec.kafka["kafka.bootstrap.servers"] == spec.broker
 
 
 def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:

@@ -1,7 +1,7 @@
 """What a pipeline is made of, as `pipeline.yml` says it: sources -> transformations -> sinks, and what must hold."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidemill.pipelines.core.errors import PipelineError
@@ -111,6 +111,15 @@ class Spec:
     expectations: tuple[Expectation, ...]
     sinks: tuple[Sink, ...]
     every: str | None
+    client: Mapping[str, str] = field(default_factory=dict)
+    """What the Kafka client is told beside the address, in Kafka's spelling."""
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """How sources and sinks of topics are told about the broker."""
+        return {"kafka.bootstrap.servers": self.broker} | {
+            f"kafka.{name}": value for name, value in self.client.items()
+        }
 
     @property
     def views(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from tidemill.client.raw.errors import InvalidOption
+from tidemill.client.raw.options import parse_options
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
 from tidemill.pipelines.core.addresses import parse_address
@@ -42,9 +44,14 @@ KEYS_OF = {
     Kind.TIMELINE: ("id", "due", "body", "key"),
     Kind.CLICKHOUSE: ("table", "by"),
 }
+CLIENT_NOT = {
+    "bootstrap.servers": "is what broker says",
+    "group.id": "is made of the names of pipeline and sink, so that each shows its own lag",
+}
 SINK_KEYS = ("key", "by", "id", "due", "body", "table")
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DURATION = re.compile(r"\d+ (?:millisecond|second|minute|hour|day)s?")
 E = TypeVar("E", bound=StrEnum)
 
@@ -119,9 +126,9 @@ class Section:
             yield each, Section(self.file, f"{key}.{each}", found, known)
 
 
-def read_spec(file: str, parsed: Any) -> Spec:
+def read_spec(file: str, parsed: Any, environment: Mapping[str, str]) -> Spec:
     """The pipeline, or WrongSpec for the first thing that is not right."""
-    known = ("name", "broker", "timelines", "sources", "transformations", "expectations", "sinks", "schedule")
+    known = ("name", "broker", "client", "timelines", "sources", "transformations", "expectations", "sinks", "schedule")
     top = Section(file, "", {} if parsed is None else parsed, known)
     spec = Spec(
         name=top.text("name"),
@@ -132,9 +139,35 @@ def read_spec(file: str, parsed: Any) -> Spec:
         expectations=tuple(_expectations(top)),
         sinks=tuple(_sinks(top)),
         every=_every(top),
+        client=_client(top, environment),
     )
     _check(top, spec)
     return spec
+
+
+def _client(top: Section, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the client is told; `${NAME}` is what the environment has, so that no password need be in the file."""
+    part = Section(top.file, "client", top.found.get("client", {}))
+
+    def value_of(key: str) -> str:
+        given = part.found[key]
+        text = (
+            str(given).lower() if isinstance(given, bool) else str(given) if isinstance(given, int) else part.text(key)
+        )
+        for name in _VARIABLE.findall(text):
+            if name not in environment:
+                raise part.wrong(key, f"names ${{{name}}}, which the environment does not have")
+        return _VARIABLE.sub(lambda found: environment[found[1]], text)
+
+    for key, instead in CLIENT_NOT.items():
+        if key in part.found:
+            raise part.wrong(key, instead)
+    told = {str(key): value_of(key) for key in part.found}
+    try:
+        parse_options({"bootstrap.servers": top.text("broker", BROKER), **told})
+    except InvalidOption as error:
+        raise part.wrong("", f"is wrong: {error}") from None
+    return told
 
 
 def _sources(top: Section) -> Iterator[Source]:

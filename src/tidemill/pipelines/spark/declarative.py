@@ -64,7 +64,7 @@ def _define(spark: SparkSession, folder: Folder) -> None:
         graph_of.temporary_view(name=name)(_giving(rows))
     for sink in folder.spec.sinks:
         target = f"sink_{sink.name.replace('-', '_')}"
-        options = {"kafka.bootstrap.servers": folder.spec.broker, "topic": sink.target}
+        options = {**folder.spec.kafka, "topic": sink.target}
         graph_of.create_sink(target, NAME, options)
         graph_of.append_flow(target=target, name=f"into_{target}")(_giving(_rows(views, sink)))
 

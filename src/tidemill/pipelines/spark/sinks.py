@@ -53,7 +53,7 @@ def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStream
     if sink.kind is Kind.TOPIC:
         records = records_of(rows, sink)
         check_columns({field.name: field.dataType.simpleString() for field in records.schema.fields}, sink.target)
-        options = parse_sink({"kafka.bootstrap.servers": folder.spec.broker, "topic": sink.target}, streaming=True)
+        options = parse_sink({**folder.spec.kafka, "topic": sink.target}, streaming=True)
         return records.writeStream.foreachBatch(into_topic(options, folder.checkpoint(sink.name)))
     if sink.kind in LAKES:
         lake = open_lake(folder.root / sink.target, sink.kind)

@@ -30,7 +30,7 @@ def make_views(spark: SparkSession, folder: Folder, group: str) -> dict[str, Dat
 def _source(spark: SparkSession, folder: Folder, source: Source, group: str) -> DataFrame:
     rows = (
         spark.readStream.format("tidemill")
-        .option("kafka.bootstrap.servers", folder.spec.broker)
+        .options(**folder.spec.kafka)
         .option("subscribe", source.topic)
         .option("startingOffsets", source.start)
         .option("includeHeaders", str(source.format is Format.RAW).lower())
