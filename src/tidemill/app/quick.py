@@ -8,6 +8,8 @@ with it all the same.
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import cast
@@ -15,9 +17,14 @@ from typing import cast
 RICH = "rich"
 
 
-def leave_garbage() -> None:
-    """Collect nothing until the node is ready; for a process that does nothing else."""
+@contextmanager
+def garbage_left() -> Iterator[None]:
+    """Collect nothing until the node is ready (or the block is left); for a process that does nothing else."""
     gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def import_structlog() -> None:

@@ -53,13 +53,13 @@ def serve(
     """
     flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
     settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
-    from tidemill.app.quick import import_structlog, leave_garbage
+    from tidemill.app.quick import garbage_left, import_structlog
 
-    leave_garbage()
-    import_structlog()
-    from tidemill.app.process import run
+    with garbage_left():
+        import_structlog()
+        from tidemill.app.process import run
 
-    run(settings)
+        run(settings)
 
 
 def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) -> Settings:
