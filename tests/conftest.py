@@ -1,6 +1,7 @@
 """What every test has."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,10 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 configure("warning", "auto")
 # A logger that remembers how it was set up when it was first used would stay like that for all tests that follow.
 structlog.configure(cache_logger_on_first_use=False)
+
+# What a shell without a terminal starts in the background ignores Ctrl-C, and so would the programs of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The longest first, so that no process is left alone with them at the end.
 SLOW = (

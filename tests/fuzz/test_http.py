@@ -40,7 +40,7 @@ async def tell(_: str) -> bytes | None:
 @asynccontextmanager
 async def http_door(folder: Path) -> AsyncIterator[tuple[str, int]]:
     async with kafka_door(folder) as kafka:
-        door = ConsoleDoor(kafka.broker, dict, ask, tell)
+        door = ConsoleDoor(kafka.broker, lambda: {"node": "1", "version": "0"}, ask, tell)
         await door.start("127.0.0.1", 0)
         await door.loaded()
         try:
