@@ -137,6 +137,7 @@ def _reader(bootstrap: str, group: str | None, *, committed: bool) -> Iterator["
         "group.id": group or "tidemill-consume",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
         "isolation.level": "read_committed" if committed else "read_uncommitted",
     }
     reader = Consumer(client_settings(bootstrap, **settings))
@@ -190,14 +191,21 @@ def _print_all(
 ) -> None:
     """Print until every partition is at its end (`ends` given), or for ever.
 
-    The end is where the reader's position is, not the last record seen: markers of transactions and aborted records
-    take offsets but are never handed out.
+    The end is where the reader's position is, or where it says that there is no more; not the last record seen: markers
+    of transactions, aborted records and what waits for its time take offsets but are never handed out.
     """
+    from confluent_kafka import KafkaError
+
     printed = 0
     out = sys.stdout.buffer
     while ends is None or ends:
+        before = printed
         messages = reader.consume(BATCH if limit is None else min(BATCH, limit - printed), POLL_S)
         for message in messages:
+            if message.error() and message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- it has no other
+                if ends is not None and message.offset() >= ends.get(message.partition(), 0):
+                    ends.pop(message.partition(), None)
+                continue
             if message.error():
                 raise CommandFailed(f"read: {message.error().str()}")
             if ends is not None and message.partition() not in ends:
@@ -205,7 +213,7 @@ def _print_all(
             out.write(text_of(message))
             printed += 1
         out.flush()
-        if messages and commit:
+        if printed > before and commit:
             reader.commit(asynchronous=False)
         if limit is not None and printed >= limit:
             return
