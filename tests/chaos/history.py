@@ -16,10 +16,13 @@ ABORTED = b"aborted:"
 
 
 class Sent(NamedTuple):
-    """A value that was acknowledged: where, and when (on one clock)."""
+    """A value that was acknowledged: where, and when (on one clock).
+
+    librdkafka does not say where when it concludes from a later answer that an earlier batch has arrived.
+    """
 
     partition: int
-    offset: int
+    offset: int | None
     at: float
 
 
@@ -89,7 +92,7 @@ class History:
         for value, sent in self.acknowledged.items():
             if value not in there:
                 found["lost"].append(f"{value.decode()} at {sent.partition}/{sent.offset}")
-            elif log.get((sent.partition, sent.offset)) != value:
+            elif sent.offset is not None and log.get((sent.partition, sent.offset)) != value:
                 found["moved"].append(f"{value.decode()} was told to be at {sent.partition}/{sent.offset}")
         for value in there - self.acknowledged.keys() - self.unknown:
             found["never sent"].append(value.decode())

@@ -124,7 +124,7 @@ class Workload:
             seen = {row.value for rows in self.history.polled[group] for row in rows}
             return self.history.acknowledged.keys() <= seen
 
-    def _acknowledge(self, value: bytes, partition: int, offset: int) -> None:
+    def _acknowledge(self, value: bytes, partition: int, offset: int | None) -> None:
         with self._lock:
             self.history.unknown.discard(value)
             self.history.acknowledged[value] = Sent(partition, offset, time.monotonic())

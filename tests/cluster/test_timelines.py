@@ -77,6 +77,10 @@ def test_two_brokers_share_a_timeline_out_and_one_takes_over_when_the_other_is_k
         assert not crew[2].early
 
 
+STAYS_MS = 5_000
+"""Longer than a window: who comes back is new, and a new consumer waits for the next window."""
+
+
 class Crew:
     """Two consumers of one broker, in two racks, and what they have completed."""
 
@@ -102,7 +106,7 @@ class Crew:
         with suppress(TidemillError), Timeline(self._where, "reminders", timeout_ms=2_000) as timeline:
             timeline.create(window_ms=1_000, lease_ms=3_000)
             while not self._stopping.is_set():
-                for lease in timeline.work(rack=rack, idle_ms=1_000):
+                for lease in timeline.work(rack=rack, idle_ms=STAYS_MS):
                     if time.time() < lease.due.timestamp():
                         self.early.append(lease.body)
                     self.in_doubt.add(lease.body)

@@ -198,7 +198,7 @@ def test_only_the_broker_fills_and_empties_the_timeline_of_a_topic(broker: Broke
     with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
         for change in (
             lambda: timeline.schedule([TimedMessage(b"no record", due=0)]),
-            lambda: next(timeline.work(idle_ms=1)),
+            lambda: next(timeline.work(idle_ms=30_000)),
             lambda: timeline.create(lease_ms=1_000),
             timeline.delete,
         ):
