@@ -6,7 +6,9 @@ order does not matter for what is measured, messages come in the order of their 
 """
 
 import asyncio
+import os
 import random
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,3 +55,15 @@ async def filled(folder: str, name: str, pending: int, start_ms: int, end_ms: in
     begun = time.perf_counter()
     await fill(Path(folder, "timelines.db"), name, pending, start_ms, end_ms, ordered=ordered)
     print(f"pending: {pending:,} messages, straight into the store in {time.perf_counter() - begun:.0f} s", flush=True)
+
+
+async def kept(home: Path, name: str, pending: int, start_ms: int, end_ms: int) -> Path:
+    """A data directory with that timeline: the one that is there from an earlier run, or a new one."""
+    folder = home / f"{name}-{pending}"
+    if await asyncio.to_thread(folder.exists):
+        print(f"pending: {pending:,} messages, from {folder}", flush=True)
+        return folder
+    with tempfile.TemporaryDirectory(dir=home) as making:  # it gets its name when it is complete
+        await filled(f"{making}/data", name, pending, start_ms, end_ms)
+        await asyncio.to_thread(os.rename, f"{making}/data", folder)
+    return folder

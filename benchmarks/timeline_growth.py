@@ -1,6 +1,6 @@
 """What a message costs on a short timeline and on a long one: it should be the same.
 
-    python -m benchmarks.timeline_growth [--full] [--messages 40000] [--directory DIR]
+    python -m benchmarks.timeline_growth [--full] [--messages 40000] [--directory DIR | --keep DIR]
 
 Brokers hold 10^4 and 10^6 (with --full also 10^7) messages over a month, written straight into the store. Then the same
 traffic goes through each: messages are scheduled, leased and completed by a client in this process, a thousand at a
@@ -23,20 +23,21 @@ import random
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import uvloop
 
 from benchmarks.machine import head
-from benchmarks.timeline_fill import BODY, filled
+from benchmarks.timeline_fill import BODY, kept
 from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
 from tidemill.testing import Broker
 
 BATCH = 1_000
 WARM_UP = 5_000
 MONTH_S = 30 * 24 * 3_600
-HOUR_S = 3_600
+DAY_S = 24 * 3_600
 LIMIT = 1.5
 
 
@@ -60,13 +61,13 @@ class Line:
         self._clock_s = 0.0
 
     @classmethod
-    async def opened(cls, kind: str, pending: int, directory: str | None, stack: AsyncExitStack) -> "Line":
-        """Fill a timeline and start its broker."""
+    async def opened(cls, kind: str, pending: int, options: argparse.Namespace, stack: AsyncExitStack) -> "Line":
+        """Fill a timeline, unless one was kept, and start its broker."""
         now_ms = time.time_ns() // 1_000_000
-        start_ms = now_ms - MONTH_S * 1_000 if kind == "far" else now_ms + HOUR_S * 1_000
-        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=directory))
-        await filled(folder, kind, pending, start_ms, start_ms + MONTH_S * 1_000)
-        broker = stack.enter_context(Broker(process=True, data_dir=folder))
+        start_ms = now_ms - MONTH_S * 1_000 if kind == "far" else now_ms + DAY_S * 1_000
+        home = Path(options.keep or stack.enter_context(tempfile.TemporaryDirectory(dir=options.directory)))
+        folder = await kept(home, kind, pending, start_ms, start_ms + MONTH_S * 1_000)
+        broker = stack.enter_context(Broker(process=True, data_dir=str(folder)))
         return cls(kind, pending, broker, await stack.enter_async_context(AsyncTimeline(broker.grpc, kind)))
 
     async def round(self) -> None:
@@ -88,10 +89,11 @@ async def complete(lease: AsyncLease) -> None:
     await lease.complete()
 
 
-async def costs(kind: str, sizes: list[int], messages: int, directory: str | None) -> list[Cost]:
+async def costs(kind: str, sizes: list[int], options: argparse.Namespace) -> list[Cost]:
     """What a message costs on timelines of these lengths; they take turns, so that other work hits all of them alike."""
+    messages = options.messages
     async with AsyncExitStack() as stack:
-        lines = [await Line.opened(kind, pending, directory, stack) for pending in sizes]
+        lines = [await Line.opened(kind, pending, options, stack) for pending in sizes]
         for line in lines:
             for _ in range(0, WARM_UP, BATCH):
                 await line.round()
@@ -112,6 +114,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=("near", "far"), help="only this kind of traffic")
     parser.add_argument("--messages", type=int, default=40_000)
     parser.add_argument("--directory", help="where the files are written: a real disk")
+    parser.add_argument("--keep", metavar="DIR", help="keep the filled files there, and use those that are there")
     options = parser.parse_args()
     head("timeline_growth")
     uvloop.run(run(options))
@@ -121,12 +124,12 @@ async def run(options: argparse.Namespace) -> None:
     """Every kind of traffic on every length of timeline."""
     sizes = [10**4, 10**6, *([10**7] if options.full else [])]
     for kind in [options.kind] if options.kind else ["near", "far"]:
-        found = await costs(kind, sizes, options.messages, options.directory)
+        found = await costs(kind, sizes, options)
         for pending, cost in zip(sizes, found, strict=True):
-            ratio = cost.processor_us / found[0].processor_us
+            by_processor, by_clock = cost.processor_us / found[0].processor_us, cost.clock_us / found[0].clock_us
             print(
                 f"{pending:>10,} pending, {kind:4}  {cost.processor_us:6.1f} us of processor a message, "
-                f"{cost.clock_us:6.1f} us by the clock; ratio {ratio:.2f} (limit {LIMIT})",
+                f"{cost.clock_us:6.1f} us by the clock; ratios {by_processor:.2f} and {by_clock:.2f} (limit {LIMIT})",
                 flush=True,
             )
 

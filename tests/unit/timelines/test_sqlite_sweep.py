@@ -73,7 +73,7 @@ def test_rows_go_when_enough_messages_are_gone(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(run())
-    assert rows(path, "places") == MESSAGES - len(gone)
+    assert rows(path, "fresh") == MESSAGES - len(gone)
 
 
 def test_an_id_can_be_given_again_before_its_row_is_swept(tmp_path: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     asyncio.run(run())
     assert next(failures, None) is None
-    assert rows(path, "messages") == rows(path, "places") + rows(path, "gone")
+    assert rows(path, "messages") == rows(path, "fresh") + rows(path, "gone")

@@ -32,7 +32,7 @@ LINE = [
 BODIES = {"empty": b"", "large": bytes(600), "large-leased": b"x" * 600}
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2, 3])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "timelines.db"
     connection = sqlite3.connect(path)
@@ -55,7 +55,7 @@ def check(path: Path) -> None:
     assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert tables == {"timelines", "messages", "places", "changed", "gone", "bodies", "sqlite_sequence"}
+    assert tables == {"timelines", "messages", "fresh", "places", "changed", "gone", "bodies", "sqlite_sequence"}
     assert connection.execute(
         "SELECT count(*) FROM bodies WHERE length(body) <= ?", (INLINE_BYTES_MAX,)
     ).fetchone() == (0,)
@@ -122,6 +122,7 @@ asyncio.run(open_store(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.parametrize("old", [1, 2], indirect=True)
 def test_it_goes_on_after_a_kill(old: Path) -> None:
     # In the middle of the first step, and of the third: of what is then left.
     for step in (0, 2):

@@ -2,44 +2,52 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_ranges, resumed, within_bytes
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
+from tidemill.timelines.sqlite.tables import BLOCK
 
 
 class _Source(NamedTuple):
-    """A table of places `s`, and what is known of its messages there and in `messages m`."""
+    """A table of places `s`, what is known of its messages there and in `messages m`, and which part of it counts."""
 
     table: str
     columns: str
+    part: str = ""
+    has_holders: bool = True
 
 
 _PLACES = _Source(
-    "places s", "s.seq, m.id, s.due_ms, s.due_ms, m.bucket, m.producer_group, NULL, 0, 1, 0, m.size, m.key"
+    "places s",
+    "s.seq, m.id, s.due_ms, s.due_ms, m.bucket, m.producer_group, NULL, 0, 1, 0, m.size, m.key",
+    has_holders=False,
 )
 _CHANGED = _Source(
     "changed s",
     "s.seq, m.id, s.due_ms, s.scheduled_ms, m.bucket, m.producer_group, s.holder, s.token, s.version, s.attempts,"
     " m.size, m.key",
 )
-STATE = """
+STATE = f"""
 messages m LEFT JOIN changed c ON c.seq = m.seq
 LEFT JOIN places p ON p.timeline = m.timeline AND p.due_ms = m.due_ms AND p.seq = m.seq
+LEFT JOIN fresh f ON f.block = m.seq / {BLOCK} AND f.timeline = m.timeline AND f.due_ms = m.due_ms AND f.seq = m.seq
 """
-"""Messages with their state; one that is gone has no due time in `changed c` nor in `places p`."""
+"""Messages with their state; one that is gone has no due time in `changed c`, `fresh f` nor `places p`."""
 _NAMED = _Source(
     f"""(
-        SELECT m.timeline, m.seq, coalesce(c.due_ms, p.due_ms) AS due_ms, coalesce(c.scheduled_ms, p.due_ms) AS
-               scheduled_ms, c.holder, coalesce(c.token, 0) AS token, coalesce(c.version, 1) AS version,
-               coalesce(c.attempts, 0) AS attempts
+        SELECT m.timeline, m.seq, coalesce(c.due_ms, f.due_ms, p.due_ms) AS due_ms,
+               coalesce(c.scheduled_ms, f.due_ms, p.due_ms) AS scheduled_ms, c.holder, coalesce(c.token, 0) AS token,
+               coalesce(c.version, 1) AS version, coalesce(c.attempts, 0) AS attempts
         FROM {STATE} WHERE m.timeline = :timeline AND m.id IN (SELECT value FROM json_each(:ids))
     ) s""",  # noqa: S608 (own text; values are bound)
     _CHANGED.columns,
 )
 _MESSAGE = " CROSS JOIN messages m ON m.seq = s.seq"
 _BODY = ", coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq))"
+_BLOCKS = "SELECT (SELECT min(block) FROM fresh), (SELECT max(block) FROM fresh)"
+_BLOCK = "block"  # of these there may be several; their values are `block0` and so on
 _ROW = "SELECT name, number, state, settings FROM timelines"
 
 
@@ -79,7 +87,7 @@ def find(
     body = _BODY if bodies else ""
     parts = (
         f"SELECT {one.columns}{body} FROM {one.table}{_MESSAGE} WHERE {_conditions(one, selection)} AND {further}"  # noqa: S608 (own text; values are bound)
-        for one in _sources(selection)
+        for one in _sources(selection, values)
     )
     statement = " UNION ALL ".join(parts) + " ORDER BY 3, 1 LIMIT :limit"
     messages = (Message(*row) for row in connection.execute(statement, values))
@@ -91,7 +99,7 @@ def tally(connection: sqlite3.Connection, name: str, selection: Selection, now_m
     ranges = json.dumps(bar_ranges(selection, now_ms, bars))
     values = {**_values(connection, name, selection), "ranges": ranges}
     counts = [0] * bars
-    for source in _sources(selection):
+    for source in _sources(selection, values):
         message = "" if selection.buckets is None else _MESSAGE
         statement = f"""
             SELECT (SELECT count(*) FROM {source.table}{message} WHERE {_conditions(source, selection)}
@@ -103,28 +111,39 @@ def tally(connection: sqlite3.Connection, name: str, selection: Selection, now_m
     return counts
 
 
-def _sources(selection: Selection) -> tuple[_Source, ...]:
+def fresh_blocks(connection: sqlite3.Connection) -> range:
+    """The blocks from the first to the last that is not empty."""
+    first, last = connection.execute(_BLOCKS).fetchone()
+    return range(0) if first is None else range(first, last + 1)
+
+
+def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:
     """Where the selected messages can stand."""
     if selection.ids is not None:
-        return (_NAMED,)
-    return (_CHANGED,) if selection.status is Status.LEASED else (_PLACES, _CHANGED)
+        return [_NAMED]
+    if selection.status is Status.LEASED:
+        return [_CHANGED]
+    blocks = (name for name in values if name.startswith(_BLOCK))
+    return [_PLACES, _CHANGED, *(_PLACES._replace(table="fresh s", part=f"s.block = :{name} AND ") for name in blocks)]
 
 
 def _conditions(source: _Source, selection: Selection) -> str:
     """What holds for the selected messages apart from their due time."""
-    conditions = "s.timeline = :timeline"
+    conditions = f"{source.part}s.timeline = :timeline"
     if selection.buckets is not None:
         conditions += f" AND ({_any_range(selection.buckets)})"
     if selection.status is Status.LEASED:
         conditions += " AND s.holder IS NOT NULL"
-    elif selection.status is Status.WAITING and source is not _PLACES:
+    elif selection.status is Status.WAITING and source.has_holders:
         conditions += " AND s.holder IS NULL"
     return conditions
 
 
 def _values(connection: sqlite3.Connection, name: str, selection: Selection) -> dict[str, Any]:
     values: dict[str, Any] = {"timeline": usable_timeline(connection, name).number}
-    return values if selection.ids is None else {**values, "ids": json.dumps(selection.ids)}
+    if selection.ids is not None:
+        return {**values, "ids": json.dumps(selection.ids)}
+    return values | {f"{_BLOCK}{place}": block for place, block in enumerate(fresh_blocks(connection))}
 
 
 def _any_range(ranges: Sequence[tuple[int, int]]) -> str:

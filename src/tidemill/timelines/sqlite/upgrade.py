@@ -1,9 +1,10 @@
 """Files of earlier versions, brought to this one in bounded steps.
 
-Versions 1 and 2 kept the state of a message in its row and its place in an index; version 1 kept all bodies apart. The
-first step sets the old table aside, makes the new ones and says that the file is of this version, so that no earlier
-Tidemill opens it any more. Each further step moves some messages, and the last one drops the old table. Whoever opens
-a file in which it still stands, after a kill, goes on.
+Version 3 had no `fresh`: what is in its `places` stays there. Versions 1 and 2 kept the state of a message in its row
+and its place in an index; version 1 kept all bodies apart. The first step sets such an old table aside, makes the new
+ones and says that the file is of this version, so that no earlier Tidemill opens it any more. Each further step moves
+some messages, and the last one drops the old table. Whoever opens a file in which it still stands, after a kill, goes
+on.
 """
 
 import sqlite3
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.timelines.sqlite.tables import INLINE_BYTES_MAX, MESSAGES, create
+from tidemill.timelines.sqlite.tables import FRESH, INLINE_BYTES_MAX, MESSAGES, create
 
+WITHOUT_FRESH = 3
 STEP_MESSAGES = 20_000
 TELL_MESSAGES = 1_000_000
 
@@ -63,7 +65,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def begin(connection: sqlite3.Connection, version: int) -> None:
-    """Set the messages of an earlier version aside, in the transaction of the caller."""
+    """Make the tables that an earlier version did not have, and set its messages aside if it had them otherwise."""
+    create(connection, FRESH)
+    if version == WITHOUT_FRESH:
+        return
     create(connection, _SET_ASIDE)
     if version == 1:
         connection.execute("ALTER TABLE messages_before ADD COLUMN body BLOB")

@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
+from tidemill.timelines.sqlite.merge import Merger
 from tidemill.timelines.sqlite.schema import WRITER_CACHE_KIB, connect, prepare, translate
 from tidemill.timelines.sqlite.sweep import Sweeper
 
@@ -79,18 +80,17 @@ class Writer:
             self._tell(self._ended, None, None)
             return
         self._tell(self._opened, None, None)
-        checkpointer, sweeper = _Checkpointer(self._path), Sweeper(self._path)
+        checkpointer, sweeper, merger = _Checkpointer(self._path), Sweeper(self._path), Merger()
         while group := self._next_group():
             operations = [job.operation for job in group]
-            if sweeper.has_work:
-                *results, swept = self._commit(connection, [*operations, sweeper.step])
-                if swept is None:
-                    sweeper.stepped()
-            else:
-                results = self._commit(connection, operations)
-            self._settle(group, results)
-            sweeper.look(connection)
-            checkpointer.look(connection)
+            chores = [chore for chore in (sweeper, merger) if chore.has_work]
+            results = self._commit(connection, [*operations, *(chore.step for chore in chores)])
+            for chore, failure in zip(chores, results[len(group) :], strict=True):
+                if failure is None:
+                    chore.stepped()
+            self._settle(group, results[: len(group)])
+            for watch in (sweeper, merger, checkpointer):
+                watch.look(connection)
         sweeper.close()
         checkpointer.close()
         connection.close()

@@ -19,13 +19,14 @@ from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease,
 from tidemill.timelines.core.message import DUE_MS_MAX, Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
 from tidemill.timelines.sqlite.reads import STATE, timeline_named, usable_timeline
-from tidemill.timelines.sqlite.tables import INLINE_BYTES_MAX
+from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 _DUE = Message._fields.index("due_ms")
 
 _STATES = f"""
 SELECT json_group_array(json_array(
-    m.seq, m.id, coalesce(c.due_ms, p.due_ms), coalesce(c.scheduled_ms, p.due_ms), m.bucket, m.producer_group,
+    m.seq, m.id, coalesce(c.due_ms, f.due_ms, p.due_ms),
+    coalesce(c.scheduled_ms, f.due_ms, p.due_ms), m.bucket, m.producer_group,
     c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, NULL))
 FROM {STATE} WHERE {{}} IN (SELECT value FROM json_each(?2))
 """  # noqa: S608 (own text; values are bound)
@@ -43,16 +44,24 @@ _INSERT_BODIES = """
 INSERT INTO bodies
 SELECT ?1 + key, substr(?3, 1 + (value ->> 4), value ->> 5) FROM json_each(?2) WHERE value ->> 5 > ?4
 """
-_INSERT_PLACES = "INSERT INTO places SELECT ?2, value ->> 1, ?1 + key FROM json_each(?3)"
+_INSERT_FRESH = f"INSERT INTO fresh SELECT (?1 + key) / {BLOCK}, ?2, value ->> 1, ?1 + key FROM json_each(?3)"  # noqa: S608 (own text; values are bound)
 # Places are [seq, due_ms, ...]; first claims [seq, seen_ms, holder, until_ms].
 _LEAVE_PLACES = """
 DELETE FROM places WHERE (timeline, due_ms, seq) IN (SELECT ?1, value ->> 1, value ->> 0 FROM json_each(?2))
 AND due_ms <= ?3
 """
-_UNTOUCHED = """
-SELECT count(*) FROM json_each(?2) AS c CROSS JOIN places AS p
-ON p.timeline = ?1 AND p.due_ms = c.value ->> 1 AND p.seq = c.value ->> 0 WHERE c.value ->> 1 <= ?3
-"""
+_LEAVE_FRESH = f"""
+DELETE FROM fresh WHERE (block, timeline, due_ms, seq) IN (
+    SELECT (value ->> 0) / {BLOCK}, ?1, value ->> 1, value ->> 0 FROM json_each(?2)
+) AND due_ms <= ?3
+"""  # noqa: S608 (own text; values are bound)
+_THERE = "{0}.timeline = ?1 AND {0}.due_ms = c.value ->> 1 AND {0}.seq = c.value ->> 0"
+_UNTOUCHED = f"""
+SELECT count(*) FROM json_each(?2) AS c WHERE c.value ->> 1 <= ?3 AND (
+    EXISTS (SELECT 1 FROM fresh f WHERE f.block = (c.value ->> 0) / {BLOCK} AND {_THERE.format("f")})
+    OR EXISTS (SELECT 1 FROM places p WHERE {_THERE.format("p")})
+)
+"""  # noqa: S608 (own text; values are bound)
 _TAKE = """
 INSERT INTO changed SELECT ?1, value ->> 3, value ->> 0, value ->> 1, value ->> 2, 2, 2, 1 FROM json_each(?2)
 """
@@ -144,7 +153,7 @@ def _take(
     (untouched,) = connection.execute(_UNTOUCHED, values).fetchone()
     if not leases or not untouched == len(leases) == len(claims):
         return {}
-    _expect(connection.execute(_LEAVE_PLACES, values), len(claims))
+    _leave(connection, values, len(claims))
     connection.execute(_TAKE, (timeline, text))
     return leases
 
@@ -205,7 +214,7 @@ def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages:
             blob += new.key
     text = json.dumps(entries)
     connection.execute(_INSERT, (first, timeline, text, blob, INLINE_BYTES_MAX))
-    connection.execute(_INSERT_PLACES, (first, timeline, text))
+    connection.execute(_INSERT_FRESH, (first, timeline, text))
     if any(entry[5] > INLINE_BYTES_MAX for entry in entries):
         connection.execute(_INSERT_BODIES, (first, text, blob, INLINE_BYTES_MAX))
 
@@ -225,7 +234,7 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
         if now.id != before.id:
             _expect(connection.execute(_BURY, (graves[home], now.id, now.seq)), 1)
     if untouched:
-        _expect(connection.execute(_LEAVE_PLACES, (timeline, json.dumps(untouched), DUE_MS_MAX)), len(untouched))
+        _leave(connection, (timeline, json.dumps(untouched), DUE_MS_MAX), len(untouched))
     if changed:
         _expect(connection.execute(_LEAVE_CHANGED, (json.dumps(changed),)), len(changed))
     if kept:
@@ -233,6 +242,13 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
     if gone:
         connection.execute(_GONE, (json.dumps(gone),))
         connection.execute(_COMPLETE_BODIES, (json.dumps(gone),))
+
+
+def _leave(connection: sqlite3.Connection, values: tuple[int, str, int], count: int) -> None:
+    """Messages that were untouched so far leave their places: new ones first, for on a short timeline all are."""
+    left = count - connection.execute(_LEAVE_FRESH, values).rowcount
+    if left:
+        _expect(connection.execute(_LEAVE_PLACES, values), left)
 
 
 def _expect(cursor: sqlite3.Cursor, rows: int) -> None:
@@ -248,7 +264,8 @@ def _last_seq(connection: sqlite3.Connection) -> int:
 def _purge(connection: sqlite3.Connection, timeline: Timeline, limit: int) -> Timeline | None:
     rows = connection.execute("SELECT seq, due_ms FROM messages WHERE timeline = ? LIMIT ?", (timeline.number, limit))
     places = rows.fetchall()
-    connection.execute(_LEAVE_PLACES, (timeline.number, json.dumps(places), DUE_MS_MAX))
+    for statement in (_LEAVE_FRESH, _LEAVE_PLACES):
+        connection.execute(statement, (timeline.number, json.dumps(places), DUE_MS_MAX))
     numbers = json.dumps([seq for seq, _ in places])
     for statement in (_REMOVE_CHANGED, _REMOVE_BODIES, _REMOVE_MESSAGES):
         connection.execute(statement, (numbers,))
