@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_ranges, resumed, within_bytes
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
-from tidemill.timelines.sqlite.tables import BLOCK
+from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 
 class _Source(NamedTuple):
@@ -45,7 +45,18 @@ _NAMED = _Source(
     _CHANGED.columns,
 )
 _MESSAGE = " CROSS JOIN messages m ON m.seq = s.seq"
-_BODY = ", coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq))"
+_SMALL = "CASE WHEN {0} IS NULL OR length({0}) > :small THEN length({0}) ELSE hex({0}) END"
+_ANSWER = f"""
+WITH found (
+    seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version, attempts, size, key, body
+) AS ({{}} ORDER BY 3, 1 LIMIT :limit)
+SELECT json_group_array(json_array(
+    seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version, attempts, size,
+    {_SMALL.format("key")}, hex(body)
+)) FROM found
+"""  # noqa: S608 (own text; values are bound)
+_KEY = "SELECT key FROM messages WHERE seq = ?"
+_BODY = "SELECT body FROM bodies WHERE seq = ?"
 _BLOCKS = "SELECT (SELECT min(block) FROM fresh), (SELECT max(block) FROM fresh)"
 _BLOCK = "block"  # of these there may be several; their values are `block0` and so on
 _ROW = "SELECT name, number, state, settings FROM timelines"
@@ -77,20 +88,29 @@ def find(
     *,
     bodies: bool,
 ) -> list[Message]:
-    """The selected messages in order."""
+    """The selected messages in order.
+
+    The answer of SQLite is one text: for each row of many it would give the interpreter lock away and wait for it.
+    """
     low, high = bar_ranges(resumed(selection, after), now_ms, 1)[0]
-    values = {**_values(connection, name, selection), "low": low, "high": high, "limit": limit}
+    values = {
+        **_values(connection, name, selection),
+        "low": low,
+        "high": high,
+        "limit": limit,
+        "small": INLINE_BYTES_MAX,
+    }
     further = "s.due_ms >= :low AND s.due_ms < :high"
     if after is not None:
         further += " AND (s.due_ms, s.seq) > (:after_ms, :after_seq)"
         values |= {"after_ms": after.due_ms, "after_seq": after.seq}
-    body = _BODY if bodies else ""
+    body = "m.body" if bodies else "NULL"
     parts = (
-        f"SELECT {one.columns}{body} FROM {one.table}{_MESSAGE} WHERE {_conditions(one, selection)} AND {further}"  # noqa: S608 (own text; values are bound)
+        f"SELECT {one.columns}, {body} FROM {one.table}{_MESSAGE} WHERE {_conditions(one, selection)} AND {further}"  # noqa: S608 (own text; values are bound)
         for one in _sources(selection, values)
     )
-    statement = " UNION ALL ".join(parts) + " ORDER BY 3, 1 LIMIT :limit"
-    messages = (Message(*row) for row in connection.execute(statement, values))
+    (rows,) = connection.execute(_ANSWER.format(" UNION ALL ".join(parts)), values).fetchone()
+    messages = (_message(connection, row, bodies=bodies) for row in json.loads(rows))
     return list(within_bytes(messages)) if bodies else list(messages)
 
 
@@ -115,6 +135,20 @@ def fresh_blocks(connection: sqlite3.Connection) -> range:
     """The blocks from the first to the last that is not empty."""
     first, last = connection.execute(_BLOCKS).fetchone()
     return range(0) if first is None else range(first, last + 1)
+
+
+def _message(connection: sqlite3.Connection, row: list[Any], *, bodies: bool) -> Message:
+    """A message of an answer, with its key and body if they are too large for it."""
+    *state, size, key, body = row
+    if isinstance(key, int):
+        (found,) = connection.execute(_KEY, row[:1]).fetchone()
+    else:
+        found = None if key is None else bytes.fromhex(key)
+    if not bodies:
+        return Message(*state, size, found)
+    if size > INLINE_BYTES_MAX:
+        return Message(*state, size, found, *connection.execute(_BODY, row[:1]).fetchone())
+    return Message(*state, size, found, bytes.fromhex(body))
 
 
 def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:
