@@ -14,7 +14,8 @@ per message and the ratio to the shortest timeline. With --postgres and no URL a
 
 The SQLite store removes the rows of messages that are gone later, many at once. What that costs is measured by itself:
 as many messages as a sweep waits for, anywhere in the file, are cancelled, and the processor time of the sweep is
-divided by their number.
+divided by their number. So is the cost of moving the places of new messages to where the others are, which it does
+later, too: the blocks that have gathered by then are merged, and the processor time is divided by their places.
 """
 
 import argparse
@@ -34,7 +35,8 @@ from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
 from tidemill.timelines.core.message import NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore
-from tidemill.timelines.sqlite import sweep
+from tidemill.timelines.sqlite import merge, sweep
+from tidemill.timelines.sqlite.tables import BLOCK
 
 BATCH = 1_000
 ROUNDS = 30
@@ -96,10 +98,15 @@ class Timer:
         return result
 
 
+def asked(path: Path, question: str) -> int:
+    """The number that a file answers with."""
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute(question).fetchone()[0])
+
+
 def rows_gone(path: Path) -> int:
     """How many messages are gone whose rows may still be there."""
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT count(*) FROM gone").fetchone()[0])
+    return asked(path, "SELECT count(*) FROM gone")
 
 
 class Line:
@@ -149,6 +156,20 @@ class Line:
         sweep.GONE_MAX = limits[1]
         return len(gone), (time.process_time() - begun) / len(gone) * 1e6
 
+    async def merge(self, path: Path) -> tuple[int, float]:
+        """How many places were merged, and the processor time of each in microseconds."""
+        for _ in range(-(-BLOCK // FILL_BATCH)):
+            await self._more()
+        limit, merge.FRESH_PER_PAGE = merge.FRESH_PER_PAGE, 0  # begins with the first block that is full
+        fresh = asked(path, "SELECT count(*) FROM fresh")
+        begun = time.process_time()
+        while asked(path, "SELECT max(block) > min(block) FROM fresh"):
+            await asyncio.gather(*(self.store.govern(MakeReady(self._name)) for _ in range(50)))
+        spent = time.process_time() - begun
+        merge.FRESH_PER_PAGE = limit
+        count = fresh - asked(path, "SELECT count(*) FROM fresh")
+        return count, spent / count * 1e6
+
     async def _more(self) -> list[NewMessage]:
         batch = self._filler.batch(FILL_BATCH, START_MS + REACH_MS["near"], START_MS + REACH_MS["far"])
         await self.store.schedule(self._name, batch)
@@ -195,6 +216,8 @@ async def run(arguments: argparse.Namespace) -> None:
         report(lines)
         for line in lines:
             if not arguments.postgres:
+                count, cost = await line.merge(Path(home) / f"{line.pending}.db")
+                print(f"{line.pending:>10,}  merge of {count:,}: {cost:.1f} us of processor each", flush=True)
                 count, cost = await line.sweep(Path(home) / f"{line.pending}.db")
                 print(f"{line.pending:>10,}  sweep of {count:,}: {cost:.1f} us of processor each", flush=True)
             await line.remove()
