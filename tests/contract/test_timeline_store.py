@@ -28,6 +28,7 @@ from tidemill.timelines.core.message import (
     DUE_MS_MAX,
     FIND_BYTES_MAX,
     FIND_LIMIT_MAX,
+    KEY_BYTES_MAX,
     Message,
     NewMessage,
     Place,
@@ -111,6 +112,25 @@ def test_empty_bodies_and_keys_stay_apart_from_none(opening: Opening) -> None:
         await store.schedule("line", given)
         found = await everything(store)
         assert [(one.body, one.key) for one in found] == [(b"", b""), (b"", None), (b"c", b"")]
+
+    play(opening, scenario)
+
+
+def test_keys_and_bodies_of_any_size_come_back(opening: Opening) -> None:
+    draw = random.Random(3)
+    sizes = (1, 511, 512, 513, KEY_BYTES_MAX)
+    names = [f"ä\u2603'\"\\{key}-{body}" for key in sizes for body in sizes]
+
+    async def scenario(store: TimelineStore) -> None:
+        given = [
+            new(name, body=draw.randbytes(sizes[index % 5]), key=draw.randbytes(sizes[index // 5]))
+            for index, name in enumerate(names)
+        ]
+        await store.schedule("line", given)
+        found = await everything(store)
+        assert [(one.id, one.body, one.key) for one in found] == [(one.id, one.body, one.key) for one in given]
+        heads = await store.find("line", Selection(ids=tuple(names)), now_ms=NOW, limit=99)
+        assert [(one.id, one.body, one.key) for one in heads] == [(one.id, None, one.key) for one in given]
 
     play(opening, scenario)
 

@@ -143,11 +143,12 @@ async def one_turn(store: TimelineStore, turn: int, draw: random.Random) -> list
     rest = await store.find("line", now_ms=now_ms, limit=50, after=Place(low, 0)) if found else []
     due = await store.find("line", Selection(status=Status.AVAILABLE), now_ms=now_ms, limit=25)
     leases = await store.acquire("line", [claim(one, now_ms, draw) for one in due], now_ms=now_ms)
+    held = [one for one in leases if one]
     commands: list[Command] = [
-        draw.choice([Complete(one.seq, one.token), Release(one.seq, one.token, 200)]) for one in leases if one
+        Complete(one.seq, one.token) if draw.random() < 0.5 else Release(one.seq, one.token, 200) for one in held
     ]
     names = [f"{draw.randrange(turn + 1)}-{draw.randrange(30)}" for _ in range(12)]
-    commands += [draw.choice([Cancel(name), Move(name, low)]) for name in names]
+    commands += [Cancel(name) if draw.random() < 0.5 else Move(name, low) for name in names]
     outcomes = await store.settle("line", commands, now_ms=now_ms)
     counts = await store.tally("line", selection._replace(status=None), now_ms=now_ms, bars=4)
     return [

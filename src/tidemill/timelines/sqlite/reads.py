@@ -139,16 +139,18 @@ def fresh_blocks(connection: sqlite3.Connection) -> range:
 
 def _message(connection: sqlite3.Connection, row: list[Any], *, bodies: bool) -> Message:
     """A message of an answer, with its key and body if they are too large for it."""
-    *state, size, key, body = row
+    *_, size, key, body = row
     if isinstance(key, int):
-        (found,) = connection.execute(_KEY, row[:1]).fetchone()
-    else:
-        found = None if key is None else bytes.fromhex(key)
+        (row[-2],) = connection.execute(_KEY, row[:1]).fetchone()
+    elif key is not None:
+        row[-2] = bytes.fromhex(key)
     if not bodies:
-        return Message(*state, size, found)
-    if size > INLINE_BYTES_MAX:
-        return Message(*state, size, found, *connection.execute(_BODY, row[:1]).fetchone())
-    return Message(*state, size, found, bytes.fromhex(body))
+        row[-1] = None
+    elif size > INLINE_BYTES_MAX:
+        (row[-1],) = connection.execute(_BODY, row[:1]).fetchone()
+    else:
+        row[-1] = bytes.fromhex(body)
+    return Message(*row)
 
 
 def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:
