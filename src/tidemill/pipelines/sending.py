@@ -40,7 +40,7 @@ class Sender:
         """What a call of the client gives, after all that was asked before."""
         return self._thread.submit(function, *arguments, **named).result()
 
-    def produce(self, batches: Mapping[TopicPartition, bytearray], transactional_id: str | None) -> None:
+    def produce(self, batches: Mapping[TopicPartition, bytearray | memoryview], transactional_id: str | None) -> None:
         """Send batches; an error is raised by a later call, or by `drain`."""
         self._waiting.append(self._thread.submit(self._client.produce_all, batches, transactional_id=transactional_id))
         while len(self._waiting) > REQUESTS_WAITING_MAX:

@@ -115,9 +115,14 @@ def wrap(header: BatchHeader, payload: Buffer) -> bytearray:
     codec = Codec(header.codec)
     batch = bytearray(HEADER_SIZE)
     batch += payload if codec is Codec.NONE else compress(codec, payload)
+    head(header, batch)
+    return batch
+
+
+def head(header: BatchHeader, batch: bytearray | memoryview) -> None:
+    """Write the header before the records, which are behind room for it; its length and CRC are made here."""
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_END))
     seal(batch, 0, len(batch))
-    return batch
 
 
 def encode_records(records: Sequence[NewRecord], base_timestamp: int, deltas: Iterable[int] | None = None) -> bytes:

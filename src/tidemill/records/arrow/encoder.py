@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemill.records.arrow.columns import Columns
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER, partitions_of
 from tidemill.records.arrow.twins import Kernels, kernels
-from tidemill.records.build import wrap
+from tidemill.records.build import head, wrap
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER_SIZE, LENGTH_MIN, MAGIC, SEQUENCE_MAX, TRANSACTIONAL_BIT, BatchHeader
 
@@ -34,7 +34,7 @@ class Writer(NamedTuple):
 class Encoded(NamedTuple):
     """A sealed batch and how many records it holds."""
 
-    batch: bytearray
+    batch: bytearray | memoryview
     count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
 
 
@@ -65,9 +65,9 @@ class Encoder:
         sequence = writer.base_sequence
         for start, end in _cuts(sizes, batch_bytes - HEADER_SIZE):
             part = chosen[start:end]
-            payload = self._twin.write(self._prepared, part, int(sizes[start:end].sum()))
+            written = self._twin.write(self._prepared, part, int(sizes[start:end].sum()))
             header = self._header(part, codec, writer._replace(base_sequence=sequence))
-            yield Encoded(wrap(header, payload), end - start)
+            yield Encoded(_sealed(header, written), end - start)
             if sequence >= 0:
                 sequence = (sequence + end - start) & SEQUENCE_MAX
 
@@ -92,9 +92,21 @@ class Encoder:
 
 def rows_by_partition(partitions: npt.NDArray[np.int64]) -> dict[int, npt.NDArray[np.int64]]:
     """The rows of each partition, in their order."""
-    order = np.argsort(partitions, kind="stable")
-    found, first = np.unique(partitions[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else {}
+    if not len(partitions):
+        return {}
+    counts = np.bincount(partitions)
+    found = np.flatnonzero(counts)
+    # Numbers of 16 bits are sorted in a pass or two, larger ones by comparing.
+    order = np.argsort(partitions.astype(np.min_scalar_type(len(counts))), kind="stable")
+    return dict(zip(found.tolist(), np.split(order, np.cumsum(counts[found])[:-1]), strict=True))
+
+
+def _sealed(header: BatchHeader, written: bytearray | memoryview) -> bytearray | memoryview:
+    """The batch of records that have room for a header before them; without compression it is where they are."""
+    if header.codec:
+        return wrap(header, memoryview(written)[HEADER_SIZE:])
+    head(header, written)
+    return written
 
 
 def _cuts(sizes: npt.NDArray[np.int64], limit_bytes: int) -> Iterator[tuple[int, int]]:

@@ -113,10 +113,13 @@ class NumbaKernels:
     def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], capacity: int) -> memoryview:
         """These rows as the records of one batch."""
         times, keys, values, first, names, contents = prepared
-        out = np.empty(capacity, np.uint8)
+        out = np.empty(HEADER_SIZE + capacity, np.uint8)
         chosen = np.ascontiguousarray(rows)
-        written = writing.write(out, chosen, times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
-        return out[:written].data
+        records = out[HEADER_SIZE:]
+        written = writing.write(
+            records, chosen, times, tuple(keys), tuple(values), first, tuple(names), tuple(contents)
+        )
+        return out[: HEADER_SIZE + written].data
 
     def write_runs(self, prepared: _Prepared, runs: Runs, capacity: int) -> list[bytes]:
         """The records of each run."""

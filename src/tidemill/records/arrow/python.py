@@ -16,6 +16,7 @@ from tidemill.records.arrow.selection import select
 from tidemill.records.arrow.table import END, START, Table, header_of, table_of
 from tidemill.records.build import NewRecord, encode_records
 from tidemill.records.hashing import murmur2
+from tidemill.records.header import HEADER_SIZE
 from tidemill.records.read import scan_records
 from tidemill.records.record import Headers
 
@@ -59,13 +60,13 @@ class PythonKernels:
         )
         return [NewRecord(*part) for part in parts]
 
-    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], capacity: int) -> bytes:
+    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], capacity: int) -> bytearray:
         """These rows as the records of one batch."""
         chosen = [prepared[row] for row in rows.tolist()]
         payload = encode_records(chosen, chosen[0].timestamp)
         if len(payload) > capacity:
             raise ValueError(f"{len(chosen)} records take {len(payload)} bytes, more than {capacity}")
-        return payload
+        return bytearray(HEADER_SIZE) + payload
 
     def write_runs(self, prepared: list[NewRecord], runs: Runs, capacity: int) -> list[bytes]:  # noqa: ARG002 - lists grow
         """The records of each run."""

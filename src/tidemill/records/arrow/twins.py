@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.table import Table
-from tidemill.records.header import Buffer
 
 NAMES = ("numba", "python")
 
@@ -41,8 +40,8 @@ class Kernels(Protocol):
     def prepare(self, columns: Columns) -> Any:
         """The columns in the form that `write` takes."""
 
-    def write(self, prepared: Any, rows: npt.NDArray[np.int64], capacity: int) -> Buffer:
-        """These rows as the records of one batch, in this order, in at most `capacity` bytes.
+    def write(self, prepared: Any, rows: npt.NDArray[np.int64], capacity: int) -> bytearray | memoryview:
+        """These rows as the records of one batch, in this order, in at most `capacity` bytes behind room for a header.
 
         The batch starts at the time of the first row.
         """
