@@ -19,10 +19,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tidemill.client.raw import LATEST, RawClient
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
+from tidemill.pipelines import writing
 from tidemill.pipelines.committing import SLOTS_MIN, Plan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
 from tidemill.pipelines.core.sink import parse_sink
 from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch
+from tidemill.records.header import BatchHeader, iter_headers
 from tidemill.testing import Broker
 
 ANOTHER_BROKER = "TIDEMILL_TEST_SERVERS"
@@ -101,6 +103,13 @@ class Sink:
 def rows(batch: int, task: int, tasks: int) -> pa.RecordBatch:
     values = [f"{batch}/{n}" for n in range(task, ROWS, tasks)]
     return pa.record_batch({"key": [value[-1] for value in values], "value": values})
+
+
+def heads(client: RawClient, part: Partition) -> list[BatchHeader]:
+    """The headers of the batches that hold rows."""
+    end = client.list_offsets({part: LATEST})[part].offset
+    found = [each for piece in client.read_range(part, 0, end) for _, each in iter_headers(piece.records)]
+    return [header for header in found if not header.control]
 
 
 def expected(batches: int) -> list[str]:
@@ -356,6 +365,27 @@ def test_batch_writes_are_committed_without_a_ledger(sink: Sink) -> None:
         assert visible(sink) == []
         commit_all(client, tasks)
     assert visible(sink) == expected(1)
+
+
+def test_batches_are_large_however_small_those_of_arrow_are(sink: Sink) -> None:
+    with sink.driver() as client:
+        written = TaskWriter(client, sink.options, Place(0), sink.name)
+        commit_all(client, [written.write(rows(batch, 0, 1) for batch in range(50))])
+        assert [len(heads(client, Partition(sink.topic, index))) for index in range(PARTITIONS)] == [1] * PARTITIONS
+    assert visible(sink) == expected(50)
+
+
+def test_many_drafts_are_small(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "DRAFTS_BYTES_MAX", PARTITIONS * 500)
+    monkeypatch.setattr(writing, "DRAFT_BYTES_MIN", 200)
+    monkeypatch.setattr(writing, "REQUEST_BYTES", 1)
+    with sink.driver() as client:
+        written = TaskWriter(client, sink.options, Place(0), sink.name)
+        commit_all(client, [written.write(rows(batch, 0, 1) for batch in range(50))])
+        found = heads(client, Partition(sink.topic, 0))
+    assert len(found) > 5
+    assert all(header.size <= 500 for header in found)
+    assert visible(sink) == expected(50)
 
 
 def test_without_transactions_rows_are_there_at_once(sink: Sink) -> None:

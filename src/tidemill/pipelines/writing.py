@@ -3,13 +3,16 @@
 Task i of a sink writes under the transactional id `<sink>-<i>`, a later attempt of it under `<sink>-<i>-<attempt>`: so
 no attempt that Spark has given up can take the id of one whose rows count. Taking the id aborts whatever was left open
 under it. The task does not commit: it hands its producer id and epoch to the driver.
+
+The rows of a partition gather in a draft until a batch is full, however small the Arrow batches are that Spark hands
+over. Drafts are large when there are few of them, and small when there are many: memory stays bounded.
 """
 
 import random
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +26,14 @@ from tidemill.pipelines.committing import Plan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.sending import Sender
-from tidemill.records.arrow import Encoded, Encoder, Writer, rows_by_partition
+from tidemill.records.arrow import Draft, Encoder, Writer, rows_by_partition
 from tidemill.records.header import SEQUENCE_MAX
+
+DRAFTS_BYTES_MAX = 64 * 1024 * 1024
+"""What the drafts of a task take together, unless there are thousands of them."""
+DRAFT_BYTES_MIN = 16 * 1024
+REQUEST_BYTES = 4 * 1024 * 1024
+"""Batches of several partitions leave together up to here: all leaders of them are asked at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,8 @@ class TaskWriter:
         self._producer: ProducerIdentity | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._counts: dict[str, int] = {}
+        self._drafts: dict[TopicPartition, Draft] = {}
+        self._full: dict[TopicPartition, bytearray | memoryview] = {}
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Write all; what was begun is aborted when anything fails."""
@@ -79,6 +90,10 @@ class TaskWriter:
             with Sender(self._client) as sender:
                 for batch in chain([first], filled):
                     self._write_rows(batch, sender)
+                    self._send(sender)
+                for part in list(self._drafts):
+                    self._close(part, self._drafts.pop(part), sender)
+                self._send(sender)
                 sender.drain()
         except BaseException:
             if self._options.transactional:
@@ -108,10 +123,32 @@ class TaskWriter:
             if new and self._options.transactional:
                 sender.call(self._client.add_partitions, self._identity(), new)
             self._sequences.update(dict.fromkeys(new, 0))
-            queues = [self._batches(TopicPartition(topic, index), encoder, which) for index, which in chosen.items()]
-            for round_ in zip_longest(*queues):
-                ready = {part: encoded.batch for part, encoded in filter(None, round_)}
-                sender.produce(ready, self._identity().transactional_id)
+            for index, which in chosen.items():
+                self._fill(TopicPartition(topic, index), encoder, which, sender)
+
+    def _fill(self, part: TopicPartition, encoder: Encoder, rows: npt.NDArray[np.int64], sender: Sender) -> None:
+        share = max(DRAFT_BYTES_MIN, DRAFTS_BYTES_MAX // sum(self._counts.values()))
+        batch_bytes = min(self._options.batch_bytes, share)
+        for draft in encoder.fill(rows, self._drafts.pop(part, None), batch_bytes=batch_bytes):
+            if part in self._drafts:
+                self._close(part, self._drafts[part], sender)
+            self._drafts[part] = draft
+
+    def _close(self, part: TopicPartition, draft: Draft, sender: Sender) -> None:
+        """Make a batch of a draft; it leaves with those of other partitions, but not with another of its own."""
+        if part in self._full or sum(map(len, self._full.values())) >= REQUEST_BYTES:
+            self._send(sender)
+        producer = self._identity()
+        writer = Writer(
+            producer.producer_id, producer.producer_epoch, self._sequences[part], self._options.transactional
+        )
+        self._full[part] = draft.sealed(self._options.codec, writer).batch
+        self._sequences[part] = (self._sequences[part] + draft.count) & SEQUENCE_MAX
+
+    def _send(self, sender: Sender) -> None:
+        if self._full:
+            sender.produce(self._full, self._identity().transactional_id)
+            self._full = {}
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, encoder: Encoder) -> dict[int, npt.NDArray[np.int64]]:
         count = self._counts[topic]
@@ -129,19 +166,6 @@ class TaskWriter:
 
     def _count(self, topic: str) -> int:
         return len(self._client.metadata([topic], create=True)[topic].leaders)
-
-    def _batches(
-        self, part: TopicPartition, encoder: Encoder, rows: npt.NDArray[np.int64]
-    ) -> Iterator[tuple[TopicPartition, Encoded]]:
-        producer = self._identity()
-        writer = Writer(
-            producer.producer_id, producer.producer_epoch, self._sequences[part], self._options.transactional
-        )
-        for encoded in encoder.batches(
-            rows, codec=self._options.codec, batch_bytes=self._options.batch_bytes, writer=writer
-        ):
-            self._sequences[part] = (self._sequences[part] + encoded.count) & SEQUENCE_MAX
-            yield part, encoded
 
     def _identity(self) -> ProducerIdentity:
         if self._producer is None:

@@ -22,6 +22,9 @@ STACK = "-Xss8m"
 """Spark matches regular expressions against the code that it makes, which overflows the usual stack of a thread."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Without it Spark refuses the option pushFilters."""
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+ARROW_BYTES_MAX = "1m"
+"""What Spark hands to a sink at a time is then still in the processor's cache; Spark's own default is 64 MB."""
 STOP_LIMIT = "60s"
 """How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
 YARN_PATIENCE = "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"
@@ -75,6 +78,7 @@ def _settings(cores: int, *, local: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": STOP_LIMIT,
         PUSHDOWN: "true",
+        ARROW_BYTES: ARROW_BYTES_MAX,
         YARN_PATIENCE: YARN_PATIENCE_MS,
     }
     if local:

@@ -1,7 +1,8 @@
 """Record batches as Arrow columns and back; see `decoder`, `encoder` and `twins`."""
 
 from tidemill.records.arrow.decoder import ROWS, Decoder
-from tidemill.records.arrow.encoder import BATCH_BYTES, Encoded, Encoder, Writer, rows_by_partition
+from tidemill.records.arrow.draft import Draft, Encoded, Writer
+from tidemill.records.arrow.encoder import BATCH_BYTES, Encoder, rows_by_partition
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER
 from tidemill.records.arrow.room import Room
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
@@ -19,6 +20,7 @@ __all__ = [
     "ROWS",
     "SCHEMA",
     "Decoder",
+    "Draft",
     "Encoded",
     "Encoder",
     "Kernels",

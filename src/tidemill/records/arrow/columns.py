@@ -38,8 +38,8 @@ class Runs(NamedTuple):
 class Columns(NamedTuple):
     """The parts of the records; all have the same number of rows."""
 
-    key: pa.LargeBinaryArray
-    value: pa.LargeBinaryArray
+    key: pa.Array  # binary, large or not
+    value: pa.Array  # binary, large or not
     headers: pa.ListArray | None
     timestamps_ms: npt.NDArray[np.int64]
 
@@ -75,19 +75,16 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     return batch.column(index)
 
 
-def _binary(batch: pa.RecordBatch, name: str) -> pa.LargeBinaryArray:
+def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
     column = _column(batch, name)
     if column is None:
-        return pa.nulls(batch.num_rows, pa.large_binary())
+        return pa.nulls(batch.num_rows, pa.binary())
     kind = column.type
-    if not (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-    ):
-        raise InvalidRecord(f"the column {name} is {kind}; only binary and string can be written")
-    return column.cast(pa.large_binary())
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return column.view(pa.binary())
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        return column.view(pa.large_binary())
+    raise InvalidRecord(f"the column {name} is {kind}; only binary and string can be written")
 
 
 def _headers(column: pa.Array) -> pa.ListArray:
@@ -115,13 +112,15 @@ def _timestamps(column: pa.Array | None, rows: int, now_ms: int) -> npt.NDArray[
 
 def bytes_of(column: pa.Array) -> Bytes:
     """The memory of a binary or text column."""
-    column = column.cast(pa.large_binary())
     _, offsets, data = column.buffers()
     rows = len(column)
+    wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
     if offsets is None or rows == 0:
         placed = np.zeros(rows + 1, np.int64)
-    else:
+    elif wide:
         placed = np.frombuffer(offsets, np.int64, rows + 1, column.offset * 8)
+    else:
+        placed = np.frombuffer(offsets, np.int32, rows + 1, column.offset * 4).astype(np.int64)
     memory = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
     return Bytes(memory, placed, valid_of(column))
 

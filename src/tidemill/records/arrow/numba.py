@@ -15,6 +15,7 @@ from tidemill.records.arrow.columns import Bytes, Columns, Runs, bytes_of, heade
 from tidemill.records.arrow.compiled import read as reading
 from tidemill.records.arrow.compiled import scan as scanning
 from tidemill.records.arrow.compiled import write as writing
+from tidemill.records.arrow.draft import Draft
 from tidemill.records.arrow.schema import HEADER, SCHEMA
 from tidemill.records.arrow.table import END, RECORDS, START, WIDTH, Table
 from tidemill.records.header import HEADER_SIZE
@@ -110,16 +111,12 @@ class NumbaKernels:
         first = list_offsets(columns.headers)
         return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, names, contents))
 
-    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], capacity: int) -> memoryview:
-        """These rows as the records of one batch."""
+    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], draft: Draft) -> int:
+        """These rows behind the records of a draft."""
         times, keys, values, first, names, contents = prepared
-        out = np.empty(HEADER_SIZE + capacity, np.uint8)
-        chosen = np.ascontiguousarray(rows)
-        records = out[HEADER_SIZE:]
-        written = writing.write(
-            records, chosen, times, tuple(keys), tuple(values), first, tuple(names), tuple(contents)
-        )
-        return out[: HEADER_SIZE + written].data
+        begun = draft.end, draft.count, draft.base_time
+        parts = (times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
+        return int(writing.write(draft.room, *begun, np.ascontiguousarray(rows), *parts))
 
     def write_runs(self, prepared: _Prepared, runs: Runs, capacity: int) -> list[bytes]:
         """The records of each run."""

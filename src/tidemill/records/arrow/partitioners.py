@@ -11,8 +11,8 @@ choose such a partition at random and stay with it for a while.
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tidemill.records.arrow.columns import bytes_of, valid_of
 from tidemill.records.arrow.twins import Kernels
 from tidemill.records.hashing import CONSISTENT_RANDOM, MURMUR2_RANDOM, PARTITIONERS
 
@@ -24,9 +24,9 @@ def partitions_of(
 ) -> npt.NDArray[np.int64]:
     """The partition of each row, 0 to `count` - 1."""
     if partitioner == MURMUR2_RANDOM:
-        hashes, keyed = twin.murmur2(keys), keys.is_valid()
+        hashes, keyed = twin.murmur2(keys), valid_of(keys)
     elif partitioner == CONSISTENT_RANDOM:
-        hashes, keyed = twin.crc32(keys), pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)
+        hashes, keyed = twin.crc32(keys), valid_of(keys) & (np.diff(bytes_of(keys).offsets) > 0)
     else:
         raise ValueError(f"there is no partitioner {partitioner!r}; choose one of {', '.join(PARTITIONERS)}")
-    return np.where(keyed.to_numpy(zero_copy_only=False), hashes % count, unkeyed)
+    return np.where(keyed, hashes % count, unkeyed)

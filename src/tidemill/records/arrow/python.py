@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns, Runs, header_parts, list_offsets
+from tidemill.records.arrow.draft import Draft
 from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
 from tidemill.records.arrow.selection import select
 from tidemill.records.arrow.table import END, START, Table, header_of, table_of
 from tidemill.records.build import NewRecord, encode_records
 from tidemill.records.hashing import murmur2
-from tidemill.records.header import HEADER_SIZE
 from tidemill.records.read import scan_records
 from tidemill.records.record import Headers
 
@@ -60,13 +60,13 @@ class PythonKernels:
         )
         return [NewRecord(*part) for part in parts]
 
-    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], capacity: int) -> bytearray:
-        """These rows as the records of one batch."""
+    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], draft: Draft) -> int:
+        """These rows behind the records of a draft."""
         chosen = [prepared[row] for row in rows.tolist()]
-        payload = encode_records(chosen, chosen[0].timestamp)
-        if len(payload) > capacity:
-            raise ValueError(f"{len(chosen)} records take {len(payload)} bytes, more than {capacity}")
-        return bytearray(HEADER_SIZE) + payload
+        payload = encode_records(chosen, draft.base_time, range(draft.count, draft.count + len(chosen)))
+        end = draft.end + len(payload)
+        draft.room[draft.end : end] = np.frombuffer(payload, np.uint8)
+        return end
 
     def write_runs(self, prepared: list[NewRecord], runs: Runs, capacity: int) -> list[bytes]:  # noqa: ARG002 - lists grow
         """The records of each run."""

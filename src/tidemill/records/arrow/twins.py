@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns, Runs
+from tidemill.records.arrow.draft import Draft
 from tidemill.records.arrow.table import Table
 
 NAMES = ("numba", "python")
@@ -40,11 +41,8 @@ class Kernels(Protocol):
     def prepare(self, columns: Columns) -> Any:
         """The columns in the form that `write` takes."""
 
-    def write(self, prepared: Any, rows: npt.NDArray[np.int64], capacity: int) -> bytearray | memoryview:
-        """These rows as the records of one batch, in this order, in at most `capacity` bytes behind room for a header.
-
-        The batch starts at the time of the first row.
-        """
+    def write(self, prepared: Any, rows: npt.NDArray[np.int64], draft: Draft) -> int:
+        """Write these rows behind the records of a draft that has room for them; where they end."""
 
     def write_runs(self, prepared: Any, runs: Runs, capacity: int) -> list[bytes]:
         """The rows as the records of one batch for each run, in at most `capacity` bytes together."""

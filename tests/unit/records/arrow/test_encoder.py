@@ -73,6 +73,31 @@ def test_what_goes_in_comes_out(twin: str, records: list[NewRecord], start: int,
 
 
 @both
+@given(records=new_records, cut=st.integers(0, 12), codec=st.sampled_from([Codec.NONE, Codec.ZSTD]))
+@settings(max_examples=60, deadline=None)
+def test_the_rows_of_several_arrow_batches_are_one_batch(
+    twin: str, records: list[NewRecord], cut: int, codec: Codec
+) -> None:
+    draft = None
+    for part in (rows(records).slice(0, cut), rows(records).slice(cut)):
+        encoder = Encoder(part, now_ms=NOW_MS, twin=kernels(twin))
+        for each in encoder.fill(np.arange(part.num_rows), draft):
+            draft = each
+    assert draft is not None
+    assert draft.sealed(codec, Writer()).batch == build_batch(records, codec=codec, leader_epoch=-1)
+
+
+@both
+def test_a_full_draft_is_followed_by_another(twin: str) -> None:
+    encoder = Encoder(pa.record_batch({"value": [b"x" * 50] * 3}), now_ms=NOW_MS, twin=kernels(twin))
+    (first,) = encoder.fill(np.arange(1), batch_bytes=300)
+    drafts = list(encoder.fill(np.arange(3), first, batch_bytes=300))
+    assert drafts[0] is first
+    assert [draft.count for draft in drafts] == [3, 1]
+    assert all(len(draft.sealed(Codec.NONE, Writer()).batch) <= 300 for draft in drafts)
+
+
+@both
 def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
     encoder = Encoder(pa.record_batch({"value": [b"0", b"1", b"2", b"3"]}), now_ms=NOW_MS, twin=kernels(twin))
     (only,) = encoder.batches(np.array([3, 1], np.int64))

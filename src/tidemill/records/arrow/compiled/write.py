@@ -53,17 +53,27 @@ def _put_record(
 
 
 @njit(cache=True, nogil=True)
-def write(out: Any, rows: Any, times: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any) -> Any:
-    """The records of these rows in this order; the bytes written.
+def write(
+    out: Any,
+    at: Any,
+    count: Any,
+    base_time: Any,
+    rows: Any,
+    times: Any,
+    keys: Any,
+    values: Any,
+    first: Any,
+    names: Any,
+    contents: Any,
+) -> Any:
+    """The records of these rows in this order, behind `count` others that end at `at`; where they end.
 
     `first` says where the headers of each row start in `names` and `contents`.
     """
-    at = np.int64(0)
-    base_time = times[rows[0]]
-    for delta in range(rows.shape[0]):
-        row = rows[delta]
+    for index in range(rows.shape[0]):
+        row = rows[index]
         time = times[row] - base_time
-        at = _put_record(out, at, row, time, np.int64(delta), keys, values, first, names, contents)
+        at = _put_record(out, at, row, time, np.int64(count + index), keys, values, first, names, contents)
     return at
 
 
