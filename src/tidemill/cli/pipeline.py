@@ -8,7 +8,7 @@ import typer
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from tidemill.cli.output import remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
-from tidemill.cli.pipeline_options import Conf, Master, Remote, Verbose, chosen_spark, existing_topics
+from tidemill.cli.pipeline_options import Conf, Master, Remote, Verbose, check_libraries, chosen_spark, existing_topics
 from tidemill.cli.pipeline_tables import latest, report
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -54,13 +54,14 @@ def run(
     """
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
-    where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE)
+    check_libraries()
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.status import Reporter, wall_ms
 
     loaded = load(folder)
+    where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.broker, [source.topic for source in loaded.spec.sources], loaded.spec.client)
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline

@@ -33,19 +33,32 @@ LOCK = "_lock"
 SPARK_FOLDER = "_spark"
 
 
-def chosen_spark(master: str | None, remote: str | None, conf: list[str] | None, *, connect: bool = False) -> "Where":
-    """Which Spark; what is missing is told in one line."""
+def chosen_spark(
+    master: str | None,
+    remote: str | None,
+    conf: list[str] | None,
+    *,
+    connect: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> "Where":
+    """Which Spark; what is missing is told in one line. `settings` are those of a file: --conf wins over them."""
+    check_libraries()
+    from tidemill.pipelines.core.master import parse_settings
+    from tidemill.pipelines.spark.remote import Where, check_where
+
+    kept = settings if settings and remote is None else {}
+    where = Where(master, remote, connect, {**kept, **parse_settings(conf or ())})
+    check_where(where)
+    return where
+
+
+def check_libraries() -> None:
+    """Say which library pipelines miss."""
     from importlib.util import find_spec
 
     missing = [name for name in ("pyspark", "pyarrow", "yaml") if find_spec(name) is None]
     if missing:
         raise CommandFailed(f"pipelines need {missing[0]}: pip install 'tidemill[spark]'")
-    from tidemill.pipelines.core.master import parse_settings
-    from tidemill.pipelines.spark.remote import Where, check_where
-
-    where = Where(master, remote, connect, parse_settings(conf or ()))
-    check_where(where)
-    return where
 
 
 @contextmanager

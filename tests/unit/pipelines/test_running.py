@@ -156,8 +156,13 @@ def test_what_spark_says_in_pages_is_one_line(monkeypatch: pytest.MonkeyPatch, t
 
 def test_settings_of_spark() -> None:
     assert parse_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
-    for wrong in ("spark.a", "a=b", "=b"):
-        with pytest.raises(WrongOption, match=f"--conf is {wrong}; write a setting of Spark"):
+    for wrong, line in {
+        "spark.a": "--conf is spark.a; write a setting of Spark",
+        "a=b": "--conf a is no setting of Spark; they are named like",
+        "=b": "--conf  is no setting of Spark",
+        "spark.master=local": "--conf spark.master is not set like this; give --master",
+    }.items():
+        with pytest.raises(WrongOption, match=line):
             parse_settings([wrong])
 
 

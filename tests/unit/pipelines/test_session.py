@@ -1,6 +1,7 @@
 """Java that is missing is explained before Spark is started; where Spark is started from; its errors in one line."""
 
 import os
+import sys
 from pathlib import Path
 
 import pyspark
@@ -10,6 +11,7 @@ import tidemill.spark
 from tidemill.pipelines.spark.home import quick_home
 from tidemill.pipelines.spark.queries import PYTHON_ADVICE as ADVICE
 from tidemill.pipelines.spark.queries import line_of
+from tidemill.pipelines.spark.session import choose_python
 
 INSTALLED = Path(pyspark.__file__).parent
 
@@ -43,6 +45,24 @@ def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(tidemill.spark.JavaMissing, match=line):
         tidemill.spark.session()
+
+
+def test_workers_have_the_python_of_the_driver_or_that_of_their_container() -> None:
+    own, there = sys.executable, str(Path(sys.executable).parent)
+    for master, told in {
+        "local[2]": {"PYSPARK_PYTHON": own, "PATH": "/bin"},
+        "spark://host:7077": {"PYSPARK_PYTHON": own, "PATH": "/bin"},
+        "k8s://host": {"PATH": f"{there}:/bin"},
+        "yarn": {"PATH": f"{there}:/bin"},
+    }.items():
+        environment = {"PATH": "/bin"}
+        choose_python(master, environment)
+        assert environment == told | {"PYSPARK_DRIVER_PYTHON": own}
+    for master in ("local", "yarn"):
+        environment = {"PATH": "/bin", "PYSPARK_PYTHON": "./env/bin/python"}
+        choose_python(master, environment)
+        assert environment["PYSPARK_DRIVER_PYTHON"] == environment["PYSPARK_PYTHON"] == "./env/bin/python"
+        assert environment["PATH"] == "/bin"
 
 
 @pytest.fixture

@@ -139,6 +139,14 @@ def test_everything_is_understood() -> None:
             {"sasl.password": "${NOWHERE}"},
             "p.yml: client.sasl.password names ${NOWHERE}, which the environment",
         ),
+        ("spark", "fast", "p.yml: spark is a text, not a mapping of names to values"),
+        (
+            "spark",
+            {"executor.memory": "2g"},
+            "p.yml: spark.executor.memory is no setting of Spark; they are named like",
+        ),
+        ("spark", {"spark.master": "yarn"}, "p.yml: spark.spark.master is not set like this; give --master"),
+        ("spark", {"spark.app.id": None}, "p.yml: spark.spark.app.id is missing"),
         ("schedule", "hourly", "p.yml: schedule is 'hourly'; write once, or for example every 5 seconds"),
         ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),
     ],
@@ -157,6 +165,21 @@ def test_the_client_is_told_what_the_file_and_the_environment_say() -> None:
     assert spec.kafka["kafka.sasl.password"] == "s-s"
     assert spec.kafka["kafka.request.timeout.ms"] == "5000"
     assert spec.kafka["kafka.bootstrap.servers"] == spec.broker
+
+
+def test_spark_is_told_what_the_file_and_the_environment_say() -> None:
+    told = {
+        "spark.executor.instances": 2,
+        "spark.ui.enabled": False,
+        "spark.memory.fraction": 0.5,
+        "spark.a": "${SIZE}g",
+    }
+    assert read_spec("x", changed("spark", told), {"SIZE": "2"}).spark == {
+        "spark.executor.instances": "2",
+        "spark.ui.enabled": "false",
+        "spark.memory.fraction": "0.5",
+        "spark.a": "2g",
+    }
 
 
 def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:

@@ -12,6 +12,7 @@ STANDALONE, KUBERNETES, YARN, CONNECT = "spark://", "k8s://", "yarn", "sc://"
 CONNECT_PORT = 15002
 HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 HTTPS_PORT, HTTP_PORT = 443, 80
+ELSEWHERE = {"spark.master": "--master", "spark.remote": "--remote"}
 ADVICE = "write local[4], spark://host:7077, yarn or k8s://https://host:6443"
 
 
@@ -57,7 +58,16 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
     settings = {}
     for each in given:
         name, found, value = each.partition("=")
-        if not found or not name.startswith("spark."):
+        if not found:
             raise WrongOption(f"--conf is {each}; write a setting of Spark: spark.executor.memory=2g")
+        if wrong := wrong_setting(name):
+            raise WrongOption(f"--conf {name} {wrong}")
         settings[name] = value
     return settings
+
+
+def wrong_setting(name: str) -> str:
+    """What is wrong with the name of a setting: it is none of Spark's, or a command says it in another way."""
+    if name in ELSEWHERE:
+        return f"is not set like this; give {ELSEWHERE[name]}"
+    return "" if name.startswith("spark.") else "is no setting of Spark; they are named like spark.executor.memory"

@@ -113,6 +113,8 @@ class Spec:
     every: str | None
     client: Mapping[str, str] = field(default_factory=dict)
     """What the Kafka client is told beside the address, in Kafka's spelling."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the Spark that runs it."""
 
     @property
     def kafka(self) -> dict[str, str]:

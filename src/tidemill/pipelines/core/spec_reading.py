@@ -12,6 +12,7 @@ from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.core.master import wrong_setting
 from tidemill.pipelines.core.spec import (
     LAKES,
     Expectation,
@@ -26,6 +27,18 @@ from tidemill.pipelines.core.spec import (
     WrongSpec,
 )
 
+KEYS = (
+    "name",
+    "broker",
+    "client",
+    "timelines",
+    "sources",
+    "transformations",
+    "expectations",
+    "sinks",
+    "schedule",
+    "spark",
+)
 BROKER = "127.0.0.1:9092"
 TIMELINES = "127.0.0.1:6174"
 EVERY = "5 seconds"
@@ -128,8 +141,7 @@ class Section:
 
 def read_spec(file: str, parsed: Any, environment: Mapping[str, str]) -> Spec:
     """The pipeline, or WrongSpec for the first thing that is not right."""
-    known = ("name", "broker", "client", "timelines", "sources", "transformations", "expectations", "sinks", "schedule")
-    top = Section(file, "", {} if parsed is None else parsed, known)
+    top = Section(file, "", {} if parsed is None else parsed, KEYS)
     spec = Spec(
         name=top.text("name"),
         broker=top.text("broker", BROKER),
@@ -140,34 +152,50 @@ def read_spec(file: str, parsed: Any, environment: Mapping[str, str]) -> Spec:
         sinks=tuple(_sinks(top)),
         every=_every(top),
         client=_client(top, environment),
+        spark=_spark(top, environment),
     )
     _check(top, spec)
     return spec
 
 
 def _client(top: Section, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the client is told; `${NAME}` is what the environment has, so that no password need be in the file."""
+    """What the client is told."""
     part = Section(top.file, "client", top.found.get("client", {}))
-
-    def value_of(key: str) -> str:
-        given = part.found[key]
-        text = (
-            str(given).lower() if isinstance(given, bool) else str(given) if isinstance(given, int) else part.text(key)
-        )
-        for name in _VARIABLE.findall(text):
-            if name not in environment:
-                raise part.wrong(key, f"names ${{{name}}}, which the environment does not have")
-        return _VARIABLE.sub(lambda found: environment[found[1]], text)
-
     for key, instead in CLIENT_NOT.items():
         if key in part.found:
             raise part.wrong(key, instead)
-    told = {str(key): value_of(key) for key in part.found}
+    told = {str(key): _filled(part, key, environment) for key in part.found}
     try:
         parse_options({"bootstrap.servers": top.text("broker", BROKER), **told})
     except InvalidOption as error:
         raise part.wrong("", f"is wrong: {error}") from None
     return told
+
+
+def _spark(top: Section, environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the Spark that runs it."""
+    part = Section(top.file, "spark", top.found.get("spark", {}))
+    told = {str(key): _filled(part, key, environment) for key in part.found}
+    for name in told:
+        if wrong := wrong_setting(name):
+            raise part.wrong(name, wrong)
+    return told
+
+
+def _filled(part: Section, key: Any, environment: Mapping[str, str]) -> str:
+    """A value as text; `${NAME}` is what the environment has, so that no password need be in the file."""
+    given = part.found[key]
+    text = (
+        str(given).lower()
+        if isinstance(given, bool)
+        else str(given)
+        if isinstance(given, int | float)
+        else part.text(key)
+    )
+    for name in _VARIABLE.findall(text):
+        if name not in environment:
+            raise part.wrong(key, f"names ${{{name}}}, which the environment does not have")
+    return _VARIABLE.sub(lambda found: environment[found[1]], text)
 
 
 def _sources(top: Section) -> Iterator[Source]:

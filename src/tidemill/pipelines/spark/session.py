@@ -2,7 +2,9 @@
 
 import os
 import sys
+from collections.abc import MutableMapping
 from contextlib import nullcontext
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -42,7 +44,7 @@ def session(
     """
     java.check()
     local = master is None or master.startswith("local")
-    _choose_python(master or "local")
+    choose_python(master or "local", os.environ)
     cores = os.cpu_count() or 1
     builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
     for key, value in _with_stack({**_settings(cores, local=local), **(options or {})}).items():
@@ -56,15 +58,19 @@ def session(
     return spark
 
 
-def _choose_python(master: str) -> None:
+def choose_python(master: str, environment: MutableMapping[str, str]) -> None:
     """Plan with this Python, and work with it where its place can be the same; what the user says stays.
 
     Spark would take the first python3 of the PATH, which may know nothing of Tidemill. Standalone clusters are machines
-    set up alike. YARN and Kubernetes bring containers with a Python of their own.
+    set up alike. YARN and Kubernetes bring containers with a Python of their own, and Spark wants one name for it there
+    and here: it stays `python3`, which is made to mean this one here.
     """
-    os.environ.setdefault(DRIVER_PYTHON, os.environ.get(PYTHON, sys.executable))
-    if master.startswith(SAME_PYTHON):
-        os.environ.setdefault(PYTHON, sys.executable)
+    given = environment.get(PYTHON)
+    environment.setdefault(DRIVER_PYTHON, given or sys.executable)
+    if given is None and master.startswith(SAME_PYTHON):
+        environment[PYTHON] = sys.executable
+    elif given is None:
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
 
 
 def register(spark: SparkSession) -> None:
