@@ -126,8 +126,10 @@ def status(
         show_json(told)
         return
     rows = [row for each in told for row in _rows(each)]
-    names = ", ".join(str(path) for path in found)
-    show(rows, STATUS_COLUMNS, as_json=False, empty=f"{names} never ran; start it with: tidemill pipeline run")
+    if rows:
+        show(rows, STATUS_COLUMNS, as_json=False)
+    for path in (path for path, kept in found.items() if kept is None):
+        remark(f"{path} never ran; start it with: tidemill pipeline run {path}")
     for each in told:
         if each["error"]:
             say(f"last error of {each['pipeline']}: {each['error']}")

@@ -19,6 +19,7 @@ from tidemill.cli.pipeline_options import (
     Verbose,
     chosen_spark,
     existing_topics,
+    lake_for,
     lake_session,
 )
 from tidemill.cli.problem import CommandFailed
@@ -51,12 +52,11 @@ def archive(
     where = chosen_spark(master, remote, conf)
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.audit import left_to_archive
-    from tidemill.pipelines.lake.opening import open_lake
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
 
     existing_topics(bootstrap, [topic])
-    lake = open_lake(to / topic, format_)
+    lake = lake_for(to / topic, format_)
     before = sum(file.rows for file in lake.files())
     with RawClient({"bootstrap.servers": bootstrap}) as client:
         left = left_to_archive(client, lake, topic)

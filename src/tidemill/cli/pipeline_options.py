@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill.cli.connection import no_topic, reach
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from tidemill.pipelines.lake.interface import Lake
@@ -47,9 +48,29 @@ def chosen_spark(
     from tidemill.pipelines.spark.remote import Where, check_where
 
     kept = settings if settings and remote is None else {}
-    where = Where(master, remote, connect, {**kept, **parse_settings(conf or ())})
-    check_where(where)
+    with options_checked():
+        where = Where(master, remote, connect, {**kept, **parse_settings(conf or ())})
+        check_where(where)
     return where
+
+
+def lake_for(folder: Path, format_: str) -> "Lake":
+    """A lake to write to."""
+    from tidemill.pipelines.lake.opening import open_lake
+
+    with options_checked():
+        return open_lake(folder, format_)
+
+
+@contextmanager
+def options_checked() -> Iterator[None]:
+    """An option that cannot be is a wrong use of the command."""
+    from tidemill.pipelines.core.errors import WrongOption
+
+    try:
+        yield
+    except WrongOption as error:
+        raise WrongUse(str(error)) from None
 
 
 def check_libraries() -> None:

@@ -18,9 +18,10 @@ from tidemill.cli.pipeline_options import (
     Verbose,
     chosen_spark,
     existing_topics,
+    lake_for,
     lake_session,
 )
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.report import Report
@@ -50,12 +51,11 @@ def latest(
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
     where = chosen_spark(master, remote, conf)
-    from tidemill.pipelines.lake.opening import open_lake
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
 
     existing_topics(bootstrap, [topic])
-    table = open_lake(to / topic, format_)
+    table = lake_for(to / topic, format_)
     with (
         lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
         interruptible() as stop,
@@ -92,8 +92,10 @@ def report(
     from tidemill.pipelines.report_files import write_tables
     from tidemill.pipelines.spark.remote import session_for
 
-    wanted = _topics(bootstrap, topics)
     since_ms = moment_ms(since)
+    if to.exists() and not to.is_dir():
+        raise WrongUse(f"--to is {to}, which is a file; name a folder")
+    wanted = _topics(bootstrap, topics)
     to.mkdir(parents=True, exist_ok=True)
     with session_for(where, "report", to / SPARK_LOG, verbose=verbose) as spark:
         made = _gathered(spark, bootstrap, wanted, since_ms)
@@ -106,18 +108,19 @@ def report(
 
 
 def _topics(bootstrap: str, given: str | None) -> list[str]:
+    """Those that are named, or all."""
+    wanted = [name.strip() for name in (given or "").split(",") if name.strip()]
+    if given is not None and not wanted:
+        raise WrongUse("--topics names no topic; write for example --topics orders,clicks")
     client = admin(bootstrap)
     with told("list topics"):
         known = sorted(name for name in client.list_topics().topics if not name.startswith("__"))
-    if given is None:
-        if not known:
-            raise CommandFailed(f"{bootstrap} has no topics yet; there is nothing to report")
-        return known
-    wanted = [name.strip() for name in given.split(",") if name.strip()]
+    if not known:
+        raise CommandFailed(f"{bootstrap} has no topics yet; there is nothing to report")
     for name in wanted:
         if name not in known:
             raise no_topic(name)
-    return wanted
+    return wanted or known
 
 
 def _gathered(spark: Any, bootstrap: str, topics: list[str], since_ms: int) -> "Report":

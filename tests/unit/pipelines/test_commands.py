@@ -47,7 +47,7 @@ def test_a_new_pipeline_has_not_run_yet(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["pipeline", "init", str(root)]) == 1
     assert "is not empty" in capsys.readouterr().err
     assert main(["pipeline", "status", str(tmp_path)]) == 0
-    assert "never ran" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"{root} never ran; start it with: tidemill pipeline run {root}\n"
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +56,33 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == f"error: {tmp_path}/pipeline.yml: nme is not known; did you mean name?\n"
     assert main(["pipeline", "audit", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"error: there is no lake at {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            "run shop --conf memory=2g",
+            "--conf memory is no setting of Spark; they are named like spark.executor.memory",
+        ),
+        (
+            "run shop --master k8s",
+            "--master is k8s; write local[4], spark://host:7077, yarn or k8s://https://host:6443",
+        ),
+        ("run shop --runner fast", "there is no runner fast; there are streaming, declarative"),
+        ("archive orders --to lake --remote x", "--remote is x; write sc://host:15002, the address of a Spark Connect"),
+        ("report --to shop/pipeline.yml", "--to is shop/pipeline.yml, which is a file; name a folder"),
+        ("report --to plots --topics ,", "--topics names no topic; write for example --topics orders,clicks"),
+    ],
+)
+def test_a_wrong_use_has_an_exit_code_of_its_own(
+    words: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["pipeline", "init", "shop"])
+    capsys.readouterr()
+    assert main(["pipeline", *words.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {line}")
 
 
 def test_reports_of_spark_connect_that_leave_out_the_rows_are_counted_as_none() -> None:
