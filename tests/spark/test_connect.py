@@ -10,17 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from tests.spark.commands import END_S, make_pipeline, only_rows, order, run_all
 from tests.spark.topics import Outside, until
 from tests.spark.yarn import JARS, running_yarn
 
-from tidemill.pipelines.core.spec import Kind
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.spark.home import quick_home
@@ -28,7 +25,6 @@ from tidemill.pipelines.spark.home import quick_home
 BIN = Path(pyspark.__file__).parent / "bin"
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 START_S = 120
-END_S = 150
 YARN_S = 400
 """Containers are JVMs of their own: three of them, one after the other."""
 
@@ -84,42 +80,6 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         words += ["--conf", f"{name}={value}"]
     with jvm([*words, "spark-internal"], scratch / "said", port):
         yield f"sc://127.0.0.1:{port}"
-
-
-def order(number: int) -> dict[str, Any]:
-    return {"item": f"item {number % 3}", "price": 1.5, "quantity": number}
-
-
-def make_pipeline(root: Path, servers: str, source: str, sink: str) -> None:
-    """The example, from and to topics of its own."""
-    write_example(root, servers)
-    spec = (root / SPEC).read_text().replace("topic: orders", f"topic: {source}")
-    (root / SPEC).write_text(spec.replace("topic: revenue", f"topic: {sink}"))
-
-
-def only_rows(root: Path) -> None:
-    """A pipeline of what a graph can do: rows into a topic as they come."""
-    text = (root / SPEC).read_text()
-    begin, end = text.index("sinks:"), text.index("schedule:")
-    target = text[begin:end].split(f"{Kind.TOPIC}: ", 1)[1].split()[0]
-    sinks = f"sinks:\n  rows:\n    from: priced\n    topic: {target}\n    key: item\n\n"
-    (root / SPEC).write_text(text[:begin] + sinks + text[end:])
-
-
-def run_all(commands: list[list[str]], servers: str, within_s: int = END_S, **environment: str) -> list[str]:
-    """What these commands of ours say when they run side by side, all of them well."""
-    given = os.environ | {"TIDEMILL_KAFKA": servers, **environment}
-    with ExitStack() as started:
-        runs = []
-        for words in commands:
-            command = [sys.executable, "-m", "tidemill", "pipeline", *words]
-            run = subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            runs.append(run)
-            started.callback(run.wait)
-            started.callback(run.kill)
-        said = [run.communicate(timeout=within_s)[0] for run in runs]
-        assert [run.returncode for run in runs] == [0] * len(runs), said
-    return said
 
 
 def test_commands_run_on_a_spark_connect_server(connect: str, outside: Outside, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def _files() -> Finding:
 
 def _java() -> Finding:
     found, problem = java.look()
-    return Finding("java", "note" if problem else "fine", found, java.advice() if problem else "")
+    return Finding("java", "note", found, f"{problem}; {java.advice()}") if problem else Finding("java", "fine", found)
 
 
 def _spark() -> Finding:
