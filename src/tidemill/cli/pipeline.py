@@ -74,7 +74,7 @@ def run(
     with (
         hold(loaded.state / "lock", str(folder)),
         reporter,
-        session_for(where, loaded.spec.name, loaded.state, verbose=verbose) as spark,
+        session_for(where, loaded.spec.name, loaded.state, remark, verbose=verbose) as spark,
         interruptible() as stop,
     ):
         if runner == DECLARATIVE:

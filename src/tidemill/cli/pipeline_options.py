@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import no_topic, reach
+from tidemill.cli.output import remark
 from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> I
 
     with (
         hold(lake.root / LOCK, str(lake.root)),
-        session_for(where, name, lake.root / SPARK_FOLDER, verbose=verbose) as spark,
+        session_for(where, name, lake.root / SPARK_FOLDER, remark, verbose=verbose) as spark,
     ):
         yield spark
 

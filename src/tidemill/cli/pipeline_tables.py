@@ -97,7 +97,7 @@ def report(
         raise WrongUse(f"--to is {to}, which is a file; name a folder")
     wanted = _topics(bootstrap, topics)
     to.mkdir(parents=True, exist_ok=True)
-    with session_for(where, "report", to / SPARK_LOG, verbose=verbose) as spark:
+    with session_for(where, "report", to / SPARK_LOG, remark, verbose=verbose) as spark:
         made = _gathered(spark, bootstrap, wanted, since_ms)
     files = write_tables(made, to)
     if plots:

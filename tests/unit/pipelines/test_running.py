@@ -14,6 +14,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from tidemill.cli.main import main
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.core.kubernetes import refusal
 from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings, places_of
 from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.example import write_example
@@ -139,6 +140,44 @@ def test_masters_and_where_they_are() -> None:
     assert places_of("sc://a:1/;use_ssl=true") == [("a", 1)]
 
 
+def test_kubernetes_needs_an_image_wherever_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    named = "spark.kubernetes.container.image"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        master = f"k8s://http://127.0.0.1:{server.getsockname()[1]}"
+        for lacking in ({}, {"spark.kubernetes.namespace": "shop"}):
+            with pytest.raises(WrongOption, match=f"--master {master} needs {named}: an image of Spark with Tidemill"):
+                check_where(Where(master, settings=lacking))
+        check_where(Where(master, settings={named: "x"}))
+        check_where(Where(master, settings={"spark.kubernetes.executor.container.image": "x"}))
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        with pytest.raises(WrongOption, match=named):
+            check_where(Where(master))
+        (tmp_path / "spark-defaults.conf").write_text(f"{named} x\n")
+        check_where(Where(master))
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            "Failure executing: POST. Message: Unauthorized. Received status: Status(apiVersion=v1, code=401",
+            "Kubernetes says: Unauthorized (401); log in: the account is that of KUBECONFIG",
+        ),
+        (
+            'Failure. Message: pods is forbidden: User "ann" cannot. Received status: Status(apiVersion=v1, code=403',
+            'Kubernetes says: pods is forbidden: User "ann" cannot (403); give the account the role',
+        ),
+        ("Failure. Message: too large. Received status: Status(apiVersion=v1, code=413", "Kubernetes says: too large"),
+        ("Connection refused", ""),
+    ],
+)
+def test_what_kubernetes_refuses_is_told_with_what_to_do(said: str, line: str) -> None:
+    assert refusal(said).startswith(line)
+    assert bool(refusal(said)) == bool(line)
+
+
 def test_what_spark_says_in_pages_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     @contextmanager
     def session(*_: object, **__: object) -> Iterator[None]:
@@ -147,7 +186,7 @@ def test_what_spark_says_in_pages_is_one_line(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr("tidemill.pipelines.spark.remote.quiet_session", session)
     with (
         pytest.raises(PipelineError, match=r'^Cannot run program "./env/bin/python".*: install Tidemill in the Python'),
-        session_for(Where(), "test", tmp_path, verbose=False),
+        session_for(Where(), "test", tmp_path, print, verbose=False),
     ):
         raise Py4JError(
             'An error occurred.\n: java.io.IOException: Cannot run program "./env/bin/python": error=2\n\tat a'
@@ -173,7 +212,7 @@ def test_a_spark_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("tidemill.pipelines.spark.quiet.session", session)
     line = f"^Spark does not start on local: no heap; all that Spark said is in {tmp_path}/spark.log$"
-    with pytest.raises(PipelineError, match=line), quiet_session("local", "test", tmp_path, {}, verbose=False):
+    with pytest.raises(PipelineError, match=line), quiet_session("local", "test", tmp_path, {}, print, verbose=False):
         pass
 
 

@@ -3,24 +3,28 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.kubernetes import NAMESPACE, refusal, waiting
+from tidemill.pipelines.core.master import KUBERNETES
 from tidemill.pipelines.spark.session import session
 
 LOG = "spark.log"
+Say = Callable[[str], None]
 _REASON = re.compile(r"(?:Exception|Error): (.+)")
 
 
 @contextmanager
 def quiet_session(
-    master: str | None, name: str, folder: Path, settings: Mapping[str, str], *, verbose: bool
+    master: str | None, name: str, folder: Path, settings: Mapping[str, str], say: Say, *, verbose: bool
 ) -> Iterator[SparkSession]:
     """A session for one command, stopped when the command is done; what Spark says is in the folder's spark.log."""
     log = folder / LOG
@@ -35,10 +39,19 @@ def quiet_session(
     if verbose:
         spark.sparkContext.setLogLevel("WARN")
     try:
+        if master is not None and master.startswith(KUBERNETES):
+            _tell_absent(spark.sparkContext, say)
         yield spark
     finally:
         with suppress(OSError):  # a JVM that is gone has stopped
             spark.stop()
+
+
+def _tell_absent(context: SparkContext, say: Say) -> None:
+    """When there is a session, it has waited half a minute for executors; without any it would go on in silence."""
+    known = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark has no other way to ask
+    if known <= 1:  # the driver is among them
+        say(waiting(context.getConf().get(NAMESPACE, "default"), context.applicationId))
 
 
 def _reason(error: Exception, log: str) -> str:
@@ -50,7 +63,8 @@ def _reason(error: Exception, log: str) -> str:
     while cause is not None:
         told.append((cause.getMessage() or "").partition("\n")[0])
         cause = cause.getCause()
-    return max(told, key=len)
+    longest = max(told, key=len)
+    return refusal(longest) or longest
 
 
 @contextmanager

@@ -20,10 +20,11 @@ from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
-from tidemill.pipelines.core.master import CONNECT, check_master, places_of
-from tidemill.pipelines.spark.home import PYTHON
+from tidemill.pipelines.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
+from tidemill.pipelines.core.master import CONNECT, KUBERNETES, check_master, places_of
+from tidemill.pipelines.spark.home import HOME, PYTHON
 from tidemill.pipelines.spark.queries import line_of
-from tidemill.pipelines.spark.quiet import LOG, quiet_session, stderr_into
+from tidemill.pipelines.spark.quiet import LOG, Say, quiet_session, stderr_into
 from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, register
 
 CLIENT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos", "zstandard": "zstandard"}
@@ -54,20 +55,20 @@ class Where:
 
 
 @contextmanager
-def session_for(where: Where, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
-    """A session for one command; what a Spark of its own says is in the folder."""
+def session_for(where: Where, name: str, folder: Path, say: Say, *, verbose: bool) -> Iterator[SparkSession]:
+    """A session for one command; what a Spark of its own says is in the folder, what it waits for is told."""
     logging.getLogger(TALKATIVE).disabled = not verbose
     try:
-        with _session(where, name, folder, verbose=verbose) as spark:
+        with _session(where, name, folder, say, verbose=verbose) as spark:
             yield spark
     except (Py4JError, PySparkException) as error:  # what nobody closer to it has put into words
         raise PipelineError(line_of(str(error))) from None
 
 
 @contextmanager
-def _session(where: Where, name: str, folder: Path, *, verbose: bool) -> Iterator[SparkSession]:
+def _session(where: Where, name: str, folder: Path, say: Say, *, verbose: bool) -> Iterator[SparkSession]:
     if where.remote is None and not where.connect:
-        with quiet_session(where.master, name, folder, where.settings, verbose=verbose) as spark:
+        with quiet_session(where.master, name, folder, where.settings, say, verbose=verbose) as spark:
             yield spark
         return
     spark = _connected(where.remote, name) if where.remote else _embedded(where, name, folder, verbose=verbose)
@@ -87,6 +88,7 @@ def check_where(where: Where) -> None:
     if where.master is not None:
         check_master(where.master, os.environ)
         _check_answers(where.master, "master")
+        _check_image(where)
     if where.remote is None and not where.connect:
         return
     if where.remote is not None and not where.remote.startswith(CONNECT):
@@ -96,6 +98,22 @@ def check_where(where: Where) -> None:
     missing = [package for module, package in CLIENT.items() if _missing(module)]
     if missing:
         raise PipelineError(f"Spark Connect needs {' and '.join(missing)}: pip install 'tidemill[spark]'")
+
+
+def _check_image(where: Where) -> None:
+    """Spark itself would ask for executors in vain, once a second, for ever."""
+    kubernetes = where.master is not None and where.master.startswith(KUBERNETES)
+    if kubernetes and without_image(where.settings, _defaults(os.environ)):
+        raise WrongOption(f"--master {where.master} needs {IMAGES[0]}: {IMAGE_ADVICE}")
+
+
+def _defaults(environment: Mapping[str, str]) -> Iterator[str]:
+    """Where Spark finds settings that nobody gave us."""
+    yield environment.get("PYSPARK_SUBMIT_ARGS", "")
+    home = environment.get(HOME)
+    folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    with suppress(OSError):
+        yield "" if folder is None else (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8")
 
 
 def _check_answers(url: str, what: str) -> None:
