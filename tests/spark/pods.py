@@ -1,0 +1,186 @@
+"""A node of Kubernetes for tests: pods are processes of this machine.
+
+It does what scheduler, kubelet and Spark's image do between them: a pod is bound to the node, gets the files of its
+config maps and its empty folders, is started with the environment of its own spec as Spark's entry point starts an
+executor, and its end is told. A pod of any image but IMAGE waits for its image for ever.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.error import HTTPError
+
+import pyspark
+from tests.spark.kubernetes import PATCH, Kubernetes
+
+IMAGE = "registry.example/tidemill-spark:1"
+NODE = "here"
+ADDRESS = "127.0.0.1"
+LOOK_S = 0.2
+GONE = (404, 409)
+"""Somebody else was quicker."""
+_JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
+
+
+class Node:
+    """Looks for pods until the block ends, and ends what it started."""
+
+    def __init__(self, server: Kubernetes, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self._runs: dict[str, subprocess.Popen[bytes]] = {}
+        self._told: set[str] = set()
+        self._over = threading.Event()
+        self._thread = ThreadPoolExecutor(1)
+        self.started: list[str] = []
+        """The names of all pods that were started."""
+
+    def __enter__(self) -> Self:
+        self._looking = self._thread.submit(self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.shutdown()
+        for run in self._runs.values():
+            _end(run)
+        self._looking.result()
+
+    def kill(self, pod: str) -> None:
+        """As the kernel does when memory runs out: at once, and nobody is told."""
+        _end(self._runs[pod])
+
+    def said(self, pod: str) -> str:
+        """What the process of a pod wrote."""
+        return (self._folder / pod / "said").read_text(errors="replace")
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            for pod in self._server.pods():
+                try:
+                    self._tend(pod)
+                except HTTPError as error:
+                    if error.code not in GONE:
+                        raise
+
+    def _tend(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        if "deletionTimestamp" in pod["metadata"]:
+            if name in self._runs:
+                _end(self._runs[name])
+            self._server.ask("DELETE", _path(pod), {"gracePeriodSeconds": 0})
+        elif name not in self._told:
+            self._told.add(name)
+            self._begin(pod)
+        elif name in self._runs and self._runs[name].poll() is not None and pod["status"]["phase"] == "Running":
+            code = self._runs[name].returncode
+            ended = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error" if code else "Completed"}
+            self._tell(pod, "Failed" if code else "Succeeded", {"terminated": ended})
+
+    def _begin(self, pod: dict[str, Any]) -> None:
+        target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+        self._server.ask("POST", f"{_path(pod)}/binding", {"metadata": pod["metadata"], "target": target})
+        if pod["spec"]["containers"][0]["image"] != IMAGE:
+            self._tell(pod, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})
+            return
+        self._runs[pod["metadata"]["name"]] = self._start(pod)
+        self.started.append(pod["metadata"]["name"])
+        self._tell(pod, "Running", {"running": {}})
+
+    def _tell(self, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
+        container = pod["spec"]["containers"][0]
+        told = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
+        told |= {"ready": phase == "Running", "state": state}
+        status = {"phase": phase, "podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}], "containerStatuses": [told]}
+        self._server.ask("PATCH", f"{_path(pod)}/status", {"status": status}, PATCH)
+
+    def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
+        container, home = pod["spec"]["containers"][0], self._folder / pod["metadata"]["name"]
+        home.mkdir()
+        mounted = self._mounted(pod, home)
+        environment = {each["name"]: _value(each, pod, mounted) for each in container["env"]}
+        assert container["args"] == ["executor"], container
+        with (home / "said").open("wb") as said:
+            return subprocess.Popen(
+                _entry(environment),
+                cwd=home,
+                env=_image() | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def _mounted(self, pod: dict[str, Any], home: Path) -> dict[str, Path]:
+        """By the path in the container, the folder in which it is: a process has no file system of its own."""
+        volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+        found = {}
+        for mount in pod["spec"]["containers"][0]["volumeMounts"]:
+            folder = home / mount["name"]
+            folder.mkdir(exist_ok=True)
+            found[mount["mountPath"]] = folder
+            if "configMap" in volumes[mount["name"]]:
+                name = volumes[mount["name"]]["configMap"]["name"]
+                space = pod["metadata"]["namespace"]
+                kept = self._server.ask("GET", f"/api/v1/namespaces/{space}/configmaps/{name}")
+                for file, text in kept.get("data", {}).items():
+                    (folder / file).write_text(text)
+        return found
+
+
+def _path(pod: dict[str, Any]) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+def _value(told: dict[str, Any], pod: dict[str, Any], mounted: dict[str, Path]) -> str:
+    """A variable of the container, with paths as this machine has them."""
+    if "valueFrom" in told:
+        field = told["valueFrom"]["fieldRef"]["fieldPath"]
+        return str({"status.podIP": ADDRESS, "metadata.name": pod["metadata"]["name"]}[field])
+    value = str(told.get("value", ""))
+    return next((str(folder) for path, folder in mounted.items() if value == path), value)
+
+
+def _image() -> dict[str, str]:
+    """What the image sets: its Python is `python3`, and knows Tidemill."""
+    return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "LANG": "C.UTF-8"}
+
+
+def _entry(environment: dict[str, str]) -> list[str]:
+    """What the entry point of Spark's image makes of the argument `executor`."""
+    java = shutil.which("java")
+    assert java is not None
+    numbered = {int(found[1]): name for name in environment if (found := _JAVA_OPTION.fullmatch(name))}
+    options = [environment[numbered[number]] for number in sorted(numbered)]
+    memory = environment["SPARK_EXECUTOR_MEMORY"]
+    classes = [environment.get("SPARK_CLASSPATH", ""), environment["SPARK_CONF_DIR"]]
+    classes.append(str(Path(pyspark.__file__).parent / "jars" / "*"))
+    told = {
+        "driver-url": environment["SPARK_DRIVER_URL"],
+        "executor-id": environment["SPARK_EXECUTOR_ID"],
+        "cores": environment["SPARK_EXECUTOR_CORES"],
+        "app-id": environment["SPARK_APPLICATION_ID"],
+        "hostname": environment["SPARK_EXECUTOR_POD_IP"],
+        "resourceProfileId": environment["SPARK_RESOURCE_PROFILE_ID"],
+        "podName": environment["SPARK_EXECUTOR_POD_NAME"],
+    }
+    backend = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    words = [java, *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", ":".join(filter(None, classes)), backend]
+    return [*words, *(word for name, value in told.items() for word in (f"--{name}", value))]
+
+
+def _end(run: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)
+    run.wait()

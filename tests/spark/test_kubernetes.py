@@ -1,0 +1,190 @@
+"""Whole commands of pipelines on Kubernetes: its own API server, rights as the guide gives them, pods as processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from tests.integration.pages import ROOT, blocks
+from tests.spark.commands import END_S, make_pipeline, order
+from tests.spark.kubernetes import NAMESPACE, STRANGER, Kubernetes, kubeconfig, running_kubernetes
+from tests.spark.pods import IMAGE, Node
+from tests.spark.topics import Outside, until
+
+from tidemill.pipelines.folder import SPEC
+
+PATHS = {
+    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings",
+    "PersistentVolumeClaim": f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims",
+    "Deployment": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
+}
+ACCOUNT = "tidemill"
+LEAN = {
+    "spark.kubernetes.namespace": NAMESPACE,
+    "spark.kubernetes.container.image": IMAGE,
+    "spark.kubernetes.authenticate.executor.serviceAccountName": ACCOUNT,
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.instances": "2",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+}
+GATE = '''\
+"""Orders with what they cost, when somebody opens the gate."""
+
+import time
+from pathlib import Path
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+HOME = Path({home!r})
+
+
+def priced(orders: DataFrame) -> DataFrame:
+    def wait(batches):
+        (HOME / f"task-{{TaskContext.get().partitionId()}}").touch()
+        deadline = time.monotonic() + 100
+        while not (HOME / "gate").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield from batches
+
+    rows = orders.selectExpr("item", "quantity", "price * quantity as total")
+    return rows.mapInArrow(wait, rows.schema)
+'''
+
+LINE_CHARS_MAX = 400
+
+pytestmark = [pytest.mark.timeout(2 * END_S), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """An API server with the rights that the guide gives."""
+    with running_kubernetes(tmp_path_factory.mktemp("kubernetes")) as server:
+        for each in manifests():
+            server.ask("POST", PATHS[each["kind"]], each)
+        yield server
+
+
+def manifests() -> list[dict[str, Any]]:
+    """What the guide says to apply."""
+    page = ROOT / "docs" / "guides" / "pipelines.md"
+    texts = [block.text for block in blocks(page) if block.kind == "yaml" and "apiVersion" in block.text]
+    return [each for text in texts for each in yaml.safe_load_all(text)]
+
+
+@pytest.fixture
+def node(cluster: Kubernetes, tmp_path: Path) -> Iterator[Node]:
+    home = tmp_path / "node"
+    home.mkdir()
+    with Node(cluster, home) as running:
+        yield running
+
+
+def started(cluster: Kubernetes, shop: Path, config: Path, *more: str) -> "subprocess.Popen[str]":
+    """The command as somebody in no virtual environment runs it."""
+    words = [
+        sys.executable,
+        "-m",
+        "tidemill",
+        "pipeline",
+        "run",
+        str(shop),
+        "--once",
+        "--master",
+        f"k8s://{cluster.url}",
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environment |= {"KUBECONFIG": str(config), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    return subprocess.Popen(
+        [*words, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def with_settings(shop: Path, settings: dict[str, str]) -> None:
+    with (shop / SPEC).open("a") as file:
+        file.write(yaml.safe_dump({"spark": settings}))
+
+
+def test_an_executor_that_dies_is_replaced_and_no_row_is_lost_or_doubled(
+    cluster: Kubernetes, node: Node, outside: Outside, tmp_path: Path
+) -> None:
+    source, sink = outside.create("kubernetes-orders"), outside.create("kubernetes-rows")
+    orders = [order(number) for number in range(30)]
+    outside.write(source, ({"value": json.dumps(each), "partition": each["quantity"] % 2} for each in orders))
+    shop = tmp_path / "shop"
+    make_pipeline(shop, outside.servers, source, sink)
+    spec = (shop / SPEC).read_text().replace("from: revenue", "from: priced").replace("mode: update", "mode: append")
+    (shop / SPEC).write_text(spec)
+    (shop / "transformations" / "priced.py").write_text(GATE.format(home=str(tmp_path)))
+    with_settings(shop, LEAN)
+    with started(cluster, shop, kubeconfig(tmp_path / "config", cluster, cluster.token(ACCOUNT))) as run:
+        try:
+            until(lambda: len(list(tmp_path.glob("task-*"))) == 2)
+            node.kill(node.started[0])
+            until(lambda: len(node.started) == 3)
+            (tmp_path / "gate").touch()
+            said, _ = run.communicate(timeout=END_S)
+        finally:
+            run.kill()
+    assert run.returncode == 0, said
+    wanted = sorted((each["item"], each["quantity"], each["quantity"] * 1.5) for each in orders)
+    rows = [json.loads(message.value()) for message in outside.read(sink)]
+    assert sorted((each["item"], each["quantity"], each["total"]) for each in rows) == wanted
+    table = pq.read_table(shop / "lake" / "priced").to_pylist()
+    assert sorted((each["item"], each["quantity"], each["total"]) for each in table) == wanted
+    until(lambda: not cluster.pods())  # what Spark made it took away
+
+
+@pytest.mark.parametrize(
+    ("token", "line"),
+    [
+        (
+            "of-nobody",
+            "Kubernetes says: Unauthorized (401); log in: the account is that of KUBECONFIG or ~/.kube/config",
+        ),
+        (STRANGER, 'Kubernetes says: configmaps is forbidden: User "stranger" cannot create resource "configmaps"'),
+    ],
+)
+def test_an_account_that_is_refused_is_told_in_one_line(
+    token: str, line: str, cluster: Kubernetes, outside: Outside, topic: str, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop"
+    make_pipeline(shop, outside.servers, topic, "nowhere")
+    with_settings(shop, LEAN)
+    with started(cluster, shop, kubeconfig(tmp_path / "config", cluster, token)) as run:
+        said, _ = run.communicate(timeout=END_S)
+    assert run.returncode == 1
+    [told] = said.splitlines()
+    assert told.startswith(f"error: Spark does not start on k8s://{cluster.url}: {line}")
+    assert len(told) < LINE_CHARS_MAX
+
+
+def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
+    cluster: Kubernetes, node: Node, outside: Outside, topic: str, tmp_path: Path
+) -> None:
+    outside.write_values(topic, range(3))
+    shop = tmp_path / "shop"
+    make_pipeline(shop, outside.servers, topic, "nowhere")
+    with_settings(shop, LEAN | {"spark.kubernetes.container.image": "registry.example/misspelt:1"})
+    config = kubeconfig(tmp_path / "config", cluster, cluster.token(ACCOUNT))
+    with started(cluster, shop, config) as run:
+        assert run.stdout is not None
+        told = run.stdout.readline()
+        asked = [pod["metadata"]["labels"]["spark-app-selector"] for pod in cluster.pods()]
+        run.send_signal(signal.SIGINT)
+        rest, _ = run.communicate(timeout=END_S)
+    look = f"kubectl -n {NAMESPACE} get pods -l spark-app-selector={asked[0]}"
+    assert told == f"no executor has come yet; it goes on as soon as one does. Why they do not come: {look}\n"
+    assert (run.returncode, rest) == (0, "")
+    assert not node.started
+    until(lambda: not cluster.pods())
