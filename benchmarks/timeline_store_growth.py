@@ -158,9 +158,10 @@ class Line:
 
     async def merge(self, path: Path) -> tuple[int, float]:
         """How many places were merged, and the processor time of each in microseconds."""
-        for _ in range(-(-BLOCK // FILL_BATCH)):
+        limit, merge.FRESH_PER_PAGE = merge.FRESH_PER_PAGE, BLOCK  # not before all are there
+        for _ in range(1 + BLOCK // FILL_BATCH):
             await self._more()
-        limit, merge.FRESH_PER_PAGE = merge.FRESH_PER_PAGE, 0  # begins with the first block that is full
+        merge.FRESH_PER_PAGE = 0
         fresh = asked(path, "SELECT count(*) FROM fresh")
         begun = time.process_time()
         while asked(path, "SELECT max(block) > min(block) FROM fresh"):

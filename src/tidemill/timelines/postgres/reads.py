@@ -12,7 +12,7 @@ COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
     " s.size, s.key"
 )
-# What a few messages need of another table is looked up one by one, here and for bodies: joined, the planner of a long
+# What a few messages need of another table is looked up one by one, and so are bodies: joined, the planner of a long
 # timeline would rather read all there is.
 STATES = """(
     SELECT m.seq, m.timeline, m.id, coalesce(c.due_ms, m.due_ms) AS due_ms,
@@ -85,7 +85,7 @@ async def find(
     rows = f"SELECT * FROM ({parts}) s ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)
     if bodies:
         rows = f"""
-            SELECT {COLUMNS}, (SELECT b.body FROM tidemill.bodies b WHERE b.seq = s.seq)
+            SELECT {COLUMNS}, (SELECT m.body FROM tidemill.messages m WHERE m.seq = s.seq)
             FROM (SELECT s.*, sum(s.size) OVER (ORDER BY s.due_ms, s.seq) AS total FROM ({rows}) s) s
             WHERE s.total <= {FIND_BYTES_MAX} OR s.total = s.size
             ORDER BY s.due_ms, s.seq

@@ -2,11 +2,12 @@
 
     messages   what a message carries and where it was scheduled to; not changed by a lease
     changed    where messages stand that were leased, released or moved, and who holds them: few, and in use now
-    bodies     what is read for delivery alone
 
 An update in PostgreSQL writes a new row, and an entry in every index for it: on a long timeline each of them on another
 page, which is then written as a whole. So a message that is leased gets a row in a small table, and its own is left as
-it is until it is removed. Whoever changes a message locks its row in `messages` first.
+it is until it is removed. Its body is in that row, too (the server itself keeps large ones apart): in a table of their
+own each was on another page once more, to be found, read and removed. Whoever changes a message locks its
+row in `messages` first.
 
 Many brokers may start at once: the schema is made under an advisory lock, and making it again changes nothing.
 """
@@ -18,7 +19,7 @@ import asyncpg
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 
-VERSION = 2
+VERSION = 3
 SCHEMA_LOCK = 0x544D544C  # one number for all brokers: "TMTL"
 UPGRADE_SECONDS = 3_600.0
 
@@ -31,7 +32,6 @@ CREATE TABLE IF NOT EXISTS tidemill.timelines (
     state text NOT NULL,
     settings text NOT NULL
 );
-CREATE TABLE IF NOT EXISTS tidemill.bodies (seq bigint PRIMARY KEY, body bytea NOT NULL);
 """
 _MESSAGES = """
 CREATE TABLE tidemill.messages (
@@ -42,9 +42,13 @@ CREATE TABLE tidemill.messages (
     bucket integer NOT NULL,
     producer_group text NOT NULL,
     size integer NOT NULL,
-    key bytea
+    key bytea,
+    body bytea NOT NULL
 );
+"""
+_INDEXES = """
 CREATE UNIQUE INDEX message_ids ON tidemill.messages (timeline, id);
+CREATE INDEX message_order ON tidemill.messages (timeline, due_ms, seq) INCLUDE (bucket);
 """
 # The index has no seq: while the table is empty the planner would take it for one that serves to look numbers up.
 _CHANGED = """
@@ -60,18 +64,24 @@ CREATE TABLE tidemill.changed (
     attempts bigint NOT NULL
 );
 CREATE INDEX changed_order ON tidemill.changed (timeline, due_ms);
-CREATE INDEX message_order ON tidemill.messages (timeline, due_ms, seq) INCLUDE (bucket);
 """
 # Version 1 kept the state of a message in its row.
 _SPLIT = """
-DROP INDEX tidemill.message_order;
 CREATE TEMPORARY TABLE touched ON COMMIT DROP AS
     SELECT seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts
     FROM tidemill.messages WHERE version > 1;
 ALTER TABLE tidemill.messages DROP COLUMN scheduled_ms, DROP COLUMN holder, DROP COLUMN token, DROP COLUMN version,
     DROP COLUMN attempts;
 """
-_TOUCHED = "INSERT INTO tidemill.changed SELECT * FROM touched"
+_TOUCHED = "INSERT INTO tidemill.changed SELECT * FROM touched;"
+# Versions 1 and 2 kept bodies in a table of their own. Every row is written anew, so its indexes are, too.
+_JOIN_BODIES = """
+DROP INDEX IF EXISTS tidemill.message_ids, tidemill.message_order;
+ALTER TABLE tidemill.messages ADD COLUMN body bytea;
+UPDATE tidemill.messages m SET body = b.body FROM tidemill.bodies b WHERE b.seq = m.seq;
+ALTER TABLE tidemill.messages ALTER COLUMN body SET NOT NULL;
+DROP TABLE tidemill.bodies;
+"""
 
 
 async def prepare(connection: asyncpg.Connection) -> None:
@@ -82,10 +92,12 @@ async def prepare(connection: asyncpg.Connection) -> None:
         await connection.execute(_COMMON)
         version = await connection.fetchval("SELECT max(version) FROM tidemill.schema_version")
         if version is None:
-            await connection.execute(_MESSAGES + _CHANGED)
+            await connection.execute(_MESSAGES + _CHANGED + _INDEXES)
             await connection.execute("INSERT INTO tidemill.schema_version VALUES ($1)", VERSION)
         elif version < VERSION:
-            await connection.execute(_SPLIT + _CHANGED + _TOUCHED, timeout=UPGRADE_SECONDS)
+            await connection.execute("SET LOCAL enable_seqscan = on")  # an upgrade reads whole tables
+            split = _SPLIT + _CHANGED + _TOUCHED if version == 1 else ""
+            await connection.execute(split + _JOIN_BODIES + _INDEXES, timeout=UPGRADE_SECONDS)
             await connection.execute("UPDATE tidemill.schema_version SET version = $1", VERSION)
         elif version > VERSION:
             raise StoreTooNew(f"the database has schema version {version}, this Tidemill knows {VERSION}; upgrade it")

@@ -37,12 +37,10 @@ WITH given AS (
     FROM unnest($2::text[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::bytea[])
     AS g (id, due_ms, bucket, producer_group, key, body)
 ), fresh AS (
-    INSERT INTO tidemill.messages (seq, timeline, id, due_ms, bucket, producer_group, size, key)
-    SELECT seq, $1, id, due_ms, bucket, producer_group, length(body), key FROM given ORDER BY id
+    INSERT INTO tidemill.messages (seq, timeline, id, due_ms, bucket, producer_group, size, key, body)
+    SELECT seq, $1, id, due_ms, bucket, producer_group, length(body), key, body FROM given ORDER BY id
     ON CONFLICT (timeline, id) DO NOTHING
     RETURNING id, seq
-), kept AS (
-    INSERT INTO tidemill.bodies SELECT seq, given.body FROM fresh JOIN given USING (seq)
 )
 SELECT id, seq FROM fresh
 """
@@ -54,16 +52,13 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5
 _LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version"
 _BURY = "UPDATE tidemill.messages SET timeline = $1, id = $2 WHERE seq = $3"
 _DELETE = "DELETE FROM tidemill.messages WHERE seq = ANY($1::bigint[])"
-_DELETE_BODIES = "DELETE FROM tidemill.bodies WHERE seq = ANY($1::bigint[])"
 _PURGE = """
 WITH gone AS (
     DELETE FROM tidemill.messages
     WHERE seq = ANY(ARRAY(SELECT seq FROM tidemill.messages WHERE timeline = $1 LIMIT $2))
     RETURNING seq
-), left_changed AS (
-    DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 )
-DELETE FROM tidemill.bodies USING gone WHERE bodies.seq = gone.seq
+DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 """
 _NO_CHANGE = "FOR SHARE"
 _OURS = "FOR UPDATE"
@@ -160,7 +155,6 @@ async def _write(
         await _expect(connection, len(kept), _CHANGE, *map(list, zip(*kept, strict=True)))
     if gone:
         await _expect(connection, len(gone), _DELETE, gone)
-        await connection.execute(_DELETE_BODIES, gone)
 
 
 async def _expect(connection: asyncpg.Connection, rows: int, statement: str, *values: object) -> None:
