@@ -59,15 +59,18 @@ class Took(NamedTuple):
     cpu_s: float
 
 
-def best(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, Took]:
-    """The least of each; they take turns, so that a busy moment of the machine hits them all."""
+def middle(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, warm_ups: int = 1) -> dict[str, Took]:
+    """The median of each; they take turns, so that a busy moment of the machine hits them all.
+
+    The first turns do not count: the JVM compiles then.
+    """
     times: dict[str, list[Took]] = {name: [] for name in runs}
-    for _ in range(rounds):
+    for _ in range(warm_ups + rounds):
         for name, run in runs.items():
             began, used = time.perf_counter(), cpu_s()
             run()
             times[name].append(Took(time.perf_counter() - began, cpu_s() - used))
-    return {name: Took(*map(min, zip(*found, strict=True))) for name, found in times.items()}
+    return {name: Took(*map(statistics.median, zip(*found[warm_ups:], strict=True))) for name, found in times.items()}
 
 
 def cpu_s() -> float:
@@ -114,7 +117,7 @@ class Bench:
         runs: dict[str, Callable[[], object]] = {PARQUET: lambda: noop(self.spark.read.parquet(lake))}
         runs |= self.whole(topic)
         runs[f"{OURS}, value only"] = lambda: noop(self.read(OURS, topic, "value binary"))
-        found = best(runs)
+        found = middle(runs)
         print(f"{size:>5} B {codec}")
         for name, took in found.items():
             rate = f"{total / took.seconds:>11,.0f} rows/s {took.cpu_s / total * 1e6:6.2f} cpu s/million"
@@ -154,7 +157,8 @@ class Bench:
         for count in counts:
             topic = f"partitions-{count}"
             fill(self.servers, topic, PARTITION_ROWS, 100, partitions=count)
-            found = best(self.whole(topic), 1 if count > PARTITIONS_QUICK else 2)
+            slow = count > PARTITIONS_QUICK
+            found = middle(self.whole(topic), 1 if slow else ROUNDS, 0 if slow else 1)
             each = ", ".join(f"{name} {took.seconds:6.2f} s, cpu {took.cpu_s:6.2f} s" for name, took in found.items())
             print(
                 f"{PARTITION_ROWS:,} rows in {count:>5} partitions: {each}{ratio(found, found[OURS], JVM)}", flush=True
