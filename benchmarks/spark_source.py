@@ -176,11 +176,12 @@ def resident() -> str:
     """What Spark's processes hold now."""
     found = {"JVM": 0.0, "Python workers": 0.0}
     for process in psutil.Process().children(recursive=True):
-        line = " ".join(process.cmdline())
-        if "java" in process.name():
-            found["JVM"] += process.memory_info().rss / 1e6
-        elif "pyspark" in line:
-            found["Python workers"] += process.memory_full_info().pss / 1e6
+        with suppress(psutil.NoSuchProcess):
+            line = " ".join(process.cmdline())
+            if "java" in process.name():
+                found["JVM"] += process.memory_info().rss / 1e6
+            elif "pyspark" in line:
+                found["Python workers"] += process.memory_full_info().pss / 1e6
     return ", ".join(f"{name} {size:,.0f} MB" for name, size in found.items())
 
 
