@@ -52,7 +52,7 @@ HOME = Path({home!r})
 def priced(orders: DataFrame) -> DataFrame:
     def wait(batches):
         (HOME / f"task-{{TaskContext.get().partitionId()}}").touch()
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 200
         while not (HOME / "gate").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         yield from batches
@@ -63,7 +63,7 @@ def priced(orders: DataFrame) -> DataFrame:
 
 LINE_CHARS_MAX = 400
 
-pytestmark = [pytest.mark.timeout(2 * END_S), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(4 * END_S), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,9 @@ def test_an_executor_that_dies_is_replaced_and_no_row_is_lost_or_doubled(
     with_settings(shop, LEAN)
     with started(cluster, shop, kubeconfig(tmp_path / "config", cluster, cluster.token(ACCOUNT))) as run:
         try:
-            until(lambda: len(list(tmp_path.glob("task-*"))) == 2)
+            until(lambda: len(list(tmp_path.glob("task-*"))) == 2, END_S)
             node.kill(node.started[0])
-            until(lambda: len(node.started) == 3)
+            until(lambda: len(node.started) == 3, END_S)
             (tmp_path / "gate").touch()
             said, _ = run.communicate(timeout=END_S)
         finally:

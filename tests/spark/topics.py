@@ -85,8 +85,8 @@ class Outside:
             future.result(LIMIT_S)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+def until(condition: Callable[[], bool], within_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.1)
