@@ -108,6 +108,10 @@ def test_without_a_cache_spark_starts_as_always(cache: Path) -> None:
             f"No module named 'tidemill': {ADVICE}",
         ),
         (
+            "Traceback (most recent call last):\n  x\nModuleNotFoundError: No module named 'pyarrow'\n at",
+            f"No module named 'pyarrow': {ADVICE}",
+        ),
+        (
             'java.io.IOException: Cannot run program "/v/bin/python": error=2, No such file or directory\n\tat a.b',
             f'Cannot run program "/v/bin/python": error=2, No such file or directory: {ADVICE}',
         ),

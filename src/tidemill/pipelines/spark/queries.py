@@ -17,7 +17,11 @@ _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
 _EXPECTATION = re.compile(r"expectation [^\n]+ does not hold[^\n]*")
 _PYTHONS = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+[^\n]*\n)+(\w[^\n]*)")
 _SPARKS = re.compile(r"^(?:\w+(?:\.\w+)*(?:Exception|Error): )?(.+)$", re.MULTILINE)
-_ABSENT = re.compile(r"No module named '(?:pyspark_)?tidemill'|Cannot run program \"[^\"]*python[^\"]*\"[^\n]*")
+_ABSENT = re.compile(
+    r"No module named '(?:tidemill|pyspark_tidemill|pyspark|pyarrow|pandas|numpy)'"
+    r"|Cannot run program \"[^\"]*python[^\"]*\"[^\n]*"
+)
+"""A worker without us or what comes with us: it has another Python than the driver."""
 PYTHON_ADVICE = "install Tidemill in the Python of Spark's workers, or set PYSPARK_PYTHON to the one that has it"
 LINE_CHARS_MAX = 400
 NO_MESSAGE = "(no cause message)"
