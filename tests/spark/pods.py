@@ -2,7 +2,7 @@
 
 It does what scheduler, kubelet and Spark's image do between them: a pod is bound to the node, gets the files of its
 config maps and its empty folders, is started with the environment of its own spec as Spark's entry point starts an
-executor, and its end is told. A pod of any image but IMAGE waits for its image for ever.
+executor, and its end is told. A pod whose image is not known waits for it for ever.
 """
 
 import os
@@ -23,6 +23,7 @@ import pyspark
 from tests.spark.kubernetes import PATCH, Kubernetes
 
 IMAGE = "registry.example/tidemill-spark:1"
+"""Spark with a Python that knows Tidemill."""
 NODE = "here"
 ADDRESS = "127.0.0.1"
 LOOK_S = 0.2
@@ -37,6 +38,8 @@ class Node:
     def __init__(self, server: Kubernetes, folder: Path) -> None:
         self._server = server
         self._folder = folder
+        self.images = {IMAGE: Path(sys.executable).parent}
+        """By name, where the `python3` of an image is."""
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
         self._told: set[str] = set()
         self._over = threading.Event()
@@ -91,7 +94,7 @@ class Node:
     def _begin(self, pod: dict[str, Any]) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         self._server.ask("POST", f"{_path(pod)}/binding", {"metadata": pod["metadata"], "target": target})
-        if pod["spec"]["containers"][0]["image"] != IMAGE:
+        if pod["spec"]["containers"][0]["image"] not in self.images:
             self._tell(pod, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})
             return
         self._runs[pod["metadata"]["name"]] = self._start(pod)
@@ -115,7 +118,7 @@ class Node:
             return subprocess.Popen(
                 _entry(environment),
                 cwd=home,
-                env=_image() | environment,
+                env=_image(self.images[container["image"]]) | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -152,9 +155,10 @@ def _value(told: dict[str, Any], pod: dict[str, Any], mounted: dict[str, Path]) 
     return next((str(folder) for path, folder in mounted.items() if value == path), value)
 
 
-def _image() -> dict[str, str]:
-    """What the image sets: its Python is `python3`, and knows Tidemill."""
-    return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "LANG": "C.UTF-8"}
+def _image(python: Path) -> dict[str, str]:
+    """What the image sets."""
+    home = str(Path(pyspark.__file__).parent)
+    return {"PATH": f"{python}{os.pathsep}{os.environ['PATH']}", "SPARK_HOME": home, "LANG": "C.UTF-8"}
 
 
 def _entry(environment: dict[str, str]) -> list[str]:

@@ -19,6 +19,7 @@ from tests.spark.pods import IMAGE, Node
 from tests.spark.topics import Outside, until
 
 from tidemill.pipelines.folder import SPEC
+from tidemill.pipelines.spark.queries import PYTHON_ADVICE
 
 PATHS = {
     "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
@@ -188,3 +189,18 @@ def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
     assert (run.returncode, rest) == (0, "")
     assert not node.started
     until(lambda: not cluster.pods())
+
+
+def test_an_image_whose_python_has_no_tidemill_is_told_in_one_line(
+    cluster: Kubernetes, node: Node, outside: Outside, topic: str, tmp_path: Path
+) -> None:
+    outside.write_values(topic, range(3))
+    shop, image = tmp_path / "shop", "registry.example/spark-alone:1"
+    make_pipeline(shop, outside.servers, topic, "nowhere")
+    with_settings(shop, LEAN | {"spark.kubernetes.container.image": image, "spark.executor.instances": "1"})
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "alone"], check=True)
+    node.images[image] = tmp_path / "alone" / "bin"
+    with started(cluster, shop, kubeconfig(tmp_path / "config", cluster, cluster.token(ACCOUNT))) as run:
+        said, _ = run.communicate(timeout=END_S)
+    assert run.returncode == 1
+    assert said.splitlines()[-1].endswith(f": No module named 'pyarrow': {PYTHON_ADVICE}"), said
