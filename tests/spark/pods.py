@@ -1,8 +1,9 @@
 """A node of Kubernetes for tests: pods are processes of this machine.
 
 It does what scheduler, kubelet and Spark's image do between them: a pod is bound to the node, gets the files of its
-config maps and its empty folders, is started with the environment of its own spec as Spark's entry point starts an
-executor, and its end is told. A pod whose image is not known waits for it for ever.
+config maps, its empty folders and its login, is started with the environment of its own spec as Spark's entry point
+starts an executor (or any other words), and its end is told. A pod whose image is not known waits for it for ever.
+Processes have no file system of their own: paths at which something is mounted are replaced in their words.
 """
 
 import os
@@ -20,7 +21,7 @@ from typing import Any, Self
 from urllib.error import HTTPError
 
 import pyspark
-from tests.spark.kubernetes import PATCH, Kubernetes
+from tests.spark.kubernetes import PATCH, Kubernetes, kubeconfig
 
 IMAGE = "registry.example/tidemill-spark:1"
 """Spark with a Python that knows Tidemill."""
@@ -29,6 +30,9 @@ ADDRESS = "127.0.0.1"
 LOOK_S = 0.2
 GONE = (404, 409)
 """Somebody else was quicker."""
+LOGIN = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where pods find the token of their account; Spark gets the same login by KUBECONFIG here."""
+_VARIABLE = re.compile(r"\$\((\w+)\)")
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 
 
@@ -40,8 +44,11 @@ class Node:
         self._folder = folder
         self.images = {IMAGE: Path(sys.executable).parent}
         """By name, where the `python3` of an image is."""
+        self.claims: dict[str, Path] = {}
+        """By name, the folder of a persistent volume claim."""
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
         self._told: set[str] = set()
+        self._asked: set[str] = set()
         self._over = threading.Event()
         self._thread = ThreadPoolExecutor(1)
         self.started: list[str] = []
@@ -80,9 +87,7 @@ class Node:
     def _tend(self, pod: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]
         if "deletionTimestamp" in pod["metadata"]:
-            if name in self._runs:
-                _end(self._runs[name])
-            self._server.ask("DELETE", _path(pod), {"gracePeriodSeconds": 0})
+            self._take_away(name, pod)
         elif name not in self._told:
             self._told.add(name)
             self._begin(pod)
@@ -90,6 +95,15 @@ class Node:
             code = self._runs[name].returncode
             ended = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error" if code else "Completed"}
             self._tell(pod, "Failed" if code else "Succeeded", {"terminated": ended})
+
+    def _take_away(self, name: str, pod: dict[str, Any]) -> None:
+        """Ask the process once to end; the pod is gone when it has."""
+        run = self._runs.get(name)
+        if run is None or run.poll() is not None:
+            self._server.ask("DELETE", _path(pod), {"gracePeriodSeconds": 0})
+        elif name not in self._asked:
+            self._asked.add(name)
+            run.terminate()
 
     def _begin(self, pod: dict[str, Any]) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
@@ -111,12 +125,17 @@ class Node:
     def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
         container, home = pod["spec"]["containers"][0], self._folder / pod["metadata"]["name"]
         home.mkdir()
-        mounted = self._mounted(pod, home)
+        mounted = {"https://kubernetes.default.svc": self._server.url}
+        mounted |= {path: str(folder) for path, folder in self._mounted(pod, home).items()}
         environment = {each["name"]: _value(each, pod, mounted) for each in container["env"]}
-        assert container["args"] == ["executor"], container
+        if LOGIN in mounted:
+            account = pod["spec"]["serviceAccountName"]
+            file = kubeconfig(Path(mounted[LOGIN]) / "config", self._server, self._server.token(account))
+            environment["KUBECONFIG"] = str(file)
+        words = _entry(environment) if container["args"] == ["executor"] else _words(container, environment, mounted)
         with (home / "said").open("wb") as said:
             return subprocess.Popen(
-                _entry(environment),
+                words,
                 cwd=home,
                 env=_image(self.images[container["image"]]) | environment,
                 stdin=subprocess.DEVNULL,
@@ -126,16 +145,17 @@ class Node:
             )
 
     def _mounted(self, pod: dict[str, Any], home: Path) -> dict[str, Path]:
-        """By the path in the container, the folder in which it is: a process has no file system of its own."""
+        """By the path in the container, the folder in which it is."""
         volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
         found = {}
         for mount in pod["spec"]["containers"][0]["volumeMounts"]:
-            folder = home / mount["name"]
+            volume = volumes[mount["name"]]
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            folder = self.claims.get(claim, home / mount["name"])
             folder.mkdir(exist_ok=True)
             found[mount["mountPath"]] = folder
-            if "configMap" in volumes[mount["name"]]:
-                name = volumes[mount["name"]]["configMap"]["name"]
-                space = pod["metadata"]["namespace"]
+            if "configMap" in volume:
+                space, name = pod["metadata"]["namespace"], volume["configMap"]["name"]
                 kept = self._server.ask("GET", f"/api/v1/namespaces/{space}/configmaps/{name}")
                 for file, text in kept.get("data", {}).items():
                     (folder / file).write_text(text)
@@ -146,13 +166,21 @@ def _path(pod: dict[str, Any]) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
-def _value(told: dict[str, Any], pod: dict[str, Any], mounted: dict[str, Path]) -> str:
-    """A variable of the container, with paths as this machine has them."""
+def _value(told: dict[str, Any], pod: dict[str, Any], mounted: dict[str, str]) -> str:
+    """A variable of the container."""
     if "valueFrom" in told:
         field = told["valueFrom"]["fieldRef"]["fieldPath"]
         return str({"status.podIP": ADDRESS, "metadata.name": pod["metadata"]["name"]}[field])
     value = str(told.get("value", ""))
-    return next((str(folder) for path, folder in mounted.items() if value == path), value)
+    return mounted.get(value, value)
+
+
+def _words(container: dict[str, Any], environment: dict[str, str], mounted: dict[str, str]) -> list[str]:
+    """The words of a container, filled in as Kubernetes does it."""
+    words = [_VARIABLE.sub(lambda found: environment[found[1]], word) for word in container["args"]]
+    for there, here in mounted.items():
+        words = [here if word == there else word.replace(f"k8s://{there}", f"k8s://{here}") for word in words]
+    return words
 
 
 def _image(python: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from tests.integration.pages import ROOT, blocks
-from tests.spark.commands import END_S, make_pipeline, order
+from tests.spark.commands import END_S, make_pipeline, only_rows, order
 from tests.spark.kubernetes import NAMESPACE, STRANGER, Kubernetes, kubeconfig, running_kubernetes
 from tests.spark.pods import IMAGE, Node
 from tests.spark.topics import Outside, until
@@ -38,6 +38,11 @@ LEAN = {
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
 }
+CLAIM = {
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.shop.options.claimName": "shop",
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.shop.mount.path": "/shop",
+}
+"""As the guide has it."""
 GATE = '''\
 """Orders with what they cost, when somebody opens the gate."""
 
@@ -204,3 +209,27 @@ def test_an_image_whose_python_has_no_tidemill_is_told_in_one_line(
         said, _ = run.communicate(timeout=END_S)
     assert run.returncode == 1
     assert said.splitlines()[-1].endswith(f": No module named 'pyarrow': {PYTHON_ADVICE}"), said
+
+
+def test_the_driver_runs_in_a_pod_as_the_guide_has_it(
+    cluster: Kubernetes, node: Node, outside: Outside, tmp_path: Path
+) -> None:
+    source, sink = outside.create("kubernetes-more-orders"), outside.create("kubernetes-more-rows")
+    outside.write(source, ({"value": json.dumps(order(number))} for number in range(10)))
+    shop = node.claims["shop"] = tmp_path / "shop"
+    make_pipeline(shop, outside.servers, source, sink)
+    only_rows(shop)
+    with_settings(shop, {name: value for name, value in LEAN.items() if name != "spark.driver.host"} | CLAIM)
+    [deployment] = [each for each in manifests() if each["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    pod = template | {"metadata": template["metadata"] | {"name": "shop-driver"}}
+    driver = cluster.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    until(lambda: len(outside.read(sink)) == 10, END_S)
+    executors = [each for each in cluster.pods() if each["metadata"]["name"] != "shop-driver"]
+    owners = [owner["uid"] for each in executors for owner in each["metadata"]["ownerReferences"]]
+    assert owners == [driver["metadata"]["uid"]] * 2
+    volumes = [volume.get("persistentVolumeClaim") for each in executors for volume in each["spec"]["volumes"]]
+    assert [each["claimName"] for each in volumes if each] == ["shop"] * 2
+    cluster.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/shop-driver")
+    until(lambda: not cluster.pods(), END_S)
+    assert json.loads((shop / ".tidemill" / "status.json").read_text())["state"] == "stopped"
