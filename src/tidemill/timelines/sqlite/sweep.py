@@ -17,7 +17,7 @@ from pathlib import Path
 from tidemill.timelines.sqlite.schema import connect
 
 GONE_MIN = 20_000
-GONE_MAX = 1_000_000
+GONE_MAX = 2_000_000
 GONE_PER_PAGE = 3
 """A sweep begins when so many messages are gone for each page of the file, and at least GONE_MIN, at most GONE_MAX."""
 STEP_ROWS = 500
