@@ -1,6 +1,7 @@
 """How a running pipeline gets on, kept in its folder for whoever asks."""
 
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,6 +63,7 @@ class Reporter:
             state=state,
             pid=os.getpid(),
             born=_born(os.getpid()),
+            host=socket.gethostname(),
             started_ms=self._started_ms,
             updated_ms=self._written_ms,
             error=error,
@@ -76,11 +78,15 @@ def wall_ms() -> int:
 
 
 def status_of(root: Path, now_ms: int) -> Mapping[str, Any] | None:
-    """The status file; a runner that was killed, or that hangs, cannot say so itself."""
+    """The status file; a runner that was killed, or that hangs, cannot say so itself.
+
+    A runner on another machine (or in a pod) shares the folder but not its processes: only its silence can be seen.
+    """
     found = read_status(root)
     if found is None or found["state"] not in ALIVE:
         return found
-    if not _alive(int(found["pid"]), found.get("born")):
+    here = found.get("host", socket.gethostname()) == socket.gethostname()
+    if here and not _alive(int(found["pid"]), found.get("born")):
         return {**found, "state": "killed"}
     if now_ms - int(found["updated_ms"]) > SILENT_MS:
         return {**found, "state": "silent"}

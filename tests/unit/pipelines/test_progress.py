@@ -117,6 +117,9 @@ def test_a_runner_that_was_killed_or_hangs_is_not_running(tmp_path: Path) -> Non
     assert state() == "killed"
     path.write_text(kept.replace('"born": "', '"born": "1'))
     assert state() == "killed", "another process has the number now"
+    elsewhere = json.loads(kept) | {"pid": child, "host": "another"}
+    path.write_text(json.dumps(elsewhere))
+    assert (state(), state(SILENT_MS + 2)) == ("running", "silent"), "its processes cannot be seen from here"
     path.write_text("{")
     with pytest.raises(PipelineError, match="is damaged"):
         status_of(tmp_path / "shop", 1)

@@ -61,6 +61,7 @@ class Status:
     state: str
     pid: int
     born: str | None
+    host: str
     started_ms: int
     updated_ms: int
     error: str | None
