@@ -239,6 +239,23 @@ def test_leases_that_were_not_handed_out_are_given_back(timeline: Timeline) -> N
     assert timeline.count() == 0
 
 
+@pytest.mark.parametrize("idle_ms", [1, 20])  # while it still shakes hands, and while its stream is open
+def test_nothing_is_left_of_a_stream_when_its_loop_ends(
+    broker: Broker, timeline: Timeline, caplog: pytest.LogCaptureFixture, idle_ms: int
+) -> None:
+    """A call that ends after its event loop is an error that gRPC logs in the loop of the broker."""
+
+    async def work() -> None:
+        async with AsyncTimeline(broker.grpc, timeline.topic) as opened:
+            async for _ in opened.work(idle_ms=idle_ms):
+                pass
+
+    for _ in range(50):
+        asyncio.run(work())
+    timeline.ping()  # what comes late has come by now
+    assert "Event loop is closed" not in caplog.text
+
+
 def test_a_deleted_timeline_can_be_made_again(timeline: Timeline) -> None:
     timeline.schedule([Message(b"x", time.time() + 60)])
     timeline.delete()

@@ -16,6 +16,7 @@ import asyncio
 import heapq
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, repeat
 from typing import Any
@@ -33,6 +34,9 @@ BATCHES_IN_FLIGHT_MAX = 4
 HANDSHAKE_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+END_TIMEOUT_S = 1.0
+"""A call that is cancelled ends some time later, and not seldom after its event loop: gRPC logs that as an error in
+whatever other loop the process runs. So a worker that closes ends its side and waits that long for the broker's."""
 HOLD_S_MIN = 0.0005
 HOLD_S_MAX = 0.05
 NS_PER_MS = 1_000_000
@@ -81,6 +85,7 @@ class Worker:
         self._to_send = asyncio.Event()
         self._call: Any = None
         self._failure: TidemillError | None = None
+        self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._keep_connected())
 
     async def arrivals(self, idle_ms: int | None = None) -> deque[Arrival]:
@@ -126,6 +131,9 @@ class Worker:
                 await self._give_back()
         except (TimeoutError, TidemillError):
             self._arrivals.clear()
+        self._closing.set()
+        self._to_send.set()
+        await asyncio.wait([self._task], timeout=END_TIMEOUT_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._fail(TimelineError("the worker was closed"))
@@ -147,22 +155,28 @@ class Worker:
 
     async def _keep_connected(self) -> None:
         attempt = 0
-        while True:
+        while not self._closing.is_set():
             try:
                 await self._one_stream()
                 attempt = 0
             except grpc.aio.AioRpcError as error:
                 failure = typed(error, self._connection.address)
                 if not failure.retriable:
-                    return self._fail(failure)
+                    self._fail(failure)
+                    return
                 if isinstance(failure, Unreachable):
                     await self._connection.elsewhere(self._connection.address)
             except TidemillError as error:
                 if not error.retriable:
-                    return self._fail(error)
+                    self._fail(error)
+                    return
             self._give_up_on_old()
-            await asyncio.sleep(backoff_s(attempt))
+            await self._pause(backoff_s(attempt))
             attempt += 1
+
+    async def _pause(self, length_s: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), length_s)
 
     def _give_up_on_old(self) -> None:
         """While the broker is away, operations wait for it, but not for ever: their outcome stays unknown."""
@@ -175,6 +189,8 @@ class Worker:
     async def _one_stream(self) -> None:
         stub = await self._connection.stub()
         reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
+        if self._closing.is_set():
+            return
         self._call = call = stub.Work()
         await call.write(wire.WorkUp(start=wire.WorkStart(session=reply.session)))
         self._send_again()
@@ -182,6 +198,8 @@ class Worker:
         try:
             while (down := await call.read()) is not grpc.aio.EOF:
                 self._take(down)
+            if self._closing.is_set():
+                await writer
             code = await call.code()
             if code is not grpc.StatusCode.OK:
                 raise grpc.aio.AioRpcError(
@@ -242,11 +260,14 @@ class Worker:
                 self._sent[self._number] = batch
                 operations = wire.Operations(number=self._number, operations=[one.operation for one in batch])
                 ups.append(wire.WorkUp(operations=operations))
-            for up in ups:
-                try:
+            try:
+                for up in ups:
                     await call.write(up)
-                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                if self._closing.is_set():
+                    await call.done_writing()
                     return
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return
 
     def _send_again(self) -> None:
         self._notices.clear()
