@@ -1,8 +1,11 @@
 """What every test has."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +50,25 @@ def _logs_as_they_were() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_clients_of_other_files() -> None:
+    """A Kafka client that an exception of an earlier file holds by its traceback would tell of its lost broker here.
+
+    It writes to standard error by itself, in the middle of what a command writes there. Spark's tests share theirs.
+    """
+    if librdkafka_clients():
+        gc.collect()
+
+
+def librdkafka_clients() -> int:
+    """How many librdkafka clients this process has: each has one thread of that name."""
+    count = 0
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # a thread may end meanwhile
+            count += name.read_text() == "rdk:main\n"
+    return count
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
