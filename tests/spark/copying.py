@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tidemill.spark
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.spark.archive import Archive, start_archive
 
@@ -70,7 +71,7 @@ class Copy(NamedTuple):
 
     def to_lake(self, spark: SparkSession) -> StreamingQuery:
         """What `tidemill pipeline archive` runs."""
-        wanted = Archive(self.servers, self.source, bytes_per_trigger=self.rows * RECORD_BYTES)
+        wanted = Archive(KafkaBroker(self.servers), self.source, bytes_per_trigger=self.rows * RECORD_BYTES)
         start_archive(spark, open_lake(Path(self.target)), wanted)
         (query,) = spark.streams.active
         return query

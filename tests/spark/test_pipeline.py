@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.client.raw import EARLIEST, LATEST, RawClient
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.example import write_example
@@ -79,7 +80,7 @@ def values_in(broker: Broker, topic: str) -> list[bytes]:
 
 
 def archive(spark: SparkSession, broker: Broker, topic: str, lake: Lake, **more: Any) -> None:
-    wanted = Archive(broker.bootstrap_servers, topic, **more)
+    wanted = Archive(KafkaBroker(broker.bootstrap_servers), topic, **more)
     tend(start_archive(spark, lake, wanted), threading.Event(), lambda _: None)
 
 

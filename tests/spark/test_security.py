@@ -3,8 +3,12 @@
 The broker is a real one behind `tests.secured_front`; confluent-kafka, which knows such listeners best, uses it too.
 """
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,15 +21,23 @@ from tests.secured_front import SecuredFront
 from tests.spark.queries import ints
 from tests.spark.topics import LIMIT_S, Outside
 
-from tidemill.cli.pipeline_options import existing_topics
+from tidemill.cli.main import main
+from tidemill.cli.pipeline_options import broker_at, existing_topics
+from tidemill.cli.pipeline_tables import gathered
 from tidemill.cli.problem import CommandFailed
 from tidemill.pipelines.folder import load
+from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.runner import tend
+from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.pipelines.status import Reporter
 from tidemill.testing import Broker
 
 USER, PASSWORD = "ann", 'se"cret; x=\\1'
+SECRET = "cret; x="
+"""The part of it that looks the same wherever it is written."""
+POLL_S = 0.5
+QUICK = {"default.api.timeout.ms": "500", "socket.connection.setup.timeout.ms": "500"}
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 ROWS = 1000
 
@@ -132,12 +144,101 @@ def test_a_pipeline_says_it_once_and_its_password_is_not_in_the_file(
     }
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     folder = load(tmp_path)
-    existing_topics(folder.spec.broker, ["piped"], folder.spec.client)
+    existing_topics(folder.spec.reached, ["piped"])
     queries = start_pipeline(spark, folder, print, once=True)
     tend(queries, threading.Event(), Reporter(folder, print, lambda: 0))
     assert secured.outside.values("piped-on") == list(range(ROWS))
     with pytest.raises(CommandFailed, match="there is no topic"):
-        existing_topics(folder.spec.broker, ["nowhere"], folder.spec.client)
+        existing_topics(folder.spec.reached, ["nowhere"])
+
+
+CLIENT = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": USER,
+    "sasl.password": "${ANNS_PASSWORD}",
+}
+
+
+def told(secured: Secured, **more: str) -> list[str]:
+    """How a command line is told about the listener."""
+    client = {**CLIENT, "ssl.ca.location": str(secured.certificates.ca), **more}
+    return ["--bootstrap", secured.front.address, *(f"--client={name}={value}" for name, value in client.items())]
+
+
+def test_an_archive_goes_out_and_back_and_keeps_no_password(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secured.outside.create("kept")
+    secured.outside.write_values("kept", range(ROWS))
+    monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
+    lake = tmp_path / "kept"
+    words = [sys.executable, "-m", "tidemill", "pipeline", "archive", "kept", "--to", str(tmp_path), *told(secured)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as command:
+        seen: set[str] = set()
+        while command.poll() is None:
+            seen |= set(command_lines(command.pid))
+            time.sleep(POLL_S)
+        said, _ = command.communicate(timeout=LIMIT_S)
+    assert f"archived {ROWS:,} records of kept; {lake} has {ROWS:,}" in said
+    assert any("org.apache.spark" in line for line in seen)  # what Spark starts was among them
+    assert main(["pipeline", "replay", str(lake), "--to", "kept-again", *told(secured)]) == 0
+    assert secured.outside.values("kept-again") == list(range(ROWS))
+    assert main(["pipeline", "audit", str(lake), "--against", secured.front.address, *told(secured)[2:]]) == 0
+    files = [path.read_bytes().decode(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert SECRET not in "".join([said, *seen, *capfd.readouterr(), *files])
+
+
+def command_lines(pid: int) -> Iterator[str]:
+    """Of a process and all that it started, as anybody on the machine can see them."""
+    with suppress(OSError):  # it may end meanwhile
+        yield Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from command_lines(int(child))
+
+
+def test_tables_and_reports_are_let_in(
+    spark: SparkSession, secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secured.outside.create("prices")
+    secured.outside.write("prices", [{"key": str(at % 10), "value": str(at)} for at in range(ROWS)])
+    monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
+    client = [word.removeprefix("--client=") for word in told(secured)[2:]]
+    broker = broker_at(secured.front.address, client)
+    table = open_lake(tmp_path / "prices")
+    tend(start_latest(spark, table, Latest(broker, "prices")), threading.Event(), lambda _: None)
+    assert sum(file.rows for file in table.files()) == 10
+    [topic] = gathered(spark, broker, ["prices"], since_ms=0).topics
+    assert topic.records == ROWS
+    assert SECRET not in repr(broker)
+
+
+@pytest.mark.parametrize(
+    ("client", "code", "line"),
+    [
+        ({"sasl.password": "guess"}, 1, f"refuses {USER}: Authentication failed"),
+        ({"security.protocol": "PLAINTEXT"}, 1, "does security.protocol fit?"),
+        ({"sasl.password": "${NOBODYS_PASSWORD}"}, 2, "names ${NOBODYS_PASSWORD}, which the environment does not have"),
+        ({"sasl.mechanism": "GSSAPI"}, 2, "--client: sasl.mechanism: GSSAPI is none of PLAIN"),
+        ({"group.id": "mine"}, 2, "--client group.id is made of the command and the topic"),
+    ],
+)
+def test_a_command_that_is_not_let_in_says_so_in_one_line(
+    secured: Secured,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    client: dict[str, str],
+    code: int,
+    line: str,
+) -> None:
+    monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
+    words = told(secured, **QUICK, **client)
+    for command in ("archive nowhere --to {0}", "latest nowhere --to {0}", "report --to {0}"):
+        assert main(["pipeline", *command.format("lake").split(), *words]) == code
+        out, err = capfd.readouterr()
+        assert (out, err.count("\n")) == ("", 1), err
+        assert line in err
 
 
 def test_what_is_not_let_in_is_said_in_one_line(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:

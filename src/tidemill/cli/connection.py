@@ -43,7 +43,7 @@ def _silent_logger() -> Any:
     return logger
 
 
-def admin(bootstrap: str) -> "AdminClient":
+def admin(bootstrap: str, settings: Mapping[str, str] | None = None) -> "AdminClient":
     """An admin client of a broker that answers.
 
     Keep a name for it until its futures are answered: they are forgotten when the client goes.
@@ -52,7 +52,7 @@ def admin(bootstrap: str) -> "AdminClient":
     from confluent_kafka.admin import AdminClient
 
     reach(bootstrap)
-    client = AdminClient(client_settings(bootstrap))
+    client = AdminClient(client_settings(bootstrap, **(settings or {})))
     try:
         client.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:

@@ -62,7 +62,7 @@ def run(
 
     loaded = load(folder)
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
-    existing_topics(loaded.spec.broker, [source.topic for source in loaded.spec.sources], loaded.spec.client)
+    existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
 

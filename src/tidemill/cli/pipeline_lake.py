@@ -6,25 +6,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, admin, answer, reach, told
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, answer, reach
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
     LOCK,
+    Client,
     Conf,
     Follow,
     LakeFormat,
     Master,
     Remote,
     Verbose,
+    admin_of,
+    broker_at,
     chosen_spark,
     existing_topics,
+    known_topics,
     lake_for,
     lake_session,
 )
 from tidemill.cli.problem import CommandFailed
 
 if TYPE_CHECKING:
+    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.lake.audit import Audit
     from tidemill.pipelines.runner import Reports
 
@@ -43,6 +48,7 @@ def archive(
     conf: Conf = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Copy a topic into a lake, every record once, in folders by day; run it again to go on.
@@ -55,18 +61,19 @@ def archive(
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
 
-    existing_topics(bootstrap, [topic])
+    broker = broker_at(bootstrap, client)
+    existing_topics(broker, [topic])
     lake = lake_for(to / topic, format_)
     before = sum(file.rows for file in lake.files())
-    with RawClient({"bootstrap.servers": bootstrap}) as client:
-        left = left_to_archive(client, lake, topic)
+    with RawClient(broker.options) as raw:
+        left = left_to_archive(raw, lake, topic)
     with (
         lake_session(where, lake, f"archive {topic}", verbose=verbose) as spark,
         interruptible() as stop,
         progress("archiving", None if follow else left) as advance,
     ):
         report = told_batches(advance, follow=follow and not as_json)
-        tend(start_archive(spark, lake, Archive(bootstrap, topic, follow)), stop, report)
+        tend(start_archive(spark, lake, Archive(broker, topic, follow)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
         show_json({"topic": topic, "lake": str(to / topic), "format": format_, "added": rows - before, "rows": rows})
@@ -80,6 +87,7 @@ def audit(
     against: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Ask this broker whether holes are lost records.")
     ] = None,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Prove that a lake has every offset of its topic once; exit code 1 if it has not.
@@ -95,8 +103,8 @@ def audit(
     losses = None
     if against is not None:
         reach(against)
-        with RawClient({"bootstrap.servers": against}) as client:
-            losses = lost(client, lake.absolute().name, found.verdicts)
+        with RawClient(broker_at(against, client).options) as raw:
+            losses = lost(raw, lake.absolute().name, found.verdicts)
     rows: list[dict[str, Any]] = [
         {name: getattr(verdict, name) for name in AUDIT_COLUMNS[:-1]} | {"verdict": told_by(verdict, losses)}
         for verdict in found.verdicts
@@ -145,6 +153,7 @@ def replay(
         bool, typer.Option("--again", help="From the beginning, although it was replayed before.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Write the records of a lake to a topic, with their keys, headers and timestamps; run it again to go on.
@@ -158,10 +167,10 @@ def replay(
 
     wanted = Wanted(to, None if since is None else moment_ms(since), rate, again)
     found = existing_lake(lake)
-    reach(bootstrap)
-    with RawClient({"bootstrap.servers": bootstrap}) as client, interruptible() as stop:
-        run = Replay(client, found, wanted)
-        _make_topic(bootstrap, to, run.partitions)
+    broker = broker_at(bootstrap, client)
+    with RawClient(broker.options) as raw, interruptible() as stop:
+        run = Replay(raw, found, wanted)
+        _make_topic(broker, to, run.partitions)
         with progress("replaying", run.rows) as advance:
             rows = run.run(advance, stop.is_set)
     if as_json:
@@ -203,11 +212,10 @@ def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_js
         )
 
 
-def _make_topic(bootstrap: str, topic: str, partitions: int) -> None:
+def _make_topic(broker: "KafkaBroker", topic: str, partitions: int) -> None:
+    if topic in known_topics(broker):
+        return
     from confluent_kafka.admin import NewTopic
 
-    client = admin(bootstrap)
-    with told("list topics"):
-        known = client.list_topics().topics
-    if topic not in known:
-        answer(client.create_topics([NewTopic(topic, partitions)])[topic], f"create {topic}")
+    client = admin_of(broker)
+    answer(client.create_topics([NewTopic(topic, partitions)])[topic], f"create {topic}")

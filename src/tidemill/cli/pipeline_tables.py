@@ -5,25 +5,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, admin, answer, no_topic, told
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, answer, no_topic
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.cli.pipeline_options import (
+    Client,
     Conf,
     Follow,
     LakeFormat,
     Master,
     Remote,
     Verbose,
+    admin_of,
+    broker_at,
     chosen_spark,
     existing_topics,
+    known_topics,
     lake_for,
     lake_session,
 )
 from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
+    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.core.report import Report
 
 TOPIC_COLUMNS = ("topic", "records", "bytes", "records/s", "peak/s", "newest")
@@ -44,6 +49,7 @@ def latest(
     conf: Conf = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Keep a table with the newest record of each key of a topic; records without a value take their key away.
@@ -54,7 +60,8 @@ def latest(
     from tidemill.pipelines.runner import interruptible, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
 
-    existing_topics(bootstrap, [topic])
+    broker = broker_at(bootstrap, client)
+    existing_topics(broker, [topic])
     table = lake_for(to / topic, format_)
     with (
         lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
@@ -62,7 +69,7 @@ def latest(
         progress("reading", None) as advance,
     ):
         report = told_batches(advance, follow=follow and not as_json)
-        tend(start_latest(spark, table, Latest(bootstrap, topic, schema, follow)), stop, report)
+        tend(start_latest(spark, table, Latest(broker, topic, schema, follow)), stop, report)
     rows = sum(file.rows for file in table.files())
     if as_json:
         show_json({"topic": topic, "table": str(to / topic), "format": format_, "rows": rows})
@@ -82,6 +89,7 @@ def report(
     conf: Conf = None,
     verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Report traffic and lag: a table on the screen, Parquet and CSV files, and plots.
@@ -95,10 +103,11 @@ def report(
     since_ms = moment_ms(since)
     if to.exists() and not to.is_dir():
         raise WrongUse(f"--to is {to}, which is a file; name a folder")
-    wanted = _topics(bootstrap, topics)
+    broker = broker_at(bootstrap, client)
+    wanted = _topics(broker, topics)
     to.mkdir(parents=True, exist_ok=True)
     with session_for(where, "report", to / SPARK_LOG, remark, verbose=verbose) as spark:
-        made = _gathered(spark, bootstrap, wanted, since_ms)
+        made = gathered(spark, broker, wanted, since_ms)
     files = write_tables(made, to)
     if plots:
         from tidemill.pipelines.plots import draw
@@ -107,23 +116,22 @@ def report(
     _tell(made, files, as_json=as_json)
 
 
-def _topics(bootstrap: str, given: str | None) -> list[str]:
+def _topics(broker: "KafkaBroker", given: str | None) -> list[str]:
     """Those that are named, or all."""
     wanted = [name.strip() for name in (given or "").split(",") if name.strip()]
     if given is not None and not wanted:
         raise WrongUse("--topics names no topic; write for example --topics orders,clicks")
-    client = admin(bootstrap)
-    with told("list topics"):
-        known = sorted(name for name in client.list_topics().topics if not name.startswith("__"))
+    known = [name for name in known_topics(broker) if not name.startswith("__")]
     if not known:
-        raise CommandFailed(f"{bootstrap} has no topics yet; there is nothing to report")
+        raise CommandFailed(f"{broker.servers} has no topics yet; there is nothing to report")
     for name in wanted:
         if name not in known:
             raise no_topic(name)
     return wanted or known
 
 
-def _gathered(spark: Any, bootstrap: str, topics: list[str], since_ms: int) -> "Report":
+def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int) -> "Report":
+    """Traffic from Spark, lag from the broker."""
     import time
 
     from tidemill.client.raw import RawClient
@@ -132,11 +140,11 @@ def _gathered(spark: Any, bootstrap: str, topics: list[str], since_ms: int) -> "
     from tidemill.pipelines.spark.traffic import Traffic, traffic
 
     now_ms = time.time_ns() // 1_000_000
-    client = admin(bootstrap)
+    client = admin_of(broker)
     groups = [each.group_id for each in answer(client.list_consumer_groups(), "list groups").valid]
     step = step_s(max(1, now_ms - since_ms))
-    rows = traffic(spark, Traffic(bootstrap, topics, since_ms, step)).to_pylist()
-    with RawClient({"bootstrap.servers": bootstrap}) as raw:
+    rows = traffic(spark, Traffic(broker, topics, since_ms, step)).to_pylist()
+    with RawClient(broker.options) as raw:
         lags = lags_of(raw, groups, set(topics), now_ms)
     return Report(since_ms, now_ms, step, rows, tuple(lags))
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 
 
@@ -117,11 +118,14 @@ class Spec:
     """Settings of the Spark that runs it."""
 
     @property
+    def reached(self) -> KafkaBroker:
+        """The broker, and how to be let in there."""
+        return KafkaBroker(self.broker, self.client)
+
+    @property
     def kafka(self) -> dict[str, str]:
         """How sources and sinks of topics are told about the broker."""
-        return {"kafka.bootstrap.servers": self.broker} | {
-            f"kafka.{name}": value for name, value in self.client.items()
-        }
+        return self.reached.kafka
 
     @property
     def views(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from tidemill.client.raw.options import parse_options
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
 from tidemill.pipelines.core.addresses import parse_address
+from tidemill.pipelines.core.broker import filled
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.master import wrong_setting
 from tidemill.pipelines.core.spec import (
@@ -64,7 +65,6 @@ CLIENT_NOT = {
 SINK_KEYS = ("key", "by", "id", "due", "body", "table")
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DURATION = re.compile(r"\d+ (?:millisecond|second|minute|hour|day)s?")
 E = TypeVar("E", bound=StrEnum)
 
@@ -183,7 +183,7 @@ def _spark(top: Section, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _filled(part: Section, key: Any, environment: Mapping[str, str]) -> str:
-    """A value as text; `${NAME}` is what the environment has, so that no password need be in the file."""
+    """A value as text, filled from the environment."""
     given = part.found[key]
     text = (
         str(given).lower()
@@ -192,10 +192,10 @@ def _filled(part: Section, key: Any, environment: Mapping[str, str]) -> str:
         if isinstance(given, int | float)
         else part.text(key)
     )
-    for name in _VARIABLE.findall(text):
-        if name not in environment:
-            raise part.wrong(key, f"names ${{{name}}}, which the environment does not have")
-    return _VARIABLE.sub(lambda found: environment[found[1]], text)
+    try:
+        return filled(text, environment)
+    except WrongOption as error:
+        raise part.wrong(key, str(error)) from None
 
 
 def _sources(top: Section) -> Iterator[Source]:

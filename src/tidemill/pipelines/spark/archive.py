@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from tidemill.client.raw import RawClient
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import DATE
 from tidemill.pipelines.core.positions import EARLIEST
@@ -27,7 +28,7 @@ FOLLOW_EVERY = "5 seconds"
 class Archive:
     """What is archived."""
 
-    servers: str
+    broker: KafkaBroker
     topic: str
     follow: bool = False
     bytes_per_trigger: int = BYTES_PER_TRIGGER
@@ -39,7 +40,7 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
     lake.recover()
     rows = (
         spark.readStream.format("tidemill")
-        .option("kafka.bootstrap.servers", wanted.servers)
+        .options(**wanted.broker.kafka)
         .option("subscribe", wanted.topic)
         .option("includeHeaders", "true")
         .option("startingOffsets", _beginning(lake, wanted, checkpoint))
@@ -61,7 +62,7 @@ def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:
         raise PipelineError(f"{lake.root} is a table by key, not an archive; archive into another folder")
     if (checkpoint / "metadata").exists() or not files:
         return "earliest"
-    with RawClient({"bootstrap.servers": wanted.servers}) as client:
+    with RawClient(wanted.broker.options) as client:
         indexes = client.metadata([wanted.topic])[wanted.topic].leaders
     ends = dict.fromkeys(indexes, EARLIEST)
     for file in files:

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step
@@ -36,7 +37,7 @@ META = ("partition", "offset", "timestamp")
 class Latest:
     """Which changelog; with `schema` the JSON in its values becomes columns."""
 
-    servers: str
+    broker: KafkaBroker
     topic: str
     schema: str | None = None
     follow: bool = False
@@ -57,7 +58,7 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
     by_bucket(lake.files())
     rows = (
         spark.readStream.format("tidemill")
-        .option("kafka.bootstrap.servers", wanted.servers)
+        .options(**wanted.broker.kafka)
         .option("subscribe", wanted.topic)
         .option("startingOffsets", "earliest")
         .option("maxBytesPerTrigger", str(BYTES_PER_TRIGGER))

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.spark.queries import line_of
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Traffic:
     """What is asked: records of topics from a time on, added up over so many seconds."""
 
-    servers: str
+    broker: KafkaBroker
     topics: Sequence[str]
     since_ms: int
     step_s: int
@@ -30,7 +31,7 @@ def traffic(spark: SparkSession, wanted: Traffic) -> "pa.Table":
     rows = (
         spark.read.format("tidemill")
         .schema("key binary, value binary, topic string, partition int, timestamp timestamp")
-        .option("kafka.bootstrap.servers", wanted.servers)
+        .options(**wanted.broker.kafka)
         .option("subscribe", ",".join(wanted.topics))
         .option("startingTimestamp", str(wanted.since_ms))
         .option("startingOffsetsByTimestampStrategy", "latest")
