@@ -57,7 +57,7 @@ def run(
     check_libraries()
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
-    from tidemill.pipelines.runner import interruptible, tend
+    from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.status import Reporter, wall_ms
 
     loaded = load(folder)
@@ -73,13 +73,14 @@ def run(
     reporter = Reporter(loaded, remark, wall_ms)
     with (
         hold(loaded.state / "lock", str(folder)),
+        orderly() as heed,
         reporter,
         session_for(where, loaded.spec.name, loaded.state, remark, verbose=verbose) as spark,
-        interruptible() as stop,
     ):
         if runner == DECLARATIVE:
             run_declarative(spark, loaded, remark)
         else:
+            stop = heed()
             tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
 
 

@@ -58,7 +58,7 @@ def archive(
     where = chosen_spark(master, remote, conf)
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.audit import left_to_archive
-    from tidemill.pipelines.runner import interruptible, tend
+    from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
 
     broker = broker_at(bootstrap, client)
@@ -68,11 +68,11 @@ def archive(
     with RawClient(broker.options) as raw:
         left = left_to_archive(raw, lake, topic)
     with (
+        orderly() as heed,
         lake_session(where, lake, f"archive {topic}", verbose=verbose) as spark,
-        interruptible() as stop,
         progress("archiving", None if follow else left) as advance,
     ):
-        report = told_batches(advance, follow=follow and not as_json)
+        stop, report = heed(), told_batches(advance, follow=follow and not as_json)
         tend(start_archive(spark, lake, Archive(broker, topic, follow)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
@@ -163,14 +163,15 @@ def replay(
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.opening import existing_lake
     from tidemill.pipelines.lake.replay import Replay, Wanted
-    from tidemill.pipelines.runner import interruptible
+    from tidemill.pipelines.runner import orderly
 
     wanted = Wanted(to, None if since is None else moment_ms(since), rate, again)
     found = existing_lake(lake)
     broker = broker_at(bootstrap, client)
-    with RawClient(broker.options) as raw, interruptible() as stop:
+    with RawClient(broker.options) as raw, orderly() as heed:
         run = Replay(raw, found, wanted)
         _make_topic(broker, to, run.partitions)
+        stop = heed()
         with progress("replaying", run.rows) as advance:
             rows = run.run(advance, stop.is_set)
     if as_json:

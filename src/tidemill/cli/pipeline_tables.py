@@ -57,18 +57,18 @@ def latest(
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
     where = chosen_spark(master, remote, conf)
-    from tidemill.pipelines.runner import interruptible, tend
+    from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
 
     broker = broker_at(bootstrap, client)
     existing_topics(broker, [topic])
     table = lake_for(to / topic, format_)
     with (
+        orderly() as heed,
         lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
-        interruptible() as stop,
         progress("reading", None) as advance,
     ):
-        report = told_batches(advance, follow=follow and not as_json)
+        stop, report = heed(), told_batches(advance, follow=follow and not as_json)
         tend(start_latest(spark, table, Latest(broker, topic, schema, follow)), stop, report)
     rows = sum(file.rows for file in table.files())
     if as_json:

@@ -36,14 +36,28 @@ def tend(queries: Running, stop: threading.Event, report: Callable[[Reports], No
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set instead of tearing the process out of its work."""
+def orderly() -> Iterator[Callable[[], threading.Event]]:
+    """Ctrl-C and SIGTERM end what runs in here, and never cut that end short: it takes Spark some seconds.
+
+    Until the function that this gives is called, the first of them interrupts, as Ctrl-C does anywhere; from then on
+    they only set the event that it returns. It is called behind the start of Spark, which takes Ctrl-C for itself.
+    """
     stop = threading.Event()
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def heed() -> threading.Event:
+        for number in kept:
+            signal.signal(number, lambda *_: stop.set())
+        return stop
+
+    def interrupt(*_: object) -> None:
+        heed()
+        raise KeyboardInterrupt
+
     for number in kept:
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, interrupt)
     try:
-        yield stop
+        yield heed
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)

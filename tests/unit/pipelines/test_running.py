@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from tidemill.pipelines.core.kubernetes import refusal
 from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings, places_of
 from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import load
+from tidemill.pipelines.folder import load, read_status
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
 from tidemill.pipelines.spark.quiet import quiet_session
@@ -226,6 +227,56 @@ def test_a_missing_client_of_spark_connect_is_named(monkeypatch: pytest.MonkeyPa
         )
         with pytest.raises(PipelineError, match="Spark Connect needs grpcio-status: pip install"):
             check_where(where)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_twice_to_stop_has_stopped_in_order(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first signal ends the queries, the second comes while Spark stops, the third while the command ends."""
+    root = tmp_path / "shop"
+    write_example(root, "127.0.0.1:9092")
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[None]:
+        yield
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+
+    class Told(Queries):
+        def ended(self) -> bool:
+            os.kill(os.getpid(), number)
+            return False
+
+    monkeypatch.setattr("tidemill.cli.pipeline.existing_topics", lambda *_: None)
+    monkeypatch.setattr("tidemill.pipelines.spark.remote.session_for", session)
+    monkeypatch.setattr("tidemill.pipelines.spark.sinks.start_pipeline", lambda *_, **__: Told({}))
+    assert main(["pipeline", "run", str(root)]) == 0
+    status = read_status(root)
+    assert status is not None
+    assert (status["state"], status["error"]) == ("stopped", None)
+    assert {each: signal.getsignal(each) for each in handlers} == handlers
+
+
+def test_who_is_stopped_while_spark_starts_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "shop"
+    write_example(root, "127.0.0.1:9092")
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[None]:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("tidemill.cli.pipeline.existing_topics", lambda *_: None)
+    monkeypatch.setattr("tidemill.pipelines.spark.remote.session_for", session)
+    assert main(["pipeline", "run", str(root)]) == 130
+    status = read_status(root)
+    assert status is not None
+    assert (status["state"], status["error"]) == ("stopped", None)
 
 
 def test_what_a_declarative_pipeline_cannot_write_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
