@@ -1,8 +1,9 @@
 """What only a server can do wrong: many brokers at once, restarts, a schema from the future."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import asyncpg
 import pytest
@@ -16,6 +17,8 @@ from tidemill.timelines.postgres import PostgresStore, open_store
 
 NOW = 1_000_000
 WAIT_SECONDS = 30
+
+T = TypeVar("T")
 
 
 def new(name: str) -> NewMessage:
@@ -70,6 +73,69 @@ def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> 
             won: dict[str, str] = {}
             await asyncio.gather(*(broker(store, f"b{index}", won) for index, store in enumerate(brokers)))
             assert len(won) == len(batch)
+
+    asyncio.run(run())
+
+
+async def changed_meanwhile(url: str, change: str, call: Awaitable[T]) -> T:
+    """The answer to a call that has to wait for another broker's change, which is then committed."""
+    other, watch = await asyncpg.connect(url), await asyncpg.connect(url)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute(change)
+    task = asyncio.ensure_future(call)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            assert not task.done(), "nothing was in the way"
+            await asyncio.sleep(0.01)
+    await transaction.commit()
+    await asyncio.gather(other.close(), watch.close())
+    return await task
+
+
+LEASED_ANEW = """
+SELECT FROM tidemill.messages FOR UPDATE;
+CREATE TEMPORARY TABLE was ON COMMIT DROP AS SELECT * FROM tidemill.changed;
+DELETE FROM tidemill.changed;
+INSERT INTO tidemill.changed
+    SELECT seq, timeline, bucket, due_ms, scheduled_ms, holder, {token}, version + 1, attempts FROM was;
+"""
+
+
+@pytest.mark.parametrize(
+    ("token", "outcome", "left"),
+    [("token", Outcome.DONE, 0), ("version + 1", Outcome.STALE, 1)],
+    ids=["extended", "taken-by-another"],
+)
+def test_a_completion_that_waited_goes_by_the_lease_as_it_is_then(
+    postgres: Postgres, token: str, outcome: Outcome, left: int
+) -> None:
+    async def run() -> None:
+        url = postgres.new_database()
+        async with stores(url, 1) as (store,):
+            await make_line(store)
+            [kept] = await store.schedule("line", [new("m")])
+            [lease] = await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000)], now_ms=NOW)
+            assert lease is not None
+            settle = store.settle("line", [Complete(kept.seq, lease.token)], now_ms=NOW)
+            assert await changed_meanwhile(url, LEASED_ANEW.format(token=token), settle) == [outcome]
+            assert len(await store.find("line", now_ms=NOW, limit=10)) == left
+            assert await store.tally("line", now_ms=NOW) == [left]
+
+    asyncio.run(run())
+
+
+def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgres: Postgres) -> None:
+    async def run() -> None:
+        url = postgres.new_database()
+        async with stores(url, 1) as (store,):
+            await make_line(store)
+            [kept] = await store.schedule("line", [new("m")])
+            lease = f"INSERT INTO tidemill.changed VALUES ({kept.seq}, 1, 1, {NOW + 9}, {NOW}, 'other', 2, 2, 1)"
+            acquire = store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000)], now_ms=NOW)
+            assert await changed_meanwhile(url, lease, acquire) == [None]
+            [message] = await store.find("line", now_ms=NOW, limit=10)
+            assert (message.holder, message.due_ms) == ("other", NOW + 9)
 
     asyncio.run(run())
 

@@ -12,26 +12,27 @@ COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
     " s.size, s.key"
 )
-# What a few messages need of another table is looked up one by one, and so are bodies: joined, the planner of a long
-# timeline would rather read all there is.
+# What a few messages need of another table is looked up one by one: joined, the planner of a long timeline would rather
+# read all there is. A body comes with its row, which is not looked for again.
 STATES = """(
     SELECT m.seq, m.timeline, m.id, coalesce(c.due_ms, m.due_ms) AS due_ms,
            coalesce(c.scheduled_ms, m.due_ms) AS scheduled_ms, m.bucket, m.producer_group, c.holder,
            coalesce(c.token, 0) AS token, coalesce(c.version, 1) AS version, coalesce(c.attempts, 0) AS attempts,
-           m.size, m.key
+           m.size, m.key, m.body
     FROM tidemill.messages m
     LEFT JOIN LATERAL (SELECT * FROM tidemill.changed c WHERE c.seq = m.seq OFFSET 0) c ON true
 ) s"""
 """Messages in any state, for those who know which ones they want."""
 _UNTOUCHED = """(
     SELECT m.seq, m.timeline, m.id, m.due_ms, m.due_ms AS scheduled_ms, m.bucket, m.producer_group,
-           NULL::text AS holder, 0::bigint AS token, 1::bigint AS version, 0::bigint AS attempts, m.size, m.key
+           NULL::text AS holder, 0::bigint AS token, 1::bigint AS version, 0::bigint AS attempts, m.size, m.key,
+           m.body
     FROM tidemill.messages m WHERE {}
 ) s"""
 _NEXT = _UNTOUCHED.format("(SELECT c.seq FROM tidemill.changed c WHERE c.seq = m.seq) IS NULL")
 _CHANGED = """(
     SELECT c.seq, c.timeline, m.id, c.due_ms, c.scheduled_ms, c.bucket, m.producer_group, c.holder, c.token,
-           c.version, c.attempts, m.size, m.key
+           c.version, c.attempts, m.size, m.key, m.body
     FROM tidemill.changed c
     CROSS JOIN LATERAL (SELECT * FROM tidemill.messages m WHERE m.seq = c.seq OFFSET 0) m
 ) s"""
@@ -81,11 +82,12 @@ async def find(
         where.add(f"(s.due_ms, s.seq) > ({where.bind(after.due_ms)}, {where.bind(after.seq)})")
     end = f"WHERE {where} ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"
     sources = (_NEXT, _CHANGED) if selection.ids is None else (STATES,)
-    parts = " UNION ALL ".join(f"(SELECT {COLUMNS} FROM {source} {end})" for source in sources)  # noqa: S608 (own text; values are bound)
+    columns = f"{COLUMNS}, s.body" if bodies else COLUMNS
+    parts = " UNION ALL ".join(f"(SELECT {columns} FROM {source} {end})" for source in sources)  # noqa: S608 (own text; values are bound)
     rows = f"SELECT * FROM ({parts}) s ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)
     if bodies:
         rows = f"""
-            SELECT {COLUMNS}, (SELECT m.body FROM tidemill.messages m WHERE m.seq = s.seq)
+            SELECT {columns}
             FROM (SELECT s.*, sum(s.size) OVER (ORDER BY s.due_ms, s.seq) AS total FROM ({rows}) s) s
             WHERE s.total <= {FIND_BYTES_MAX} OR s.total = s.size
             ORDER BY s.due_ms, s.seq

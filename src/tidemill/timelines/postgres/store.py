@@ -21,9 +21,10 @@ CONNECTIONS_MAX = 8
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
 ATTEMPTS_MAX = 5
-PLANNING = {"enable_seqscan": "off", "jit": "off"}
+PLANNING = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 """There is an index for every statement. The planner goes by what it counted last, and a table that was empty then, as
-`changed` often is, it would read as a whole for each message."""
+`changed` often is, it would read as a whole for each message. Through a bitmap, rows would be locked in the order of
+the file, and two brokers might wait for each other; through an index they are in the order of their numbers."""
 
 Result = TypeVar("Result")
 Operation = Callable[[asyncpg.Connection], Awaitable[Result]]

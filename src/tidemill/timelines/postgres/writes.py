@@ -3,6 +3,10 @@
 Each batch is a few statements, however long, with arrays for its columns. A message is locked by its row in `messages`
 while it is decided on, and the state that it leaves must be of the version that was read. Claims skip what another
 broker has locked: whoever is first has the lease, and nobody waits for a race that is lost.
+
+On a long timeline each message is on a page of its own, and every statement that speaks of it looks for that page. So
+the two steps that every message takes, its first lease and its completion, are one statement each, which says the rules
+of `core.lease` in SQL; what does not fit into them is read, decided on and written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +16,7 @@ import asyncpg
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.errors import StoreCorrupt
-from tidemill.timelines.core.lease import Bury, Claim, Command, Lease, Outcome, check_claims, check_commands
+from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
 from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
 from tidemill.timelines.postgres.reads import COLUMNS, STATES, timeline_named, usable_timeline
@@ -21,6 +25,34 @@ _KNOWN = f"SELECT {COLUMNS} FROM {STATES} WHERE s.timeline = $1 AND s.id = ANY($
 _OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES} WHERE s.seq = ANY($1::bigint[])"  # noqa: S608 (own text; values are bound)
 _CLAIMED = """
 SELECT seq FROM tidemill.messages WHERE timeline = $1 AND seq = ANY($2::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
+"""
+# A row in `changed` that the statement is too old to see is in the way of the new one all the same.
+_TAKE = """
+INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
+SELECT m.seq, $1, m.bucket, g.until_ms, m.due_ms, g.holder, 2, 2, 1
+FROM unnest($2::bigint[], $3::text[], $4::bigint[]) AS g (seq, holder, until_ms)
+CROSS JOIN LATERAL (
+    SELECT m.seq, m.bucket, m.due_ms FROM tidemill.messages m
+    WHERE m.seq = g.seq AND m.timeline = $1 AND m.due_ms <= $5 FOR UPDATE SKIP LOCKED
+) m
+ON CONFLICT (seq) DO NOTHING
+RETURNING seq
+"""
+# A lease that changes while this waits for its message is a row of its own then: `gone` has one more than `left`.
+_COMPLETE = """
+WITH held AS (
+    SELECT h.seq FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, token)
+    CROSS JOIN LATERAL (
+        SELECT c.seq FROM tidemill.changed c
+        WHERE c.seq = g.seq AND c.token = g.token AND c.timeline = $1 AND c.holder IS NOT NULL AND c.due_ms > $4
+        OFFSET 0
+    ) h
+), gone AS (
+    DELETE FROM tidemill.messages WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
+), left_over AS (
+    DELETE FROM tidemill.changed WHERE seq = ANY(ARRAY(SELECT seq FROM gone)) RETURNING seq
+)
+SELECT ARRAY(SELECT seq FROM gone), (SELECT count(*) FROM left_over)
 """
 # Ids are looked up first: for "by number or by id" the planner would rather walk the timeline.
 _TARGETS = """
@@ -33,7 +65,7 @@ ORDER BY seq FOR UPDATE
 # Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
 _INSERT = """
 WITH given AS (
-    SELECT nextval(pg_get_serial_sequence('tidemill.messages', 'seq')) AS seq, g.*
+    SELECT nextval((SELECT pg_get_serial_sequence('tidemill.messages', 'seq')::regclass)) AS seq, g.*
     FROM unnest($2::text[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::bytea[])
     AS g (id, due_ms, bucket, producer_group, key, body)
 ), fresh AS (
@@ -104,21 +136,64 @@ async def acquire(
     """Lease the claimed messages that no other broker is at."""
     timeline = await usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
-    messages = await _locked(connection, _CLAIMED, timeline.number, [claim.seq for claim in claims])
-    leases, changes = plan_leases(name, messages, claims, now_ms, early_ms)
+    taken = await _take(connection, timeline.number, claims, now_ms + early_ms)
+    others = [claim for claim in claims if claim.version > 1]
+    if not others:
+        return [taken.pop(claim.seq, None) for claim in claims]
+    messages = await _locked(connection, _CLAIMED, timeline.number, [claim.seq for claim in others])
+    leases, changes = plan_leases(name, messages, others, now_ms, early_ms)
     await _write(connection, timeline.number, changes, {})
-    return leases
+    rest = iter(leases)
+    return [next(rest) if claim.version > 1 else taken.pop(claim.seq, None) for claim in claims]
+
+
+async def _take(
+    connection: asyncpg.Connection, timeline: int, claims: Sequence[Claim], due_ms: int
+) -> dict[int, Lease]:
+    """The first leases of messages that nobody has touched yet and that are due by then."""
+    first: dict[int, Claim] = {}
+    for claim in claims:
+        if claim.version == 1:
+            first.setdefault(claim.seq, claim)
+    if not first:
+        return {}
+    columns = zip(*((seq, first[seq].holder, first[seq].until_ms) for seq in sorted(first)), strict=True)
+    kept = await connection.fetch(_TAKE, timeline, *map(list, columns), due_ms)
+    return {seq: Lease(seq, 2, first[seq].holder, first[seq].until_ms, 1) for (seq,) in kept}
 
 
 async def settle(connection: asyncpg.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
     """Carry out the commands that still hold, in their order."""
     timeline = await usable_timeline(connection, name)
     check_commands(commands, now_ms)
+    done = await _complete(connection, timeline.number, commands, now_ms)
+    others = [command for command in commands if not isinstance(command, Complete) or command.seq not in done]
+    rest = iter(await _decide(connection, timeline, others, now_ms) if others else ())
+    return [Outcome.DONE if isinstance(one, Complete) and one.seq in done else next(rest) for one in commands]
+
+
+async def _complete(
+    connection: asyncpg.Connection, timeline: int, commands: Sequence[Command], now_ms: int
+) -> set[int]:
+    """The messages that were completed; none when the batch has other commands too, which may come before."""
+    held = sorted(command for command in commands if isinstance(command, Complete))
+    if not held or not len({seq for seq, _ in held}) == len(held) == len(commands):
+        return set()
+    gone, left_over = await connection.fetchrow(_COMPLETE, timeline, *map(list, zip(*held, strict=True)), now_ms)
+    if len(gone) != left_over:
+        raise asyncpg.SerializationError("a lease has changed meanwhile")
+    return set(gone)
+
+
+async def _decide(
+    connection: asyncpg.Connection, timeline: Timeline, commands: Sequence[Command], now_ms: int
+) -> list[Outcome]:
+    """Read the messages that the commands speak of, and write what becomes of them."""
     graves = {}
     for to in sorted({command.to for command in commands if isinstance(command, Bury)}):
         graves[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
     messages = await _locked(connection, _TARGETS, timeline.number, *targets(commands))
-    outcomes, changes = plan_commands(name, messages, commands, now_ms)
+    outcomes, changes = plan_commands(timeline.name, messages, commands, now_ms)
     await _write(connection, timeline.number, changes, graves)
     return outcomes
 
