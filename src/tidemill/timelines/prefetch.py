@@ -6,10 +6,15 @@ scheduled before the frontier must therefore be added at once, one behind it is 
 added than may be kept, the far end is forgotten and the frontier drawn back.
 
 A message is ripe `early_ms` before it is due, so that its lease is written when its time comes; one that was leased
-before is ripe when that lease has ended, or its pause is over, and not sooner. Two entries of one message may be in
-the heap at a time (it was moved): only the one that `_known` points to counts."""
+before is ripe when that lease has ended, or its pause is over, and not sooner.
+
+A fill brings messages in their order: they queue up in a line, where the next one is the first. Only what comes out of
+order is sorted, by a heap. Two entries of one message may be there at a time (it was moved): only the one that `_known`
+points to counts.
+"""
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from tidemill.timelines.core.message import Message, Place
@@ -18,9 +23,12 @@ PREFETCH_MESSAGES_MAX = 20_000
 PREFETCH_BYTES_MAX = 64 * 1024 * 1024
 OVERSHOOT = 2
 
+_Entry = tuple[int, int, int]
+"""When it is ripe, and the number and version of the message."""
+
 
 class Prefetch:
-    """A heap of messages by the time at which they are ripe."""
+    """Messages by the time at which they are ripe."""
 
     def __init__(
         self,
@@ -39,7 +47,8 @@ class Prefetch:
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._known: dict[int, Message] = {}
-        self._heap: list[tuple[int, int, int]] = []
+        self._line: deque[_Entry] = deque()
+        self._heap: list[_Entry] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -63,12 +72,19 @@ class Prefetch:
 
     def add(self, message: Message) -> None:
         """Take the message in, in place of an older state of it."""
-        if self.knows(message.seq, message.version):
-            return
-        self.forget(message.seq)
-        self._known[message.seq] = message
+        seq, version = message.seq, message.version
+        known = self._known.get(seq)
+        if known is not None:
+            if known.version >= version:
+                return
+            self.size_bytes -= known.size
+        self._known[seq] = message
         self.size_bytes += message.size
-        heapq.heappush(self._heap, (self._ripe_ms(message), message.seq, message.version))
+        entry = (self._ripe_ms(message), seq, version)
+        if not self._line or entry > self._line[-1]:
+            self._line.append(entry)
+        else:
+            heapq.heappush(self._heap, entry)
         if len(self._known) > OVERSHOOT * self._messages_max or self.size_bytes > OVERSHOOT * self._bytes_max:
             self._draw_back()
 
@@ -81,11 +97,15 @@ class Prefetch:
     def pop_ripe(self, now_ms: int, limit: int) -> Iterator[Message]:
         """Take out up to `limit` messages that are ripe at `now_ms`, in their order."""
         taken = 0
-        while taken < limit and self._heap and self._heap[0][0] <= now_ms:
-            _, seq, version = heapq.heappop(self._heap)
+        while taken < limit:
+            queue = self._first_in()
+            if not queue or queue[0][0] > now_ms:
+                return
+            _, seq, version = self._leave(queue)
             message = self._known.get(seq)
             if message is not None and message.version == version:
-                self.forget(seq)
+                del self._known[seq]
+                self.size_bytes -= message.size
                 taken += 1
                 yield message
 
@@ -94,21 +114,30 @@ class Prefetch:
 
         A message that is ripe early waits for others for a while, so that many are leased in one write.
         """
-        while self._heap:
-            ripe_ms, seq, version = self._heap[0]
+        while queue := self._first_in():
+            ripe_ms, seq, version = queue[0]
             message = self._known.get(seq)
             if message is not None and message.version == version:
                 return ripe_ms if message.attempts else ripe_ms + self._gather_ms
-            heapq.heappop(self._heap)
+            self._leave(queue)
         return None
 
     def clear(self) -> None:
         """Forget everything: the next fill starts at the beginning."""
         self._known.clear()
+        self._line.clear()
         self._heap.clear()
         self.size_bytes = 0
         self.generation += 1
         self.frontier = None
+
+    def _first_in(self) -> "deque[_Entry] | list[_Entry]":
+        """The line or the heap: where the first entry is. Empty when both are."""
+        line, heap = self._line, self._heap
+        return heap if heap and not (line and line[0] < heap[0]) else line
+
+    def _leave(self, queue: "deque[_Entry] | list[_Entry]") -> _Entry:
+        return self._line.popleft() if queue is self._line else heapq.heappop(self._heap)
 
     def _ripe_ms(self, message: Message) -> int:
         return message.due_ms if message.attempts else message.due_ms - self._early_ms
@@ -120,8 +149,8 @@ class Prefetch:
             return
         first_dropped = ordered[keep]
         self._known = {one.seq: one for one in ordered[:keep]}
-        self._heap = [(self._ripe_ms(one), one.seq, one.version) for one in ordered[:keep]]
-        heapq.heapify(self._heap)
+        self._line = deque(sorted((self._ripe_ms(one), one.seq, one.version) for one in ordered[:keep]))
+        self._heap = []
         self.size_bytes = sum(one.size for one in ordered[:keep])
         self.generation += 1
         place = Place(first_dropped.due_ms, first_dropped.seq - 1)
