@@ -264,8 +264,17 @@ def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection: Sele
 
 
 WRITES = (
-    *("_BY_SEQ", "_BY_ID", "_LEAVE_FRESH", "_LEAVE_PLACES", "_LEAVE_CHANGED", "_UNTOUCHED", "_HELD_BY_ALL"),
-    *("_COMPLETE", "_COMPLETE_BODIES", "_BURY", "_REMOVE_MESSAGES", "_REMOVE_CHANGED", "_REMOVE_BODIES"),
+    *("_BY_SEQ", "_BY_ID", "_LEAVE_FRESH", "_LEAVE_PLACES", "_LEAVE_CHANGED", "_UNTOUCHED_OLD"),
+    *(
+        "_UNTOUCHED_NEW",
+        "_HELD_BY_ALL",
+        "_COMPLETE",
+        "_COMPLETE_BODIES",
+        "_BURY",
+        "_REMOVE_MESSAGES",
+        "_REMOVE_CHANGED",
+        "_REMOVE_BODIES",
+    ),
 )
 
 

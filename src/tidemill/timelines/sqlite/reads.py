@@ -2,16 +2,17 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_ranges, resumed, within_bytes
 from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 
 class _Source(NamedTuple):
-    """A table of places `s`, what is known of its messages there and in `messages m`, and which part of it counts."""
+    """A table of places `s`, what is known of its messages there, and which part of it counts."""
 
     table: str
     columns: str
@@ -19,16 +20,10 @@ class _Source(NamedTuple):
     has_holders: bool = True
 
 
-_PLACES = _Source(
-    "places s",
-    "s.seq, m.id, s.due_ms, s.due_ms, m.bucket, m.producer_group, NULL, 0, 1, 0, m.size, m.key",
-    has_holders=False,
-)
-_CHANGED = _Source(
-    "changed s",
-    "s.seq, m.id, s.due_ms, s.scheduled_ms, m.bucket, m.producer_group, s.holder, s.token, s.version, s.attempts,"
-    " m.size, m.key",
-)
+_COLUMNS = ("due_ms", "seq", "scheduled_ms", "holder", "token", "version", "attempts")
+"""Where a message stands and who holds it; the first two are its place in the order of the timeline."""
+_PLACES = _Source("places s", "s.due_ms, s.seq, s.due_ms, NULL, 0, 1, 0", has_holders=False)
+_CHANGED = _Source("changed s", ", ".join(f"s.{column}" for column in _COLUMNS))
 STATE = f"""
 messages m LEFT JOIN changed c ON c.seq = m.seq
 LEFT JOIN places p ON p.timeline = m.timeline AND p.due_ms = m.due_ms AND p.seq = m.seq
@@ -45,16 +40,20 @@ _NAMED = _Source(
     _CHANGED.columns,
 )
 _MESSAGE = " CROSS JOIN messages m ON m.seq = s.seq"
-_SMALL = "CASE WHEN {0} IS NULL OR length({0}) > :small THEN length({0}) ELSE hex({0}) END"
-_ANSWER = f"""
-WITH found (
-    seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version, attempts, size, key, body
-) AS ({{}} ORDER BY 3, 1 LIMIT :limit)
-SELECT json_group_array(json_array(
-    seq, id, due_ms, scheduled_ms, bucket, producer_group, holder, token, version, attempts, size,
-    {_SMALL.format("key")}, hex(body)
-)) FROM found
+_STATES = f"""
+WITH found ({", ".join(_COLUMNS)}) AS ({{}} ORDER BY 1, 2 LIMIT :limit)
+SELECT {", ".join(f"json_group_array({column})" for column in _COLUMNS)} FROM found
 """  # noqa: S608 (own text; values are bound)
+# Rows are looked up in the order of the file: those that share a page, or the pages above it, are beside each other.
+_ROWS = f"""
+SELECT json_group_array(m.seq), json_group_array(m.id), json_group_array(m.bucket), json_group_array(m.producer_group),
+       json_group_array(m.size), json_group_array(
+           CASE WHEN length(m.key) > {INLINE_BYTES_MAX} THEN length(m.key) WHEN m.key NOT NULL THEN hex(m.key) END
+       ), json_group_array({{}})
+FROM json_each(?) AS c CROSS JOIN messages m ON m.seq = c.value
+"""  # noqa: S608 (own text; values are bound)
+_HEADS = _ROWS.format("NULL")
+_WHOLE = _ROWS.format(f"CASE WHEN m.size > {INLINE_BYTES_MAX} THEN m.size ELSE hex(m.body) END")
 _KEY = "SELECT key FROM messages WHERE seq = ?"
 _BODY = "SELECT body FROM bodies WHERE seq = ?"
 _BLOCKS = "SELECT (SELECT min(block) FROM fresh), (SELECT max(block) FROM fresh)"
@@ -88,29 +87,23 @@ def find(
     *,
     bodies: bool,
 ) -> list[Message]:
-    """The selected messages in order.
+    """The selected messages in order: first where they stand, and then what they carry.
 
-    The answer of SQLite is one text: for each row of many it would give the interpreter lock away and wait for it.
+    The answers of SQLite are texts: for each row of many it would give the interpreter lock away and wait for it.
     """
     low, high = bar_ranges(resumed(selection, after), now_ms, 1)[0]
-    values = {
-        **_values(connection, name, selection),
-        "low": low,
-        "high": high,
-        "limit": limit,
-        "small": INLINE_BYTES_MAX,
-    }
+    values = {**_values(connection, name, selection), "low": low, "high": high, "limit": limit}
     further = "s.due_ms >= :low AND s.due_ms < :high"
     if after is not None:
         further += " AND (s.due_ms, s.seq) > (:after_ms, :after_seq)"
         values |= {"after_ms": after.due_ms, "after_seq": after.seq}
-    body = "m.body" if bodies else "NULL"
+    message = "" if selection.buckets is None else _MESSAGE
     parts = (
-        f"SELECT {one.columns}, {body} FROM {one.table}{_MESSAGE} WHERE {_conditions(one, selection)} AND {further}"  # noqa: S608 (own text; values are bound)
+        f"SELECT {one.columns} FROM {one.table}{message} WHERE {_conditions(one, selection)} AND {further}"  # noqa: S608 (own text; values are bound)
         for one in _sources(selection, values)
     )
-    (rows,) = connection.execute(_ANSWER.format(" UNION ALL ".join(parts)), values).fetchone()
-    messages = (_message(connection, row, bodies=bodies) for row in json.loads(rows))
+    found = connection.execute(_STATES.format(" UNION ALL ".join(parts)), values).fetchone()
+    messages = _messages(connection, [json.loads(column) for column in found], bodies=bodies)
     return list(within_bytes(messages)) if bodies else list(messages)
 
 
@@ -137,20 +130,43 @@ def fresh_blocks(connection: sqlite3.Connection) -> range:
     return range(0) if first is None else range(first, last + 1)
 
 
-def _message(connection: sqlite3.Connection, row: list[Any], *, bodies: bool) -> Message:
-    """A message of an answer, with its key and body if they are too large for it."""
-    *_, size, key, body = row
-    if isinstance(key, int):
-        (row[-2],) = connection.execute(_KEY, row[:1]).fetchone()
-    elif key is not None:
-        row[-2] = bytes.fromhex(key)
-    if not bodies:
-        row[-1] = None
-    elif size > INLINE_BYTES_MAX:
-        (row[-1],) = connection.execute(_BODY, row[:1]).fetchone()
-    else:
-        row[-1] = bytes.fromhex(body)
-    return Message(*row)
+def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies: bool) -> Iterator[Message]:
+    """The messages of these states; columns become messages with as few steps of Python for each as can be."""
+    due_ms, seqs, scheduled_ms, *leases = states
+    rows = connection.execute(_WHOLE if bodies else _HEADS, (json.dumps(sorted(seqs)),)).fetchone()
+    numbers, *carried = (json.loads(column) for column in rows)
+    if len(numbers) < len(seqs):
+        raise StoreCorrupt(f"{len(seqs) - len(numbers)} messages have a place on the timeline, but no row")
+    place_of = {seq: place for place, seq in enumerate(numbers)}
+    order = [place_of[seq] for seq in seqs]
+    ids, buckets, groups, sizes, keys, texts = ([column[place] for place in order] for column in carried)
+    whole_keys = (
+        key if key is None else bytes.fromhex(key) if isinstance(key, str) else _large(connection, _KEY, seq)
+        for seq, key in zip(seqs, keys, strict=True)
+    )
+    whole_bodies = (
+        bytes.fromhex(text) if isinstance(text, str) else _large(connection, _BODY, seq)
+        for seq, text in zip(seqs, texts, strict=True)
+    )
+    columns = (
+        seqs,
+        ids,
+        due_ms,
+        scheduled_ms,
+        buckets,
+        groups,
+        *leases,
+        sizes,
+        whole_keys,
+        whole_bodies if bodies else texts,
+    )
+    return map(Message._make, zip(*columns, strict=True))
+
+
+def _large(connection: sqlite3.Connection, question: str, seq: int) -> bytes:
+    """A key or a body of which only the size is in the answer."""
+    (value,) = connection.execute(question, (seq,)).fetchone()
+    return bytes(value)
 
 
 def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:

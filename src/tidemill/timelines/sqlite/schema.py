@@ -16,7 +16,8 @@ from tidemill.timelines.sqlite.tables import BODIES, FRESH, MESSAGES, TIMELINES,
 APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
 BUSY_MS = 5_000
 WRITER_CACHE_KIB = 64 * 1024
-READER_CACHE_KIB = 8 * 1024
+READER_CACHE_KIB = 2 * 1024
+"""After each commit of the writer a reader begins with an empty cache: what one look at a timeline needs is enough."""
 STATEMENTS_CACHED = 64
 NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
 """I/O errors that a full disk causes: no room for the file that the connections share beside the log of changes."""

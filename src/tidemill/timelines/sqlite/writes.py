@@ -12,13 +12,13 @@ written by one statement that says the rules of `core.lease` in SQL: no message 
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
-from tidemill.timelines.core.message import DUE_MS_MAX, Message, NewMessage, Scheduled, check_new
+from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
-from tidemill.timelines.sqlite.reads import STATE, timeline_named, usable_timeline
+from tidemill.timelines.sqlite.reads import STATE, fresh_blocks, timeline_named, usable_timeline
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 _DUE = Message._fields.index("due_ms")
@@ -48,19 +48,18 @@ _INSERT_FRESH = f"INSERT INTO fresh SELECT (?1 + key) / {BLOCK}, ?2, value ->> 1
 # Places are [seq, due_ms, ...]; first claims [seq, seen_ms, holder, until_ms].
 _LEAVE_PLACES = """
 DELETE FROM places WHERE (timeline, due_ms, seq) IN (SELECT ?1, value ->> 1, value ->> 0 FROM json_each(?2))
-AND due_ms <= ?3
 """
 _LEAVE_FRESH = f"""
 DELETE FROM fresh WHERE (block, timeline, due_ms, seq) IN (
     SELECT (value ->> 0) / {BLOCK}, ?1, value ->> 1, value ->> 0 FROM json_each(?2)
-) AND due_ms <= ?3
-"""  # noqa: S608 (own text; values are bound)
-_THERE = "{0}.timeline = ?1 AND {0}.due_ms = c.value ->> 1 AND {0}.seq = c.value ->> 0"
-_UNTOUCHED = f"""
-SELECT count(*) FROM json_each(?2) AS c WHERE c.value ->> 1 <= ?3 AND (
-    EXISTS (SELECT 1 FROM fresh f WHERE f.block = (c.value ->> 0) / {BLOCK} AND {_THERE.format("f")})
-    OR EXISTS (SELECT 1 FROM places p WHERE {_THERE.format("p")})
 )
+"""  # noqa: S608 (own text; values are bound)
+_THERE = "t.timeline = ?1 AND t.due_ms = c.value ->> 1 AND t.seq = c.value ->> 0"
+_IN_PLACES = f"EXISTS (SELECT 1 FROM places t WHERE {_THERE})"  # noqa: S608 (own text; values are bound)
+_IN_FRESH = f"EXISTS (SELECT 1 FROM fresh t WHERE t.block = (c.value ->> 0) / {BLOCK} AND {_THERE})"  # noqa: S608 (own text; values are bound)
+_UNTOUCHED_OLD = f"SELECT count(*) FROM json_each(?2) AS c WHERE c.value ->> 1 <= ?3 AND {_IN_PLACES}"  # noqa: S608 (own text; values are bound)
+_UNTOUCHED_NEW = f"""
+SELECT count(*) FROM json_each(?2) AS c WHERE c.value ->> 1 <= ?3 AND ({_IN_FRESH} OR {_IN_PLACES})
 """  # noqa: S608 (own text; values are bound)
 _TAKE = """
 INSERT INTO changed SELECT ?1, value ->> 3, value ->> 0, value ->> 1, value ->> 2, 2, 2, 1 FROM json_each(?2)
@@ -91,6 +90,13 @@ _REMOVE = "DELETE FROM {} WHERE seq IN (SELECT value FROM json_each(?))"
 _REMOVE_MESSAGES = _REMOVE.format("messages")
 _REMOVE_CHANGED = _REMOVE.format("changed")
 _REMOVE_BODIES = _REMOVE.format("bodies")
+
+
+class _Part(NamedTuple):
+    """Some of a batch: how many, and the entries as SQL takes them."""
+
+    size: int
+    text: str
 
 
 def govern(connection: sqlite3.Connection, step: Step) -> Timeline | None:
@@ -134,7 +140,7 @@ def acquire(
     timeline = usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
     first = [claim for claim in claims if claim.version == 1 and claim.seen_ms is not None]
-    taken = _take(connection, timeline.number, first, now_ms, early_ms)
+    taken = _take(connection, timeline.number, first, now_ms + early_ms)
     others = [claim for claim in claims if claim.seq not in taken]
     messages = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in others])
     leases, changes = plan_leases(name, messages, others, now_ms, early_ms)
@@ -143,18 +149,19 @@ def acquire(
     return [taken[claim.seq] if claim.seq in taken else next(rest) for claim in claims]
 
 
-def _take(
-    connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim], now_ms: int, early_ms: int
-) -> dict[int, Lease]:
+def _take(connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim], due_ms: int) -> dict[int, Lease]:
     """The leases of messages that nobody has touched yet: of all of them, or of none when a claim does not hold."""
-    text = json.dumps([(claim.seq, claim.seen_ms, claim.holder, claim.until_ms) for claim in claims])
-    values = (timeline, text, now_ms + early_ms)
+    entries = [(claim.seq, claim.seen_ms, claim.holder, claim.until_ms) for claim in claims]
     leases = {claim.seq: Lease(claim.seq, 2, claim.holder, claim.until_ms, 1) for claim in claims}
-    (untouched,) = connection.execute(_UNTOUCHED, values).fetchone()
+    old, new = _by_age(connection, entries)
+    questions = ((_UNTOUCHED_OLD, old), (_UNTOUCHED_NEW, new))
+    asked = [(question, part.text) for question, part in questions if part.size]
+    untouched = sum(connection.execute(question, (timeline, text, due_ms)).fetchone()[0] for question, text in asked)
     if not leases or not untouched == len(leases) == len(claims):
         return {}
-    _leave(connection, values, len(claims))
-    connection.execute(_TAKE, (timeline, text))
+    _leave(connection, timeline, old, new)
+    for _, text in asked:
+        connection.execute(_TAKE, (timeline, text))
     return leases
 
 
@@ -234,7 +241,7 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
         if now.id != before.id:
             _expect(connection.execute(_BURY, (graves[home], now.id, now.seq)), 1)
     if untouched:
-        _leave(connection, (timeline, json.dumps(untouched), DUE_MS_MAX), len(untouched))
+        _leave(connection, timeline, *_by_age(connection, untouched))
     if changed:
         _expect(connection.execute(_LEAVE_CHANGED, (json.dumps(changed),)), len(changed))
     if kept:
@@ -244,11 +251,20 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
         connection.execute(_COMPLETE_BODIES, (json.dumps(gone),))
 
 
-def _leave(connection: sqlite3.Connection, values: tuple[int, str, int], count: int) -> None:
+def _by_age(connection: sqlite3.Connection, entries: Sequence[tuple[Any, ...]]) -> tuple[_Part, _Part]:
+    """Untouched messages that are in `places` for certain, and newer ones that may still be in `fresh`."""
+    blocks = fresh_blocks(connection)
+    first = blocks.start * BLOCK if blocks else _last_seq(connection) + 1
+    old, new = [one for one in entries if one[0] < first], [one for one in entries if one[0] >= first]
+    return _Part(len(old), json.dumps(old)), _Part(len(new), json.dumps(new))
+
+
+def _leave(connection: sqlite3.Connection, timeline: int, old: _Part, new: _Part) -> None:
     """Messages that were untouched so far leave their places: new ones first, for on a short timeline all are."""
-    left = count - connection.execute(_LEAVE_FRESH, values).rowcount
-    if left:
-        _expect(connection.execute(_LEAVE_PLACES, values), left)
+    left = new.size and new.size - connection.execute(_LEAVE_FRESH, (timeline, new.text)).rowcount
+    for count, text in ((left, new.text), (old.size, old.text)):
+        if count:
+            _expect(connection.execute(_LEAVE_PLACES, (timeline, text)), count)
 
 
 def _expect(cursor: sqlite3.Cursor, rows: int) -> None:
@@ -265,7 +281,7 @@ def _purge(connection: sqlite3.Connection, timeline: Timeline, limit: int) -> Ti
     rows = connection.execute("SELECT seq, due_ms FROM messages WHERE timeline = ? LIMIT ?", (timeline.number, limit))
     places = rows.fetchall()
     for statement in (_LEAVE_FRESH, _LEAVE_PLACES):
-        connection.execute(statement, (timeline.number, json.dumps(places), DUE_MS_MAX))
+        connection.execute(statement, (timeline.number, json.dumps(places)))
     numbers = json.dumps([seq for seq, _ in places])
     for statement in (_REMOVE_CHANGED, _REMOVE_BODIES, _REMOVE_MESSAGES):
         connection.execute(statement, (numbers,))
