@@ -16,8 +16,8 @@ from contextlib import suppress
 from tidemill.timelines.sqlite.reads import fresh_blocks
 from tidemill.timelines.sqlite.tables import BLOCK
 
-FRESH_PER_PAGE = 1
-BLOCKS_MAX = 32
+FRESH_PER_PAGE = 2
+BLOCKS_MAX = 48
 """A merge begins when so many messages are new for each page of the file, and at least a block, at most BLOCKS_MAX."""
 STEP_PLACES = 500
 PACE = 2

@@ -17,9 +17,10 @@ from pathlib import Path
 from tidemill.timelines.sqlite.schema import connect
 
 GONE_MIN = 20_000
-GONE_MAX = 2_000_000
-GONE_PER_PAGE = 3
+GONE_MAX = 2_500_000
+GONE_PER_PAGE = 4
 """A sweep begins when so many messages are gone for each page of the file, and at least GONE_MIN, at most GONE_MAX."""
+SORT_CACHE_KIB = 8 * 1024
 STEP_ROWS = 500
 FORGET_ROWS = 5_000
 PACE = 2
@@ -88,7 +89,7 @@ class Sweeper:
             self._thread.join()
 
     def _list(self, last: int) -> None:
-        connection = connect(self._path)
+        connection = connect(self._path, SORT_CACHE_KIB)
         # A failure loses nothing: the next look begins again.
         try:
             with suppress(sqlite3.Error):
