@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tidemill.model.message_ids import new_id
 from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.message import NewMessage
 from tidemill.timelines.core.timeline import Create, MakeReady
@@ -21,6 +22,8 @@ BATCH = 10_000
 BATCHES_AT_ONCE = 30
 BODY = bytes(100)
 SEED = 1
+DRAWN_MS = 1_700_000_000_000
+"""When ids were drawn, as it were: before all that a client draws, which then come behind them in the store's index."""
 
 
 async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, *, ordered: bool) -> None:
@@ -34,7 +37,7 @@ async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, 
     for first in range(0, pending, BATCH):
         batch = [
             NewMessage(
-                f"fill-{number:027d}",
+                new_id(DRAWN_MS, number),
                 start_ms + int((number / pending if ordered else draw()) * reach_ms),
                 BODY,
                 int(draw() * BUCKETS),

@@ -1,6 +1,6 @@
 """What a message costs the store alone, on short and on long timelines; `timeline_growth` measures the whole broker.
 
-    python -m benchmarks.timeline_store_growth [--full] [--postgres [URL]] [--directory DIR]
+    python -m benchmarks.timeline_store_growth [--full] [--rounds 30] [--postgres [URL]] [--directory DIR]
 
 With 10^4 and 10^6 (with --full also 10^7) messages pending in the coming month, the same work is done: messages are
 scheduled, found, leased and completed, a thousand at a time. There are two kinds of traffic:
@@ -10,7 +10,12 @@ scheduled, found, leased and completed, a thousand at a time. There are two kind
            is in another place of the file, which is the worst case for a store on pages
 
 Short and long timelines take turns, so that whatever else the machine does hits all of them alike. Prints microseconds
-per message and the ratio to the shortest timeline. With --postgres and no URL a server is started for it.
+per message and the ratio to the shortest timeline.
+
+With --postgres and no URL a server is started for it, with memory and room for its log as a server of this size would
+have (SERVER); what the filling leaves to do there (a vacuum, a checkpoint) is done before anything is measured. The
+first change of a page after a checkpoint logs the page as a whole: a short run on a long timeline is all such changes,
+and costs more than a long one. Checkpoints come every five minutes.
 
 The SQLite store removes the rows of messages that are gone later, many at once. What that costs is measured by itself:
 as many messages as a sweep waits for, anywhere in the file, are cancelled, and the processor time of the sweep is
@@ -39,7 +44,6 @@ from tidemill.timelines.sqlite import merge, sweep
 from tidemill.timelines.sqlite.tables import BLOCK
 
 BATCH = 1_000
-ROUNDS = 30
 FILL_BATCH = 10_000
 REACH_MS = {"near": 10_000, "far": 30 * 24 * 3_600_000}
 BODY = bytes(100)
@@ -50,6 +54,7 @@ SWEEP_SHARE = 20
 """Percent of what is pending; a sweep begins at about so many."""
 
 OWN = "a server of our own"
+SERVER = {"shared_buffers": "2GB", "max_wal_size": "8GB"}
 
 Result = TypeVar("Result")
 
@@ -114,6 +119,7 @@ class Line:
 
     def __init__(self, store: TimelineStore, pending: int) -> None:
         self.pending = pending
+        self._rounds = dict.fromkeys(REACH_MS, 0)
         self.store = store
         self._name = f"growth-{pending}"
         self._filler = Filler()
@@ -128,12 +134,13 @@ class Line:
 
     async def round(self, kind: str) -> None:
         """Let a thousand messages of one kind through."""
+        self._rounds[kind] += 1
         batch = self._filler.batch(BATCH, START_MS, START_MS + REACH_MS[kind])
         await one_round(self.store, self._name, batch, self._timers[kind])
 
     def cost(self, kind: str) -> Cost:
         """What a message has cost."""
-        return Cost(*(timer.seconds / (ROUNDS * BATCH) * 1e6 for timer in self._timers[kind]))
+        return Cost(*(timer.seconds / (self._rounds[kind] * BATCH) * 1e6 for timer in self._timers[kind]))
 
     async def sweep(self, path: Path) -> tuple[int, float]:
         """How many messages were swept, and the processor time of each in microseconds."""
@@ -199,19 +206,20 @@ async def one_round(store: TimelineStore, line: str, messages: list[NewMessage],
 
 async def run(arguments: argparse.Namespace) -> None:
     sizes = [10**4, 10**6, *([10**7] if arguments.full else [])]
+    own = ""
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory))
         if arguments.postgres == OWN:
-            from tests.postgres import running_postgres
-
-            arguments.postgres = stack.enter_context(running_postgres(durable=True)).new_database()
+            own = arguments.postgres = started(stack)
         lines = [Line(await opened(arguments, Path(home) / f"{size}.db"), size) for size in sizes]
         for line in lines:
             begun = time.perf_counter()
             await line.fill()
             print(f"{line.pending:,} messages scheduled in {time.perf_counter() - begun:.0f} s", flush=True)
+        if own:
+            await tidied(own)
         for kind in REACH_MS:
-            for _ in range(ROUNDS):
+            for _ in range(arguments.rounds):
                 for line in lines:
                     await line.round(kind)
         report(lines)
@@ -223,6 +231,24 @@ async def run(arguments: argparse.Namespace) -> None:
                 print(f"{line.pending:>10,}  sweep of {count:,}: {cost:.1f} us of processor each", flush=True)
             await line.remove()
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+def started(stack: ExitStack) -> str:
+    """The URL of a server for this run."""
+    from tests.postgres import running_postgres
+
+    print("server:", ", ".join(f"{name}={value}" for name, value in SERVER.items()), flush=True)
+    return stack.enter_context(running_postgres(durable=True, **SERVER)).new_database()
+
+
+async def tidied(url: str) -> None:
+    """Do now what the server would do by itself about so many new rows, sometime in the next minutes."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    for statement in ("VACUUM (ANALYZE)", "CHECKPOINT"):
+        await connection.execute(statement)
+    await connection.close()
 
 
 def report(lines: list[Line]) -> None:
@@ -249,6 +275,7 @@ async def opened(arguments: argparse.Namespace, path: Path) -> TimelineStore:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost per message on short and long timelines.")
     parser.add_argument("--full", action="store_true", help="also with ten million pending messages (some minutes)")
+    parser.add_argument("--rounds", type=int, default=30, help="thousands of messages of each kind")
     parser.add_argument("--postgres", metavar="URL", nargs="?", const=OWN, help="measure PostgreSQL instead of SQLite")
     parser.add_argument("--directory", default=".", help="where the SQLite files are written: a real disk")
     arguments = parser.parse_args()

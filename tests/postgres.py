@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,11 +33,12 @@ def binaries() -> Path:
 class Postgres:
     """A server that can be stopped hard and started again on the same port."""
 
-    def __init__(self, home: Path, *, durable: bool) -> None:
+    def __init__(self, home: Path, *, durable: bool, settings: Mapping[str, str]) -> None:
         self.port = free_port()
         self._home = home
         self._data = home / "data"
         self._durable = durable
+        self._settings = settings
         self._made = False
 
     def create(self) -> None:
@@ -47,6 +48,7 @@ class Postgres:
     def start(self) -> None:
         """Start the server and wait until it answers."""
         settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._home}
+        settings |= self._settings
         if not self._durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
@@ -83,13 +85,13 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
-    """A server for the length of the block."""
+def running_postgres(*, durable: bool = False, **settings: str) -> Iterator[Postgres]:
+    """A server for the length of the block, with settings of its own if any are given."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-pg-"))
     if os.geteuid() == 0:
         entry = pwd.getpwnam("postgres")
         os.chown(home, entry.pw_uid, entry.pw_gid)
-    server = Postgres(home, durable=durable)
+    server = Postgres(home, durable=durable, settings=settings)
     try:
         server.create()
         server.start()
