@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.raw import LATEST, RawClient
+from tidemill.client.raw.pipe import ProducePipe
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
 from tidemill.pipelines import writing
@@ -63,8 +64,22 @@ class Mortal(RawClient):
     def _at_group(self, *arguments: Any) -> Any:
         return self._around(super()._at_group, *arguments)
 
-    def produce_all(self, *arguments: Any, **named: Any) -> Any:
-        return self._around(super().produce_all, *arguments, **named)
+    def pipe(self, *arguments: Any) -> Any:
+        return MortalPipe(super().pipe(*arguments), self._around)
+
+
+class MortalPipe:
+    """Its requests are those of a mortal client, too."""
+
+    def __init__(self, pipe: ProducePipe, around: Callable[..., Any]) -> None:
+        self._pipe = pipe
+        self._around = around
+
+    def send(self, batches: Any) -> None:
+        self._around(self._pipe.send, batches)
+
+    def drain(self) -> None:
+        self._around(self._pipe.drain)
 
 
 class Sink:

@@ -1,5 +1,6 @@
 """The raw client against a running broker, beside other people's clients."""
 
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.compat.proxy import CuttingProxy
 
 from tidemill.client.raw import (
     EARLIEST,
@@ -42,6 +44,7 @@ from tidemill.testing import Broker
 
 NOW_MS = time.time_ns() // 1_000_000  # older records would be removed by retention while a test runs
 WAIT_S = 30
+CUTS_MIN = 12
 QUICK = {"socket.connection.setup.timeout.ms": "200"}
 
 
@@ -254,6 +257,79 @@ def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None
         client.produce(here, encoded.batch, transactional_id=name)
     client.end_transaction(identity, commit=True)
     assert values_in(client, here, committed=True) == [f"{number}" for number in range(100)]
+
+
+class Numbered:
+    """Sends "0", "1", ... through a pipe, one to a batch, to each of two partitions."""
+
+    def __init__(self, client: RawClient, topic: str, identity: ProducerIdentity) -> None:
+        self.partitions = [TopicPartition(topic, index) for index in range(2)]
+        self.pipe = client.pipe(identity.transactional_id)
+        self.sent = 0
+        self._identity = identity
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            value = f"{self.sent}"
+            each = {part: batch(value, identity=self._identity, sequence=self.sent) for part in self.partitions}
+            self.pipe.send(each)
+            self.sent += 1
+
+    def written(self, client: RawClient) -> list[list[str]]:
+        return [values_in(client, part) for part in self.partitions]
+
+    def wanted(self) -> list[list[str]]:
+        return [[f"{number}" for number in range(self.sent)]] * len(self.partitions)
+
+
+def test_a_pipe_keeps_the_order_of_what_is_on_its_way(client: RawClient, topic: str) -> None:
+    writer = Numbered(client, topic, client.init_producer())
+    writer.send(50)
+    assert client.metadata([topic])  # others may ask in between
+    writer.send(50)
+    writer.pipe.drain()
+    assert writer.written(client) == writer.wanted()
+
+
+def test_a_pipe_over_connections_that_break_writes_every_batch_once() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    with CuttingProxy(random.Random(seed)) as proxy, Broker(flags={"advertise": proxy.address}) as running:
+        proxy.target = running.bootstrap_servers
+        proxy.cutting = False
+        quick = {"retry.backoff.ms": "5", "retry.backoff.max.ms": "20"}
+        with RawClient({"bootstrap.servers": proxy.address, **quick}) as raw:
+            writer = Numbered(raw, new_topic(proxy.address), raw.init_producer())
+            proxy.cutting = True
+            while writer.sent < 100 or sum(proxy.cuts.values()) < CUTS_MIN:
+                writer.send(20)
+            writer.pipe.drain()
+            proxy.cutting = False
+            print(f"{writer.sent} batches, cuts: {dict(proxy.cuts)}")
+            assert writer.written(raw) == writer.wanted()
+
+
+def test_a_pipe_outlasts_a_restart_of_the_broker() -> None:
+    with Broker() as running, RawClient({"bootstrap.servers": running.bootstrap_servers}) as raw:
+        writer = Numbered(raw, new_topic(running.bootstrap_servers), raw.init_producer())
+        for _ in range(3):
+            writer.send(7)
+            running.restart()
+        writer.send(7)
+        writer.pipe.drain()
+        assert writer.written(raw) == writer.wanted()
+
+
+def test_what_is_behind_a_refused_batch_is_not_written(client: RawClient, topic: str) -> None:
+    identity = client.init_producer()
+    writer = Numbered(client, topic, identity)
+    writer.send(3)
+    here = writer.partitions[0]
+    writer.pipe.send({here: batch("x" * 2_000_000, identity=identity, sequence=3)})
+    writer.pipe.send({here: batch("behind", identity=identity, sequence=4)})
+    with pytest.raises(MessageTooLarge, match=r"^produce: "):
+        writer.pipe.drain()
+    assert values_in(client, here) == ["0", "1", "2"]
 
 
 def test_what_is_wrong_is_one_line(client: RawClient, topic: str) -> None:

@@ -87,7 +87,7 @@ class TaskWriter:
             return Written(self._place.task)
         try:
             self._begin()
-            with Sender(self._client) as sender:
+            with Sender(self._client, self._identity().transactional_id) as sender:
                 for batch in chain([first], filled):
                     self._write_rows(batch, sender)
                     self._send(sender)
@@ -147,7 +147,7 @@ class TaskWriter:
 
     def _send(self, sender: Sender) -> None:
         if self._full:
-            sender.produce(self._full, self._identity().transactional_id)
+            sender.produce(self._full)
             self._full = {}
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, encoder: Encoder) -> dict[int, npt.NDArray[np.int64]]:

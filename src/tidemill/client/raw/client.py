@@ -22,6 +22,7 @@ from tidemill.client.raw.fetching import FETCH_BYTES, FETCH_WAIT_MS, Fetched, Wa
 from tidemill.client.raw.moving import Carried, Moving
 from tidemill.client.raw.nodes import Described
 from tidemill.client.raw.options import parse_options
+from tidemill.client.raw.pipe import GRACE_S, ProducePipe
 from tidemill.client.raw.producing import ALL_REPLICAS, Produced, produce_request, produced
 from tidemill.client.raw.ranges import read_range
 from tidemill.client.raw.routing import Coordinated, Router
@@ -32,8 +33,6 @@ from tidemill.model.topics import TopicPartition
 LATEST = -1
 EARLIEST = -2
 TRANSACTION_TIMEOUT_MS = 60_000
-PRODUCE_GRACE_S = 2.0
-"""The broker may wait for replicas as long as the request timeout; its answer needs a little longer."""
 _CONSUMER = -1
 
 R = TypeVar("R")
@@ -216,13 +215,22 @@ class RawClient:
         """Append one sealed batch to each of these partitions, to all leaders at the same time."""
 
         def ask(share: Mapping[TopicPartition, Buffer]) -> Request:
-            return produce_request(share, acks=acks, timeout_ms=self._timeout_ms, transactional_id=transactional_id)
+            return self._produce_request(share, acks, transactional_id)
 
         if acks == 0:
             for partition in batches:
                 self._send(partition, ask({partition: batches[partition]}))
             return dict.fromkeys(batches, Produced())
-        return self._router.at_leaders("produce", batches, ask, produced, extra_s=PRODUCE_GRACE_S)
+        return self._router.at_leaders("produce", batches, ask, produced, extra_s=GRACE_S)
+
+    def pipe(self, transactional_id: str | None = None) -> ProducePipe:
+        """A way to append sealed batches that have a producer id without waiting for each."""
+        return ProducePipe(self._router, lambda share: self._produce_request(share, ALL_REPLICAS, transactional_id))
+
+    def _produce_request(
+        self, share: Mapping[TopicPartition, Buffer], acks: int, transactional_id: str | None
+    ) -> Request:
+        return produce_request(share, acks=acks, timeout_ms=self._timeout_ms, transactional_id=transactional_id)
 
     def _send(self, partition: TopicPartition, request: Request) -> None:
         self._router.persist(f"produce to {partition}", lambda: self._router.leader(partition).ask(request))

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tidemill.client.raw.apis import FIND_COORDINATOR, METADATA
 from tidemill.client.raw.connection import Connection
@@ -30,6 +30,13 @@ class Coordinated(IntEnum):
 
     GROUP = 0
     TRANSACTION = 1
+
+
+class Asked(NamedTuple):
+    """A request on its way: who was asked, and the ticket for the answer."""
+
+    connection: Connection
+    number: int
 
 
 class Router:
@@ -101,6 +108,33 @@ class Router:
                 patience(failures[0] if failures else ClientError(f"the broker left out {next(iter(left))}"))
         return found
 
+    def ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, V],
+        ask: Callable[[Mapping[TopicPartition, V]], Request],
+        failures: list[TidemillError],
+    ) -> list[Asked]:
+        """Ask the leaders of these partitions and wait for none; why some were not asked is added to `failures`."""
+        shares: dict[Address, dict[TopicPartition, V]] = defaultdict(dict)
+        asked: list[Asked] = []
+        try:
+            self._know({partition.topic for partition in wanted})
+        except (KafkaError, ClientError) as error:
+            failures.append(error)
+            return []
+        for partition, value in wanted.items():
+            try:
+                shares[self.topology.brokers[self.topology.leader_of(partition)]][partition] = value
+            except KafkaError as error:
+                failures.append(error)
+        for address, share in shares.items():
+            try:
+                connection = self._to(address)
+                asked.append(Asked(connection, connection.ask(ask(share))))
+            except ClientError as error:
+                failures.append(error)
+        return asked
+
     def at_coordinator(
         self, what: str, kind: Coordinated, key: str, request: Request, read: Callable[[Answer], R]
     ) -> R:
@@ -158,26 +192,8 @@ class Router:
         failures: list[TidemillError],
         extra_s: float,
     ) -> list[Answer]:
-        shares: dict[Address, dict[TopicPartition, V]] = defaultdict(dict)
-        asked: list[tuple[Connection, int]] = []
         answers: list[Answer] = []
-        try:
-            self._know({partition.topic for partition in left})
-        except (KafkaError, ClientError) as error:
-            failures.append(error)
-            return []
-        for partition, value in left.items():
-            try:
-                shares[self.topology.brokers[self.topology.leader_of(partition)]][partition] = value
-            except KafkaError as error:
-                failures.append(error)
-        for address, share in shares.items():
-            try:
-                connection = self._to(address)
-                asked.append((connection, connection.ask(ask(share))))
-            except ClientError as error:
-                failures.append(error)
-        for connection, number in asked:
+        for connection, number in self.ask_leaders(left, ask, failures):
             try:
                 answers.append(connection.answer(number, extra_s=extra_s))
             except ClientError as error:
