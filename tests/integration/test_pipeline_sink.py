@@ -166,7 +166,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def sink(servers: str, request: pytest.FixtureRequest) -> Sink:
-    topic = f"{request.node.name}-{uuid4().hex[:8]}"
+    topic = f"{request.node.originalname}-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(LIMIT_S)
     return Sink(servers, topic)
@@ -338,16 +338,19 @@ def test_transactions_that_are_lost_during_the_commit_are_told(sink: Sink) -> No
     assert visible(sink) == expected(1)
 
 
-def test_an_abort_leaves_nothing(sink: Sink) -> None:
+def test_an_abort_leaves_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "GATHERED_BYTES", 1)  # what goes wrong does so after something was written
     with sink.driver() as client:
         plan = begin(client, sink.name)
         sink.write(client, plan, 0, tasks=3)
         assert not nothing_open(sink)
         abandon(client, sink.name)
         assert nothing_open(sink)
-        broken = rows(0, 0, 1).append_column("partition", pa.array([0] * (ROWS - 1) + [9], pa.int32()))
+        sound, broken = (
+            rows(0, 0, 1).append_column("partition", pa.array([0] * (ROWS - 1) + [last], pa.int32())) for last in (1, 9)
+        )
         with pytest.raises(WrongOption, match="has no partition 9"):
-            TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), broken])
+            TaskWriter(client, sink.options, Place(0), sink.name).write([sound, broken])
         huge = pa.record_batch({"key": ["k"], "value": ["x" * 2_000_000]})
         with pytest.raises(MessageTooLarge):
             TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), huge, rows(0, 0, 1)])
@@ -382,12 +385,28 @@ def test_batch_writes_are_committed_without_a_ledger(sink: Sink) -> None:
     assert visible(sink) == expected(1)
 
 
-def test_batches_are_large_however_small_those_of_arrow_are(sink: Sink) -> None:
+@pytest.mark.parametrize("gathered_bytes", [1, 300, writing.GATHERED_BYTES])
+def test_batches_are_large_however_small_those_of_arrow_are(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, gathered_bytes: int
+) -> None:
+    monkeypatch.setattr(writing, "GATHERED_BYTES", gathered_bytes)
     with sink.driver() as client:
         written = TaskWriter(client, sink.options, Place(0), sink.name)
         commit_all(client, [written.write(rows(batch, 0, 1) for batch in range(50))])
         assert [len(heads(client, Partition(sink.topic, index))) for index in range(PARTITIONS)] == [1] * PARTITIONS
     assert visible(sink) == expected(50)
+
+
+def test_small_arrow_batches_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "GATHERED_BYTES", 1000)
+    sizes = [1, 0, 20, 3, 500, 0, 1, 0]
+    batches = [
+        pa.record_batch({"value": [f"{batch}-{row:03}" for row in range(size)]}) for batch, size in enumerate(sizes)
+    ]
+    found = list(writing.gathered(batches))
+    assert [each.num_rows for each in found] == [524, 1]
+    assert pa.Table.from_batches(found) == pa.Table.from_batches([each for each in batches if each.num_rows])
+    assert list(writing.gathered([])) == list(writing.gathered(batches[1:2])) == []
 
 
 def test_many_drafts_are_small(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

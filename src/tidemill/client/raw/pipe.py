@@ -21,6 +21,8 @@ from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 
 IN_FLIGHT_MAX = 5
+IN_FLIGHT_BYTES = 4 * 1024 * 1024
+"""Above it nothing is sent before something is answered: more keeps nobody busier, and falls out of all caches."""
 GRACE_S = 2.0
 """The broker may wait for replicas as long as the request timeout; its answer needs a little longer."""
 
@@ -29,6 +31,7 @@ Batches = Mapping[TopicPartition, Buffer]
 
 class _Flight(NamedTuple):
     batches: Batches
+    size: int
     asked: list[Asked]
 
 
@@ -43,15 +46,20 @@ class ProducePipe:
 
     def send(self, batches: Batches) -> None:
         """Send one batch to each of these partitions; an error is raised by a later call, or by `drain`."""
-        while len(self._flights) >= IN_FLIGHT_MAX or (self._flights and not batches.keys() <= self._known):
+        size = sum(map(len, batches.values()))
+        while self._flights and not (batches.keys() <= self._known and self._has_room(size)):
             self._land()
         failures: list[TidemillError] = []  # what was not asked is not answered: `_land` sees to it
-        self._flights.append(_Flight(batches, self._router.ask_leaders(batches, self._ask, failures)))
+        self._flights.append(_Flight(batches, size, self._router.ask_leaders(batches, self._ask, failures)))
 
     def drain(self) -> None:
         """Wait until the brokers have everything."""
         while self._flights:
             self._land()
+
+    def _has_room(self, size: int) -> bool:
+        travelling = sum(flight.size for flight in self._flights)
+        return len(self._flights) < IN_FLIGHT_MAX and travelling + size <= IN_FLIGHT_BYTES
 
     def _land(self) -> None:
         """Wait for the oldest."""

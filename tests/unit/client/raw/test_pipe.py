@@ -151,3 +151,13 @@ def test_the_first_batch_to_a_partition_travels_alone() -> None:
     assert broker.heard == 1
     pipe.send({there: b"0"})
     assert broker.heard == 1 + IN_FLIGHT_MAX
+
+
+def test_only_so_many_bytes_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "IN_FLIGHT_BYTES", 4)
+    broker = ShakyBroker(random.Random(0), 0.0)
+    pipe = pipe_to(ShakyRouter(broker))
+    here = PARTITIONS[0]
+    for number, heard in ((b"0", 0), (b"1", 1), (b"2", 1), (b"000003", 3), (b"4", 4)):
+        pipe.send({here: number})
+        assert broker.heard == heard
