@@ -2,7 +2,12 @@
 
 import json
 import runpy
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,31 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_revenue.py"
 
 # Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_start_that_is_interrupted_leaves_no_jvm(number: int) -> None:
+    program = "import tidemill.spark; tidemill.spark.session()"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as started:
+        jvm = 0
+        while not jvm:
+            assert started.poll() is None
+            jvm = next((pid for pid in children(started.pid) if "SparkSubmit" in words_of(pid)), 0)
+            time.sleep(0.01)
+        started.send_signal(number)
+    until(lambda: "SparkSubmit" not in words_of(jvm))
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def words_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
 
 
 def test_columns_become_records(spark: SparkSession, outside: Outside, topic: str) -> None:

@@ -51,7 +51,7 @@ def orderly() -> Iterator[Callable[[], threading.Event]]:
         return stop
 
     def interrupt(*_: object) -> None:
-        heed()
+        heed().set()
         raise KeyboardInterrupt
 
     for number in kept:

@@ -22,6 +22,7 @@ from tidemill.pipelines import java
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
 from tidemill.pipelines.core.master import CONNECT, KUBERNETES, check_master, places_of
+from tidemill.pipelines.spark.birth import whole_or_gone
 from tidemill.pipelines.spark.home import HOME, PYTHON
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet import LOG, Say, quiet_session, stderr_into
@@ -142,7 +143,7 @@ def _embedded(where: Where, name: str, folder: Path, *, verbose: bool) -> SparkS
     java.check()
     os.environ.setdefault(PYTHON, sys.executable)
     folder.mkdir(parents=True, exist_ok=True)
-    with nullcontext() if verbose else stderr_into(folder / LOG):
+    with whole_or_gone(), nullcontext() if verbose else stderr_into(folder / LOG):
         return _connected(where.master or "local[*]", name, {**EMBEDDED, **where.settings})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
+from tidemill.pipelines.spark.birth import whole_or_gone
 from tidemill.pipelines.spark.format import TidemillSource
 from tidemill.pipelines.spark.home import PYTHON, quick_home
 
@@ -49,7 +50,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
     for key, value in _with_stack({**_settings(cores, local=local), **(options or {})}).items():
         builder = builder.config(key, value)
-    with quick_home() if local else nullcontext():
+    with whole_or_gone(), quick_home() if local else nullcontext():
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if spark.sparkContext.getConf().get(SHUFFLES) is None:  # neither here nor in the cluster's spark-defaults.conf
