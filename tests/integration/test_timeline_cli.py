@@ -122,7 +122,8 @@ def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> 
     assert run("timeline", "count", name)[1] == "0\n"
 
 
-def test_ctrl_c_gives_back_what_was_not_shown(broker: Broker, name: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_stopped_gives_back_what_was_not_shown(broker: Broker, name: str, number: int) -> None:
     total, body = 200, b"x" * 4_000  # far more than a pipe that nobody reads can take: the worker stops in the middle
     with Timeline(broker.grpc, name) as timeline:
         timeline.schedule([Message(body, 0.0) for _ in range(total)])
@@ -131,7 +132,7 @@ def test_ctrl_c_gives_back_what_was_not_shown(broker: Broker, name: str) -> None
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as worker:
             assert worker.stdout is not None
             first = worker.stdout.read(1)  # it has begun to show them
-            worker.send_signal(signal.SIGINT)
+            worker.send_signal(number)
             out, err = worker.communicate(timeout=60)
         shown = (first + out).count(body)
         assert worker.returncode == 130
@@ -176,7 +177,10 @@ def test_changes_in_json(run: Run, name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (("timeline", "count", "never"), 1, "there is no timeline 'never'"),
+        (("timeline", "count", "never"), 1, "there is no timeline 'never'; create it with: tidemill timeline create"),
+        (("timeline", "count", "never", "--status", "asleep"), 2, "'asleep' is not one of 'waiting', 'available'"),
+        (("schedule", "x", "--in", "999999999999d", "body"), 1, "is not between 1970 and the year 9999"),
+        (("schedule", "x", "--in", "1s", "--id", "", "body"), 1, "leave it out, and one is drawn"),
         (("timeline", "work", "never"), 1, "there is no timeline 'never'"),
         (("schedule", "x", "body"), 2, "either --in 5s or --at"),
         (("schedule", "x", "--in", "soon", "body"), 2, "is not a duration"),

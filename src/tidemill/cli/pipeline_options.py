@@ -10,6 +10,7 @@ import typer
 from tidemill.cli.connection import admin, no_topic, reach
 from tidemill.cli.output import remark
 from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.model.topics import check_topic_name
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -137,6 +138,8 @@ def known_topics(broker: "KafkaBroker") -> list[str]:
 
 def existing_topics(broker: "KafkaBroker", topics: list[str]) -> None:
     """Say what is missing before Spark takes its seconds to start."""
+    for topic in topics:
+        check_topic_name(topic)
     known = known_topics(broker)
     for topic in topics:
         if topic not in known:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,7 +24,10 @@ Address = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(metavar="TIMELINE", help="Name of the timeline.")]
 Group = Annotated[str, typer.Option("--group", "-g", help="Producer group that owns the messages.")]
-Status = Annotated[str | None, typer.Option("--status", "-s", help="Only waiting, available or leased messages.")]
+Status = Annotated[
+    Literal["waiting", "available", "leased"] | None,
+    typer.Option("--status", "-s", help="Only waiting, available or leased messages."),
+]
 From = Annotated[str | None, typer.Option("--from", help="Due from: 2026-12-24T18:00:00Z, +1h, now.")]
 To = Annotated[str | None, typer.Option("--to", help="Due before: 2026-12-25, +2d.")]
 In = Annotated[str | None, typer.Option("--in", help="Due after this time: 250ms, 5s, 1h30m.")]

@@ -1,6 +1,7 @@
 """`tidemill timeline work`: a consumer at the terminal. It prints each message with its lateness and completes it."""
 
 import asyncio
+import signal
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +38,8 @@ def work(
 
     async def run() -> None:
         nonlocal done
+        if (itself := asyncio.current_task()) is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, itself.cancel)
         completions: set[asyncio.Task[None]] = set()
         idle_ms = None if idle is None else duration_ms(idle)
         async with AsyncTimeline(address, name, timeout_ms=TIMEOUT_MS) as timeline:
@@ -57,9 +60,9 @@ def work(
 
     try:
         asyncio.run(run())
-    except KeyboardInterrupt:  # what was held and not shown has been given back by now
+    except (KeyboardInterrupt, asyncio.CancelledError):  # what was held and not shown has been given back by now
         remark(_completed(done))
-        raise
+        raise KeyboardInterrupt from None
     remark(_completed(done))
 
 

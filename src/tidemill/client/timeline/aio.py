@@ -241,7 +241,7 @@ def _description(info: wire.TimelineInfo) -> TimelineDescription:
 def _new(message: Message) -> wire.NewMessage:
     """The message on the wire. An id is drawn here, so that a repeated call is the same message."""
     if message.id == "":
-        raise BadMessageId("an id is not empty; None draws one")
+        raise BadMessageId("an id is not empty; leave it out, and one is drawn")
     message_id = _drawn_id() if message.id is None else message.id
     try:
         return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)

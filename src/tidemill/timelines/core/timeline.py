@@ -175,7 +175,7 @@ def refuse_followed(name: str) -> None:
 def usable(timeline: Timeline | None, name: str) -> Timeline:
     """The timeline, if clients may use it."""
     if timeline is None:
-        raise UnknownTimeline(f"there is no timeline {name!r}; create it first")
+        raise UnknownTimeline(f"there is no timeline {name!r}; create it with: tidemill timeline create {name}")
     if timeline.state is State.CREATING:
         raise TimelineNotReady(f"timeline {name!r} is still being created")
     if timeline.state is State.DELETING:
@@ -215,7 +215,9 @@ def _created(timeline: Timeline | None, step: Create, number: int) -> Timeline:
     if timeline.state is State.DELETING:
         raise TimelineDeleting(f"timeline {step.name!r} is being deleted; its name is free when that is finished")
     if timeline.settings != step.settings:
-        raise TimelineExists(f"timeline {step.name!r} exists with other settings; alter it instead")
+        raise TimelineExists(
+            f"timeline {step.name!r} exists with other settings; change them with: tidemill timeline alter {step.name}"
+        )
     return timeline
 
 
