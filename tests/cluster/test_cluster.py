@@ -12,6 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.cluster.brokers import TTL_MS, WAIT_S, Brokers, eventually
 from tests.integration.command_line import CommandLine
+from tests.integration.raw_batches import Numbered
+
+from tidemill.client.raw import RawClient
 
 FAILED = 1
 
@@ -181,6 +184,22 @@ def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
         assert asyncio.run(asyncio.wait_for(scenario(), 2 * WAIT_S)) == list(range(30, 60))
     finally:
         brokers.start(leader)
+
+
+def test_batches_on_their_way_outlast_their_leader(brokers: Brokers) -> None:
+    """The pipe of Spark's sink: every batch once and in order, also those that were unanswered at the kill."""
+    create(brokers.address(1), "piped", 2, min_insync_replicas="2")
+    leader = partitions_of(brokers.address(1), "piped")[0][0]
+    with RawClient({"bootstrap.servers": brokers.bootstrap}) as client:
+        writer = Numbered(client, "piped", client.init_producer())
+        writer.send(100)
+        brokers.kill(leader)
+        try:
+            writer.send(100)
+            writer.pipe.drain()
+        finally:
+            brokers.start(leader)
+        assert writer.written(client) == writer.wanted()
 
 
 def coordinator_of(brokers: Brokers, group: str) -> int:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.proxy import CuttingProxy
+from tests.integration.raw_batches import NOW_MS, Numbered, batch, values_in
 
 from tidemill.client.raw import (
     EARLIEST,
@@ -38,11 +39,9 @@ from tidemill.records.arrow import (
     kernels,
     rows_by_partition,
 )
-from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker
 
-NOW_MS = time.time_ns() // 1_000_000  # older records would be removed by retention while a test runs
 WAIT_S = 30
 CUTS_MIN = 12
 QUICK = {"socket.connection.setup.timeout.ms": "200"}
@@ -78,30 +77,6 @@ def new_topic(servers: str, partitions: int = 2) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
     return name
-
-
-def batch(*values: str, identity: ProducerIdentity | None = None, sequence: int = 0) -> bytearray:
-    records = [NewRecord(None, value.encode(), (), NOW_MS + at) for at, value in enumerate(values)]
-    if identity is None:
-        return build_batch(records)
-    return build_batch(
-        records,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=sequence,
-        transactional=identity.transactional_id is not None,
-    )
-
-
-def values_in(client: RawClient, partition: TopicPartition, *, committed: bool = False, start: int = 0) -> list[str]:
-    end = client.list_offsets({partition: LATEST}, committed=committed)[partition].offset
-    decoder = Decoder(*partition, columns=("value",), twin=kernels("python"))
-    return [
-        value.decode()
-        for piece in client.read_range(partition, start, end, committed=committed)
-        for rows in decoder.decode(piece.records, start, end, piece.aborted)
-        for value in rows["value"].to_pylist()
-    ]
 
 
 def test_batches_go_in_and_come_out(client: RawClient, topic: str) -> None:
@@ -257,29 +232,6 @@ def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None
         client.produce(here, encoded.batch, transactional_id=name)
     client.end_transaction(identity, commit=True)
     assert values_in(client, here, committed=True) == [f"{number}" for number in range(100)]
-
-
-class Numbered:
-    """Sends "0", "1", ... through a pipe, one to a batch, to each of two partitions."""
-
-    def __init__(self, client: RawClient, topic: str, identity: ProducerIdentity) -> None:
-        self.partitions = [TopicPartition(topic, index) for index in range(2)]
-        self.pipe = client.pipe(identity.transactional_id)
-        self.sent = 0
-        self._identity = identity
-
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            value = f"{self.sent}"
-            each = {part: batch(value, identity=self._identity, sequence=self.sent) for part in self.partitions}
-            self.pipe.send(each)
-            self.sent += 1
-
-    def written(self, client: RawClient) -> list[list[str]]:
-        return [values_in(client, part) for part in self.partitions]
-
-    def wanted(self) -> list[list[str]]:
-        return [[f"{number}" for number in range(self.sent)]] * len(self.partitions)
 
 
 def test_a_pipe_keeps_the_order_of_what_is_on_its_way(client: RawClient, topic: str) -> None:
