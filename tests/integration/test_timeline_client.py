@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
+from typing import cast
 from uuid import uuid4
 
 import grpc
@@ -332,6 +334,28 @@ def test_wrong_sessions_and_handshakes(broker: Broker, timeline: Timeline) -> No
         assert "consumer" in caught.value.details()
         with pytest.raises(grpc.RpcError):
             next(stub.Work(iter([wire.WorkUp(readiness=wire.Readiness(busy=True))]), timeout=10))
+
+
+def test_numbers_that_the_schema_does_not_have_change_nothing(broker: Broker, timeline: Timeline) -> None:
+    timeline.schedule([Message(b"kept", 0.0)])
+    with grpc.insecure_channel(broker.grpc) as channel:
+        stub = service.TimelineServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Count(wire.CountRequest(timeline=timeline.topic, status=cast("wire.Status", 77)), timeout=10)
+        assert (caught.value.code(), caught.value.details()[:9]) == (grpc.StatusCode.INVALID_ARGUMENT, "status 77")
+        greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, id="w")
+        session = stub.Handshake(greeting, timeout=10).session
+        ups: SimpleQueue[wire.WorkUp] = SimpleQueue()
+        ups.put(wire.WorkUp(start=wire.WorkStart(session=session)))
+        downs = stub.Work(iter(ups.get, None), timeout=60)
+        lease = next(down.leases.leases[0] for down in downs if down.WhichOneof("what") == "leases")
+        unknown = wire.Operation(action=cast("wire.Action", 77), seq=lease.seq, token=lease.token)
+        ups.put(wire.WorkUp(operations=wire.Operations(number=1, operations=[unknown])))
+        with pytest.raises(grpc.RpcError) as caught:
+            list(downs)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "none of complete, release and extend" in caught.value.details()
+    assert timeline.count() == 1
 
 
 def test_a_busy_consumer_is_left_alone_until_it_is_ready(broker: Broker, timeline: Timeline) -> None:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from itertools import accumulate
 from typing import Any
 
-from tidemill.doors.grpc.refusals import answered, refuse
+from tidemill.doors.grpc.refusals import answered, meaning, refuse
 from tidemill.doors.grpc.sessions import Sessions
 from tidemill.doors.grpc.work import OPERATIONS_MAX, work
 from tidemill.model.timeline_errors import BatchTooLarge, TimelineError
@@ -32,6 +32,7 @@ STATUSES = {
     wire.STATUS_AVAILABLE: Status.AVAILABLE,
     wire.STATUS_LEASED: Status.LEASED,
 }
+SELECTED = {wire.STATUS_ANY: None, **STATUSES}
 STATUS_NUMBERS = {status: number for number, status in STATUSES.items()}
 
 
@@ -220,7 +221,7 @@ def _selection(from_ms: int, to_ms: int, status: wire.Status) -> Selection:
     end_ms = to_ms or DUE_MS_MAX + 1
     check_due(from_ms)
     check_due(end_ms - 1)
-    return Selection(start_ms=from_ms, end_ms=max(from_ms, end_ms), status=STATUSES.get(status))
+    return Selection(start_ms=from_ms, end_ms=max(from_ms, end_ms), status=meaning("status", status, SELECTED))
 
 
 def _outcomes(ids: Iterable[str], outcomes: Iterable[Outcome]) -> wire.OutcomesReply:
