@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidemill.client.raw import EARLIEST, LATEST, RawClient
+from tidemill.client.raw import EARLIEST, LATEST, GroupOffset, RawClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.ledger import Entry, write_entry
+from tidemill.pipelines.lag import lags_of
 from tidemill.pipelines.lake import replay as replaying
 from tidemill.pipelines.lake.compaction import compact
 from tidemill.pipelines.lake.interface import Lake, Step
@@ -132,6 +134,20 @@ def test_what_was_replayed_is_not_replayed_again_unless_asked(servers: str, lake
         assert committed(servers, "twice") == everything(35)
         assert Replay(client, lake, Wanted("twice", again=True)).run(lambda _: None) == 105
     assert sorted(committed(servers, "twice")) == sorted(everything(35) * 2)
+
+
+def test_what_a_replay_or_a_sink_notes_is_nobodys_lag(servers: str, lake: Lake) -> None:
+    make_topic(servers, "noted", PARTITIONS)
+    part = TopicPartition("noted", 0)
+    with RawClient({"bootstrap.servers": servers}) as client:
+        replay = Replay(client, lake, Wanted("noted"))
+        replay.run(lambda _: None)
+        entry = Entry(7, "query", 3, 1, done=True)
+        client.commit_offsets("sink", {part: GroupOffset(entry.number, metadata=write_entry(entry)[0])})
+        client.commit_offsets("reader", {part: GroupOffset(20)})
+        client.commit_offsets("talker", {part: GroupOffset(20, metadata="read by talker=1 at 12:30")})
+        found = lags_of(client, [replay.name, "sink", "reader", "talker"], {"noted"}, now_ms=0)
+    assert {lag.group for lag in found} == {"reader", "talker"}
 
 
 def test_a_replay_can_be_stopped_can_begin_later_and_can_have_other_partitions(servers: str, lake: Lake) -> None:

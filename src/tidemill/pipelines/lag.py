@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable
 from tidemill.client.raw import EARLIEST, LATEST, RawClient
 from tidemill.client.raw.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.ledger import is_piece
+from tidemill.pipelines.core.replay import positions_from_texts
 from tidemill.pipelines.core.report import GroupLag
 from tidemill.records.arrow import Decoder
 
@@ -12,16 +14,21 @@ PEEK_BYTES = 64 * 1024
 
 
 def lags_of(client: RawClient, groups: Iterable[str], topics: Collection[str], now_ms: int) -> list[GroupLag]:
-    """For each group and partition of these topics that it has committed."""
+    """For each group and partition of these topics that it has read; sinks and replays, which keep notes, read none."""
     found: list[GroupLag] = []
     for group in sorted(groups):
-        committed = {part: kept.offset for part, kept in client.group_offsets(group).items() if part.topic in topics}
+        kept = {part: at for part, at in client.group_offsets(group).items() if part.topic in topics}
+        committed = {part: at.offset for part, at in kept.items() if not _is_note(at.metadata)}
         ends = client.list_offsets(dict.fromkeys(committed, LATEST), committed=True) if committed else {}
         for part, offset in sorted(committed.items()):
             end = ends[part].offset
             lag_s = _age_s(client, part, offset, now_ms) if offset < end else 0.0
             found.append(GroupLag(group, part.topic, part.partition, offset, end, lag_s))
     return found
+
+
+def _is_note(text: str) -> bool:
+    return is_piece(text) or bool(positions_from_texts([text]))
 
 
 def _age_s(client: RawClient, part: TopicPartition, offset: int, now_ms: int) -> float:

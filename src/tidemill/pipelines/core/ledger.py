@@ -96,6 +96,11 @@ def pieces_of(first: str) -> int:
     return int(_piece(first)[2])
 
 
+def is_piece(text: str) -> bool:
+    """Whether a text beside a committed offset is of a ledger; that offset says nothing about records."""
+    return _PIECE.fullmatch(text) is not None
+
+
 def read_entry(number: int, pieces: Sequence[str]) -> Entry:
     """The entry that these pieces are."""
     text = "".join(_piece(piece)[3] for piece in pieces)
