@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -196,6 +197,19 @@ def test_errors_are_one_line(run: Run, words: tuple[str, ...], code: int, line: 
     assert (got, out) == (code, "")
     assert line in err
     assert err.count("\n") == 1
+
+
+def test_a_pipeline_says_which_timeline_is_missing_before_it_starts_spark(
+    broker: Broker, run: Run, name: str, tmp_path: Path
+) -> None:
+    assert run("topic", "create", name, "--bootstrap", broker.bootstrap_servers)[0] == 0
+    sinks = "sinks: {later: {from: wishes, timeline: never, due: timestamp, body: value}}"
+    top = f"name: x\nbroker: {broker.bootstrap_servers}\ntimelines: {broker.grpc}\n"
+    spec = f"{top}sources: {{wishes: {{topic: {name}, format: raw}}}}\n{sinks}\n"
+    (tmp_path / "pipeline.yml").write_text(spec, encoding="utf-8")
+    line = "error: there is no timeline 'never'; create it with: tidemill timeline create never\n"
+    assert run("pipeline", "run", str(tmp_path)) == (1, "", line)
+    assert not (tmp_path / ".tidemill").exists()
 
 
 def test_no_broker(run: Run) -> None:

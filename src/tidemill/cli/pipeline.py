@@ -8,7 +8,16 @@ import typer
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from tidemill.cli.output import remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
-from tidemill.cli.pipeline_options import Conf, Master, Remote, Verbose, check_libraries, chosen_spark, existing_topics
+from tidemill.cli.pipeline_options import (
+    Conf,
+    Master,
+    Remote,
+    Verbose,
+    check_libraries,
+    chosen_spark,
+    existing_timelines,
+    existing_topics,
+)
 from tidemill.cli.pipeline_tables import latest, report
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -55,6 +64,7 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
     check_libraries()
+    from tidemill.pipelines.core.spec import Kind
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import orderly, tend
@@ -63,6 +73,8 @@ def run(
     loaded = load(folder)
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
+    timed = [sink.target for sink in loaded.spec.sinks if sink.kind is Kind.TIMELINE]
+    existing_timelines(loaded.spec.timelines, timed)
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
 

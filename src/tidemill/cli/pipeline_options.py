@@ -10,6 +10,7 @@ import typer
 from tidemill.cli.connection import admin, no_topic, reach
 from tidemill.cli.output import remark
 from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.timeline_options import timeline
 from tidemill.model.topics import check_topic_name
 
 if TYPE_CHECKING:
@@ -144,3 +145,10 @@ def existing_topics(broker: "KafkaBroker", topics: list[str]) -> None:
     for topic in topics:
         if topic not in known:
             raise no_topic(topic)
+
+
+def existing_timelines(address: str, names: list[str]) -> None:
+    """The same of timelines: their error says what to do."""
+    for name in names:
+        with timeline(address, name) as opened:
+            opened.describe()
