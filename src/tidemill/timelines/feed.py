@@ -32,7 +32,10 @@ from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.prefetch import Prefetch
 
 HORIZON_MS = 5_000
-FILL_MESSAGES_MAX = 1_000
+FILL_MESSAGES_MAX = 2_000
+"""A store reads the upper pages of its indexes once for each question, however many messages it finds by them."""
+TAKE_IN_MAX = 500
+"""So many go into the prefetch at a time; then whatever else waits for the event loop has its turn."""
 NOTES_MAX = 50_000
 NOTE_AHEAD_MS = 100
 RESCAN_MS = 60_000
@@ -197,7 +200,9 @@ class Feed:
             self._prefetch.frontier = (
                 Place(found[-1].due_ms, found[-1].seq) if self._more else Place(end_ms - 1, _LAST_SEQ)
             )
-        self._take_in(found)
+        for first in range(0, len(found), TAKE_IN_MAX):
+            self._take_in(found[first : first + TAKE_IN_MAX])
+            await asyncio.sleep(0)
 
     async def _fitting(self, selection: Selection, after: Place | None) -> int:
         """How many messages to fetch: as many as fit into memory with their bodies, at least one."""
