@@ -13,7 +13,8 @@ from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
 from tidemill.timelines.core.message import Message, NewMessage, Selection, Status
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
-from tidemill.timelines.postgres import PostgresStore, open_store
+from tidemill.timelines.postgres import PostgresStore, open_store, writes
+from tidemill.timelines.postgres.store import PLANNING
 
 NOW = 1_000_000
 WAIT_SECONDS = 30
@@ -136,6 +137,29 @@ def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgr
             assert await changed_meanwhile(url, lease, acquire) == [None]
             [message] = await store.find("line", now_ms=NOW, limit=10)
             assert (message.holder, message.due_ms) == ("other", NOW + 9)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [(writes._TAKE, (1, [1], ["w"], [NOW], NOW)), (writes._COMPLETE, (1, [1], [2], NOW))],
+    ids=["first-leases", "completions"],
+)
+def test_messages_are_looked_up_by_number_also_where_nothing_was_leased_when_the_server_counted(
+    postgres: Postgres, statement: str, values: tuple[object, ...]
+) -> None:
+    async def run() -> None:
+        url = postgres.new_database()
+        async with stores(url, 1) as (store,):
+            await make_line(store)
+            await store.schedule("line", [new(f"m{index}") for index in range(2_000)])
+            connection = await asyncpg.connect(url, server_settings=PLANNING)
+            await connection.execute("ANALYZE tidemill.messages, tidemill.changed")
+            plan = [row[0] for row in await connection.fetch(f"EXPLAIN {statement}", *values)]
+            await connection.close()
+            assert any("messages_pkey" in step for step in plan), plan
+            assert not any("_order" in step for step in plan), plan
 
     asyncio.run(run())
 

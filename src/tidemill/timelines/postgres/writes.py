@@ -26,25 +26,26 @@ _OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES} WHERE s.seq = ANY($1::bigint[
 _CLAIMED = """
 SELECT seq FROM tidemill.messages WHERE timeline = $1 AND seq = ANY($2::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
 """
-# A row in `changed` that the statement is too old to see is in the way of the new one all the same.
+# "+ 0" keeps the planner from the indexes by due time, which it would take for a table that was empty when it was last
+# counted. A row in `changed` that the statement is too old to see is in the way of the new one all the same.
 _TAKE = """
 INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
 SELECT m.seq, $1, m.bucket, g.until_ms, m.due_ms, g.holder, 2, 2, 1
 FROM unnest($2::bigint[], $3::text[], $4::bigint[]) AS g (seq, holder, until_ms)
 CROSS JOIN LATERAL (
     SELECT m.seq, m.bucket, m.due_ms FROM tidemill.messages m
-    WHERE m.seq = g.seq AND m.timeline = $1 AND m.due_ms <= $5 FOR UPDATE SKIP LOCKED
+    WHERE m.seq = g.seq AND m.timeline + 0 = $1 AND m.due_ms + 0 <= $5 FOR UPDATE SKIP LOCKED
 ) m
 ON CONFLICT (seq) DO NOTHING
 RETURNING seq
 """
-# A lease that changes while this waits for its message is a row of its own then: `gone` has one more than `left`.
+# A lease that changes while this waits for its message is a row of its own then: `gone` has one more than `left_over`.
 _COMPLETE = """
 WITH held AS (
     SELECT h.seq FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, token)
     CROSS JOIN LATERAL (
         SELECT c.seq FROM tidemill.changed c
-        WHERE c.seq = g.seq AND c.token = g.token AND c.timeline = $1 AND c.holder IS NOT NULL AND c.due_ms > $4
+        WHERE c.seq = g.seq AND c.token = g.token AND c.timeline + 0 = $1 AND c.holder IS NOT NULL AND c.due_ms + 0 > $4
         OFFSET 0
     ) h
 ), gone AS (
