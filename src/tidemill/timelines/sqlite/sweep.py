@@ -10,6 +10,7 @@ A sweep begins anew after a crash; a row that was removed before is not missed.
 
 import sqlite3
 import threading
+import zlib
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +18,11 @@ from pathlib import Path
 from tidemill.timelines.sqlite.schema import connect
 
 GONE_MIN = 20_000
-GONE_MAX = 2_500_000
-GONE_PER_PAGE = 4
+GONE_MAX = 4_000_000
+GONE_PER_PAGE = 6
 """A sweep begins when so many messages are gone for each page of the file, and at least GONE_MIN, at most GONE_MAX."""
 SORT_CACHE_KIB = 8 * 1024
+COMPRESS_LEVEL = 1
 STEP_ROWS = 500
 FORGET_ROWS = 5_000
 PACE = 2
@@ -42,7 +44,8 @@ class Sweeper:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread: threading.Thread | None = None
-        self._steps: deque[str] = deque()
+        self._steps: deque[bytes] = deque()
+        """Sorted numbers, compressed to a quarter: there may be millions."""
         self._listed = 0
         """The last place in `gone` that is being swept; 0 between sweeps."""
         self._newest = 0
@@ -71,7 +74,7 @@ class Sweeper:
         if self._steps:
             self._taken = min(len(self._steps), 1 + PACE * max(0, last - self._newest) // STEP_ROWS)
             for index in range(self._taken):
-                connection.execute(_REMOVE, (self._steps[index],))
+                connection.execute(_REMOVE, (zlib.decompress(self._steps[index]).decode(),))
         elif first is not None and first <= self._listed:
             connection.execute(_FORGET, (min(self._listed, first + FORGET_ROWS - 1),))
         else:
@@ -94,7 +97,8 @@ class Sweeper:
         try:
             with suppress(sqlite3.Error):
                 connection.execute("PRAGMA temp_store = FILE")
-                self._steps.extend(step for (step,) in connection.execute(_SORTED, (last,)))
+                for (step,) in connection.execute(_SORTED, (last,)):
+                    self._steps.append(zlib.compress(step.encode(), COMPRESS_LEVEL))
                 self._newest = last
                 self._listed = last
         finally:
