@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import in_order, parameters, views_in_sql
 from tidemill.pipelines.core.spec import Format, Kind, Otherwise, Watermark, WrongSpec
@@ -165,6 +166,9 @@ def test_the_client_is_told_what_the_file_and_the_environment_say() -> None:
     assert spec.kafka["kafka.sasl.password"] == "s-s"
     assert spec.kafka["kafka.request.timeout.ms"] == "5000"
     assert spec.kafka["kafka.bootstrap.servers"] == spec.broker
+    waited = "socket.connection.setup.timeout.ms"
+    assert spec.kafka[f"kafka.{waited}"] == "30000"
+    assert KafkaBroker(spec.broker, {waited: "5"}).kafka[f"kafka.{waited}"] == "5"
 
 
 def test_spark_is_told_what_the_file_and_the_environment_say() -> None:

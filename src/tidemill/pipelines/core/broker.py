@@ -8,6 +8,8 @@ from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.options import parse_options
 from tidemill.pipelines.core.errors import WrongOption
 
+PATIENCE = {"socket.connection.setup.timeout.ms": "30000"}
+"""A pipeline has asked the broker before it starts: one that does not answer later on restarts, and is waited for."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 ELSEWHERE = {
     "bootstrap.servers": "is what --bootstrap says",
@@ -31,7 +33,7 @@ class KafkaBroker:
     @property
     def kafka(self) -> dict[str, str]:
         """What sources and sinks of Spark are told."""
-        return {f"kafka.{name}": value for name, value in self.options.items()}
+        return {f"kafka.{name}": value for name, value in {**PATIENCE, **self.options}.items()}
 
 
 def parse_client(servers: str, given: Iterable[str], environment: Mapping[str, str]) -> KafkaBroker:
