@@ -49,8 +49,8 @@ REACH_MS = {"near": 10_000, "far": 30 * 24 * 3_600_000}
 BODY = bytes(100)
 START_MS = 1_700_000_000_000
 SWEEP_MIN = 30_000
-SWEEP_MAX = 1_000_000
-SWEEP_SHARE = 20
+SWEEP_MAX = 3_000_000
+SWEEP_SHARE = 30
 """Percent of what is pending; a sweep begins at about so many."""
 
 OWN = "a server of our own"

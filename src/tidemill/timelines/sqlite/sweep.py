@@ -19,7 +19,7 @@ from tidemill.timelines.sqlite.schema import connect
 
 GONE_MIN = 20_000
 GONE_MAX = 4_000_000
-GONE_PER_PAGE = 6
+GONE_PER_PAGE = 5
 """A sweep begins when so many messages are gone for each page of the file, and at least GONE_MIN, at most GONE_MAX."""
 SORT_CACHE_KIB = 8 * 1024
 COMPRESS_LEVEL = 1
