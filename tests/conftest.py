@@ -1,6 +1,7 @@
 """What every test has."""
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -47,9 +48,12 @@ SLOW = (
 @pytest.fixture(autouse=True)
 def _logs_as_they_were() -> Iterator[None]:
     """A test may change how this process logs; the next one, and the brokers that are shared, know nothing of it."""
-    before = structlog.get_config()
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers = list(root.handlers)
     yield
     structlog.configure(**before)
+    for handler in [each for each in root.handlers if each not in handlers]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture(scope="module", autouse=True)
