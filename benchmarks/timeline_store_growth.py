@@ -25,6 +25,7 @@ later, too: the blocks that have gathered by then are merged, and the processor 
 
 import argparse
 import asyncio
+import os
 import random
 import resource
 import sqlite3
@@ -54,7 +55,9 @@ SWEEP_SHARE = 30
 """Percent of what is pending; a sweep begins at about so many."""
 
 OWN = "a server of our own"
-SERVER = {"shared_buffers": "2GB", "max_wal_size": "8GB"}
+MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
+SERVER = {"shared_buffers": f"{MEMORY_MB // 4}MB", "max_wal_size": "8GB", "wal_compression": "lz4"}
+"""A quarter of the machine's memory, as PostgreSQL's manual advises, and a log of which pages are compressed."""
 
 Result = TypeVar("Result")
 
