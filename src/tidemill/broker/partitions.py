@@ -13,7 +13,7 @@ folder that nobody knows.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -306,13 +306,13 @@ def _report(results: Iterable[object]) -> int:
     return len(failures)
 
 
-async def _bounded(work: Iterable[object], *, keep_errors: bool = False) -> list[object]:
+async def _bounded(work: Iterable[Awaitable[object]], *, keep_errors: bool = False) -> list[object]:
     """Run coroutines, at most OPENING_MAX at a time; the first error is raised after all have ended."""
     limit = asyncio.Semaphore(OPENING_MAX)
 
-    async def run(each: object) -> object:
+    async def run(each: Awaitable[object]) -> object:
         async with limit:
-            return await each  # type: ignore[misc]  # one generator makes coroutines of several result types
+            return await each
 
     results = await asyncio.gather(*(run(each) for each in work), return_exceptions=True)
     for result in results:

@@ -7,6 +7,7 @@ and holds one block, whatever a topic has.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -125,7 +126,7 @@ class PartitionRows:
         end = self._wanted.end(partition.last_stable_offset)
         offset = self._loop.call(lambda: self._first(partition))
         while offset < end:
-            found = self._loop.call(lambda at=offset: _read(partition, at))  # type: ignore[misc]  # defaults bind
+            found = self._loop.call(partial(_read, partition, offset))
             if not found.records:
                 return
             aborted = [(each.producer_id, each.first_offset) for each in found.aborted]

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -182,7 +183,7 @@ class State:
         dispatcher = self._broker.timelines
         for timeline in [] if dispatcher is None else dispatcher.timelines():
             after: Place | None = None
-            while found := self._loop.call(lambda name=timeline.name, place=after: self._some_timers(name, place)):  # type: ignore[misc]  # defaults bind
+            while found := self._loop.call(partial(self._some_timers, timeline.name, after)):
                 now_ms = self._clock_ms()
                 yield pa.record_batch(_columns(_TIMERS, [_timer(timeline.name, each, now_ms) for each in found]))
                 after = Place(found[-1].due_ms, found[-1].seq)

@@ -5,6 +5,7 @@ bounded, whatever the records are. Keys, values and headers come by the way of r
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ class ServerRows:
             end = min(partition.last_stable_offset, self._wanted.end(partition.last_stable_offset))
             while first < end:
                 after = min(first + WINDOW_OFFSETS, end)
-                found = self._loop.call(lambda part=partition, low=first, high=after: self._ask(part, low, high))  # type: ignore[misc]  # defaults bind
+                found = self._loop.call(partial(self._ask, partition, first, after))
                 yield from found.cast(self._schema).to_batches()
                 first = after
 
