@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from tests import unreported
 from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure
@@ -73,6 +74,10 @@ def librdkafka_clients() -> int:
         with suppress(OSError):  # a thread may end meanwhile
             count += name.read_text() == "rdk:main\n"
     return count
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unreported.pytest_configure(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

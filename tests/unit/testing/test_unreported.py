@@ -1,0 +1,98 @@
+"""The runner notices tests whose process ended before they had a result, and its second try runs them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+# A worker that is about to run `test_victim` ends as `HOW` says; its hook is outside of what a test may do wrong.
+PLANT = """
+import os
+import pytest
+from tests.unreported import pytest_configure
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    how, beside = os.environ["HOW"], hasattr(item.config, "workerinput")
+    if item.name == "test_victim" and how == "exit" and beside:
+        os._exit(9)
+    if item.name == "test_victim" and (how == "always" or (how == "internal" and beside)):
+        raise SystemError("AST constructor recursion depth mismatch")
+"""
+
+TESTS = """
+def test_before(): pass
+def test_victim(): pass
+def test_after(): pass
+def test_last(): pass
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text(PLANT)
+    (tmp_path / "test_some.py").write_text(TESTS)
+    return tmp_path
+
+
+def run(suite: Path, how: str, *args: str) -> tuple[int, str]:
+    """Exit status and output of pytest over the planted suite, as `make unit` calls it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:tidemill", "-p", "no:hypothesispytest", *args],
+        cwd=suite,
+        env=environment | {"PYTHONPATH": str(ROOT), "HOW": how},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def lost(output: str) -> list[str]:
+    return [line.split()[1].partition("::")[2] for line in output.splitlines() if line.startswith("LOST ")]
+
+
+BESIDE = ("-n", "1", "--dist", "loadfile", "--max-worker-restart", "0")
+AGAIN = ("--last-failed", "--last-failed-no-failures", "none")
+
+
+@pytest.mark.parametrize(
+    ("how", "missing"),
+    [("internal", ["test_after", "test_last", "test_victim"]), ("exit", ["test_after", "test_last"])],
+)
+def test_what_a_dead_process_took_with_it_is_named_and_run_by_the_second_try(
+    suite: Path, how: str, missing: list[str]
+) -> None:
+    status, output = run(suite, how, *BESIDE)
+    assert status == 1, output
+    assert lost(output) == missing
+
+    status, output = run(suite, how, *AGAIN)
+    assert status == 0, output
+    assert "3 passed" in output
+
+
+def test_a_test_without_a_result_in_the_second_try_fails_it(suite: Path) -> None:
+    assert run(suite, "always", *BESIDE)[0] == 1
+    status, output = run(suite, "always", *AGAIN)
+    assert status == 1, output
+    assert lost(output) == ["test_after", "test_last", "test_victim"]
+
+
+def test_nothing_is_lost_where_every_test_had_its_say(suite: Path) -> None:
+    status, output = run(suite, "never", *BESIDE)
+    assert (status, lost(output)) == (0, [])
+    assert "4 passed" in output
+
+
+def test_what_somebody_asked_to_leave_out_is_not_lost(suite: Path) -> None:
+    (suite / "test_some.py").write_text("def test_bad(): assert False\n" + TESTS)
+    status, output = run(suite, "never", "-x")
+    assert (status, lost(output)) == (1, [])
+    status, output = run(suite, "never", "--collect-only")
+    assert (status, lost(output)) == (0, [])
