@@ -183,7 +183,9 @@ def _defaults(parameter: Any) -> str:
     told = []
     if parameter.envvar:
         told.append(f"environment `{parameter.envvar}`")
-    if parameter.default not in {None, False, ""} and not parameter.multiple:
+    if isinstance(parameter.show_default, str):  # what a command without it falls back to, in the end
+        told.append(f"default `{parameter.show_default}`")
+    elif parameter.default not in {None, False, ""} and not parameter.multiple:
         shown = "" if parameter.default is True else str(parameter.default)
         told += [f"default `{shown}`"] if shown else []
     return f" ({'; '.join(told)})" if told else ""

@@ -191,6 +191,8 @@ _BY_NAME = {row.name: row for row in ROWS}
 _BY_VARIABLE = {row.variable: row for row in ROWS}
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 SET_VARIABLE = PREFIX + "SET"
+CLIENT_VARIABLE = PREFIX + "CLIENT"
+"""What commands are told that talk to a broker; a broker leaves it alone."""
 
 
 def load(
@@ -237,7 +239,7 @@ def _choose(
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    known = {*_BY_VARIABLE, CONFIG_VARIABLE, SET_VARIABLE}
+    known = {*_BY_VARIABLE, CONFIG_VARIABLE, SET_VARIABLE, CLIENT_VARIABLE}
     _refuse_unknown((name for name in environ if name.startswith(PREFIX)), known, "environment variable")
 
 

@@ -14,7 +14,6 @@ import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.parallel import interrupt
 
-from tidemill.cli import connection
 from tidemill.testing import Broker
 
 FAILED, WRONG_USE = 1, 2
@@ -56,12 +55,6 @@ def test_one_of_several_brokers_is_enough(tidemill: CommandLine, cli_broker: Bro
 
 def test_an_address_that_is_none(tidemill: CommandLine) -> None:
     assert "'nowhere' is not host:port" in tidemill.refused(WRONG_USE, "topic", "list", "-b", "nowhere")
-
-
-def test_a_door_that_is_not_kafkas(tidemill: CommandLine, cli_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TIMEOUT_S", 1.0)
-    said = tidemill.refused(FAILED, "topic", "list", "-b", cli_broker.http.removeprefix("http://"))
-    assert "does not answer as a Kafka broker" in said
 
 
 def test_exit_codes_and_streams_of_the_program(cli_broker: Broker) -> None:

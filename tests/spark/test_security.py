@@ -21,8 +21,9 @@ from tests.secured_front import SecuredFront
 from tests.spark.queries import ints
 from tests.spark.topics import LIMIT_S, Outside
 
+from tidemill.cli.connection import broker_at
 from tidemill.cli.main import main
-from tidemill.cli.pipeline_options import broker_at, existing_topics
+from tidemill.cli.pipeline_options import existing_topics
 from tidemill.cli.pipeline_tables import gathered
 from tidemill.cli.problem import CommandFailed
 from tidemill.pipelines.folder import load

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tidemill.cli.connection import (
-    DEFAULT_BOOTSTRAP,
     PARTITIONS_MAX,
     TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     admin,
     answer,
+    broker_at,
     client_settings,
     told,
 )
@@ -30,6 +31,8 @@ from tidemill.cli.produce import ACKS
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
+
+    from tidemill.pipelines.core.broker import KafkaBroker
 
 AT_ONCE = 1_000
 FETCH_WAIT_MS = 10
@@ -55,7 +58,8 @@ def bench(
         int, typer.Option("--partitions", "-p", help="Partitions of the topic.", min=1, max=PARTITIONS_MAX)
     ] = 1,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Measure a broker: writing, reading, and the way of one record to a consumer.
@@ -68,21 +72,22 @@ def bench(
     if acks not in ACKS:
         raise WrongUse(f"--acks {acks} is none of {', '.join(ACKS)}")
     load = Load(f"tidemill-bench-{secrets.token_hex(4)}", partitions, records, secrets.token_bytes(size), acks)
-    with _topic(load, bootstrap):
+    broker = broker_at(bootstrap, access)
+    with _topic(load, broker):
         spread = f"{partitions} partition{'s' if partitions != 1 else ''}"
-        remark(f"{records:,} records of {size:,} bytes, {spread}, acks={acks}, at {bootstrap}")
-        rows = [_write(load, bootstrap), _read(load, bootstrap)]
+        remark(f"{records:,} records of {size:,} bytes, {spread}, acks={acks}, at {broker.servers}")
+        rows = [_write(load, broker), _read(load, broker)]
         if singles:
-            rows.append(_one_by_one(load, bootstrap, singles))
+            rows.append(_one_by_one(load, broker, singles))
     show(rows, COLUMNS, as_json=as_json)
 
 
 @contextmanager
-def _topic(load: Load, bootstrap: str) -> Iterator[None]:
+def _topic(load: Load, broker: "KafkaBroker") -> Iterator[None]:
     """The topic is there, and goes again whatever happens."""
     from confluent_kafka.admin import NewTopic
 
-    client = admin(bootstrap)
+    client = admin(broker)
     wanted = NewTopic(load.topic, num_partitions=load.partitions, replication_factor=-1)
     answer(client.create_topics([wanted])[load.topic], f"create {load.topic}")
     try:
@@ -91,8 +96,8 @@ def _topic(load: Load, bootstrap: str) -> Iterator[None]:
         answer(client.delete_topics([load.topic], operation_timeout=TIMEOUT_S)[load.topic], f"delete {load.topic}")
 
 
-def _write(load: Load, bootstrap: str) -> dict[str, Any]:
-    sender = _Sender(load, bootstrap)
+def _write(load: Load, broker: "KafkaBroker") -> dict[str, Any]:
+    sender = _Sender(load, broker)
     began = perf_counter()
     with progress("writing", load.records) as advance:
         for number in range(load.records):
@@ -103,8 +108,8 @@ def _write(load: Load, bootstrap: str) -> dict[str, Any]:
     return _row(f"written, acks={load.acks}", load, perf_counter() - began)
 
 
-def _read(load: Load, bootstrap: str) -> dict[str, Any]:
-    consumer = _consumer(load, bootstrap)
+def _read(load: Load, broker: "KafkaBroker") -> dict[str, Any]:
+    consumer = _consumer(load, broker)
     began = perf_counter()
     with progress("reading", load.records) as advance:
         _take(consumer, load.records, advance)
@@ -113,11 +118,11 @@ def _read(load: Load, bootstrap: str) -> dict[str, Any]:
     return _row("read", load, took_s)
 
 
-def _one_by_one(load: Load, bootstrap: str, count: int) -> dict[str, Any]:
+def _one_by_one(load: Load, broker: "KafkaBroker", count: int) -> dict[str, Any]:
     """Records that are sent when the one before has arrived."""
     single = load._replace(partitions=1, records=count)
-    consumer = _consumer(single, bootstrap, at=_end(load, bootstrap))
-    sender = _Sender(single, bootstrap, **{"linger.ms": 0})
+    consumer = _consumer(single, broker, at=_end(load, broker))
+    sender = _Sender(single, broker, **{"linger.ms": 0})
     times_ms: list[float] = []
     with progress("one by one", count) as advance:
         for _ in range(count):
@@ -135,11 +140,11 @@ def _one_by_one(load: Load, bootstrap: str, count: int) -> dict[str, Any]:
 class _Sender:
     """A producer that gives up at the first record that was refused."""
 
-    def __init__(self, load: Load, bootstrap: str, **more: Any) -> None:
+    def __init__(self, load: Load, broker: "KafkaBroker", **more: Any) -> None:
         from confluent_kafka import Producer
 
         self._topic, self._value = load.topic, load.value
-        self._producer: Producer = Producer(client_settings(bootstrap, acks=load.acks, **{"linger.ms": 5, **more}))
+        self._producer: Producer = Producer(client_settings(broker, acks=load.acks, **{"linger.ms": 5, **more}))
         self._error: str | None = None
 
     def send(self, partition: int) -> None:
@@ -171,7 +176,7 @@ class _Sender:
             raise CommandFailed(f"write to {self._topic}: {self._error}")
 
 
-def _consumer(load: Load, bootstrap: str, at: int = 0) -> "Consumer":
+def _consumer(load: Load, broker: "KafkaBroker", at: int = 0) -> "Consumer":
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {
@@ -180,16 +185,16 @@ def _consumer(load: Load, bootstrap: str, at: int = 0) -> "Consumer":
         "auto.offset.reset": "error",
         "fetch.wait.max.ms": FETCH_WAIT_MS,
     }
-    consumer = Consumer(client_settings(bootstrap, **settings))
+    consumer = Consumer(client_settings(broker, **settings))
     consumer.assign([TopicPartition(load.topic, number, at) for number in range(load.partitions)])
     return consumer
 
 
-def _end(load: Load, bootstrap: str) -> int:
+def _end(load: Load, broker: "KafkaBroker") -> int:
     """Where partition 0 ends."""
     from confluent_kafka import TopicPartition
 
-    consumer = _consumer(load, bootstrap)
+    consumer = _consumer(load, broker)
     with told(f"ask for the end of {load.topic}"):
         _, end = consumer.get_watermark_offsets(TopicPartition(load.topic, 0), TIMEOUT_S)
     consumer.close()

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, admin
+from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, Json, admin, broker_at, reach
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.problem import CommandFailed
 
 if TYPE_CHECKING:
+    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.streams.core.insync import Lag
 
 app = typer.Typer(help="Run a cluster, see how it is, even out its load.", no_args_is_help=True)
@@ -60,14 +61,15 @@ def up(
 
 
 @app.command()
-def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show the brokers, what they do and how they are, and partitions that lack a leader or a replica.
 
     LAG is how many records a broker lacks of what others lead, at most in one partition, and LAG MS since when.
 
     Example: tidemill cluster status
     """
-    nodes, controller, carried = _look(bootstrap)
+    broker = broker_at(bootstrap, access)
+    nodes, controller, carried = _look(broker)
     leads = Counter(each.leader for each in carried.values())
     copies = Counter(node for each in carried.values() for node in each.replicas)
     lags = _lags(nodes)
@@ -111,7 +113,8 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> N
 @app.command()
 def rebalance(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Spread replicas and leaders evenly over the brokers that are there, with as few moves as possible.
@@ -123,7 +126,8 @@ def rebalance(
     from tidemill.client.raw import RawClient
     from tidemill.cluster.core.balance import rebalance as decide
 
-    nodes, _, carried = _look(bootstrap)
+    broker = broker_at(bootstrap, access)
+    nodes, _, carried = _look(broker)
     carriers = {each.node_id: each.facts.get("rack") or None for each in nodes if _carries(each)}
     moves = decide({key: each.replicas for key, each in carried.items()}, list(carriers), carriers)
     after = {key: moves.get(key, each.replicas) for key, each in carried.items()}
@@ -139,7 +143,7 @@ def rebalance(
         for key in sorted({*moves, *elections})
     ]
     if not dry_run and rows:
-        with RawClient({"bootstrap.servers": bootstrap}) as client:
+        with RawClient(broker.options) as client:
             _carry_out(client, moves, elections)
     if as_json:
         show_json([{key.replace(" ", "_"): value for key, value in row.items()} for row in rows])
@@ -157,7 +161,8 @@ def rebalance(
 @app.command()
 def forget(
     broker: Annotated[int, typer.Argument(metavar="BROKER", help="Number of the broker.", min=0)],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
 ) -> None:
     """Take a broker that is gone for good off the list; until then it is shown as inactive.
 
@@ -169,8 +174,10 @@ def forget(
     from tidemill.client.raw import ClientError, RawClient
     from tidemill.model.errors import KafkaError
 
+    where = broker_at(bootstrap, access)
+    reach(where)
     try:
-        with RawClient({"bootstrap.servers": bootstrap}) as raw:
+        with RawClient(where.options) as raw:
             raw.forget_broker(broker)
     except (KafkaError, ClientError) as error:
         raise CommandFailed(str(error)) from None
@@ -180,7 +187,8 @@ def forget(
 @app.command()
 def choose(
     timeline: Annotated[str, typer.Argument(metavar="TIMELINE", help="Name of the timeline.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Show which brokers a client of a timeline should talk to, best first, with weights.
@@ -193,7 +201,7 @@ def choose(
     from tidemill.cluster.core.selector import BrokerLoad
     from tidemill.cluster.core.selector import choose as decide
 
-    nodes, _, _ = _look(bootstrap)
+    nodes, _, _ = _look(broker_at(bootstrap, access))
     carriers = {node.node_id: node for node in nodes if _carries(node)}
     loads = [
         BrokerLoad(number, _served(node), healthy=node.facts.get("state") == HEALTHY)
@@ -240,17 +248,18 @@ def wait_for_moves(client: Any, total: int) -> None:
         advance(left)
 
 
-def _look(bootstrap: str) -> tuple[list[Node], int, dict[Any, Any]]:
+def _look(broker: "KafkaBroker") -> tuple[list[Node], int, dict[Any, Any]]:
     """Every broker that is there or that somebody misses, the controller, and who carries what."""
     from tidemill.client.raw import ClientError, RawClient
     from tidemill.model.errors import KafkaError
 
+    reach(broker)
     try:
-        with RawClient({"bootstrap.servers": bootstrap}) as raw:
+        with RawClient(broker.options) as raw:
             described, carried = raw.cluster(), raw.carriers()
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe the cluster: {error}") from None
-    facts = _facts(admin(bootstrap), [node.node_id for node in described.brokers if not node.missing])
+    facts = _facts(admin(broker), [node.node_id for node in described.brokers if not node.missing])
     nodes = {
         node.node_id: Node(
             node.node_id,

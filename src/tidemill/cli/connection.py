@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from tidemill.cli.problem import CommandFailed, WrongUse
-from tidemill.model.errors import InvalidConfig
-from tidemill.settings import parse_address
+from tidemill.settings import CLIENT_VARIABLE
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+    from tidemill.pipelines.core.broker import KafkaBroker
 
 T = TypeVar("T")
 
@@ -23,15 +24,58 @@ PARTITIONS_MAX, COPIES_MAX = 100_000, 10_000
 """What librdkafka takes; what a broker takes it says itself."""
 
 Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap", "-b", envvar="TIDEMILL_KAFKA", help="Broker to talk to: host:port[,host:port]."),
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="TIDEMILL_KAFKA",
+        show_default=DEFAULT_BOOTSTRAP,
+        help="Broker to talk to: host:port[,host:port].",
+    ),
+]
+Client = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        metavar="NAME=VALUE|FILE",
+        help="How to be let in where there are TLS and logins: a setting of Kafka's clients such as "
+        "security.protocol=SASL_SSL, or a file of such lines; as often as needed, after that of "
+        f"{CLIENT_VARIABLE}. ${{NAME}} in a value is taken from the environment.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-def client_settings(bootstrap: str, **more: Any) -> dict[str, Any]:
+def broker_at(bootstrap: str | None, client: list[str] | None) -> "KafkaBroker":
+    """The broker of --bootstrap and --client."""
+    from os import environ
+    from pathlib import Path
+
+    from tidemill.pipelines.core.broker import parse_client
+    from tidemill.pipelines.core.errors import WrongOption
+
+    given = [environ[CLIENT_VARIABLE]] if environ.get(CLIENT_VARIABLE) else []
+    try:
+        return parse_client(
+            bootstrap,
+            [*given, *(client or ())],
+            environ,
+            default=DEFAULT_BOOTSTRAP,
+            read=lambda name: Path(name).expanduser().read_text(encoding="utf-8"),
+        )
+    except WrongOption as error:
+        raise WrongUse(str(error)) from None
+
+
+def client_settings(broker: "KafkaBroker", **more: Any) -> dict[str, Any]:
     """Settings of a client that keeps quiet about connections: the command says it in one line itself."""
-    return {"bootstrap.servers": bootstrap, "log_level": 0, "logger": _silent_logger(), **more}
+    from tidemill.cli.librdkafka import librdkafka_settings
+    from tidemill.client.raw.options import parse_options
+
+    settings = {"bootstrap.servers": broker.servers, **librdkafka_settings(parse_options(broker.options))}
+    if "client.id" in broker.client:
+        settings["client.id"] = broker.client["client.id"]
+    return {**settings, "log_level": 0, "logger": _silent_logger(), **more}
 
 
 def _silent_logger() -> Any:
@@ -43,7 +87,7 @@ def _silent_logger() -> Any:
     return logger
 
 
-def admin(bootstrap: str, settings: Mapping[str, str] | None = None) -> "AdminClient":
+def admin(broker: "KafkaBroker") -> "AdminClient":
     """An admin client of a broker that answers.
 
     Keep a name for it until its futures are answered: they are forgotten when the client goes.
@@ -51,33 +95,44 @@ def admin(bootstrap: str, settings: Mapping[str, str] | None = None) -> "AdminCl
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    reach(bootstrap)
-    client = AdminClient(client_settings(bootstrap, **(settings or {})))
+    reach(broker)
+    client = AdminClient(client_settings(broker))
     try:
         client.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
-        raise CommandFailed(
-            f"{bootstrap} accepts connections but does not answer as a Kafka broker ({error.args[0].str()}); "
-            "is it the address of the Kafka door?"
-        ) from None
+        raise CommandFailed(f"{broker.servers} lets us in but does not answer: {error.args[0].str()}") from None
     return client
 
 
-def reach(bootstrap: str) -> None:
-    """Say at once that nobody listens: the Kafka client itself would go on trying."""
+def reach(broker: "KafkaBroker") -> None:
+    """Say at once that nobody listens, or that we are not let in: Kafka clients themselves would go on trying."""
     import socket
 
-    for text in bootstrap.split(","):
-        try:
-            address = parse_address(text)
-        except InvalidConfig as error:
-            raise WrongUse(f"--bootstrap: {error}") from None
+    from tidemill.client.raw.options import parse_addresses
+
+    for address in parse_addresses(broker.servers):
         try:
             socket.create_connection(address, CONNECT_S).close()
         except OSError:
             continue
+        _let_in(broker, f"{address.host}:{address.port}")
         return
-    raise CommandFailed(f"no broker answers at {bootstrap}; start one with: tidemill serve")
+    raise CommandFailed(f"no broker answers at {broker.servers}; start one with: tidemill serve")
+
+
+def _let_in(broker: "KafkaBroker", server: str) -> None:
+    """A listener that wants a login closes the connection when it is asked something without one."""
+    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.client.raw.errors import ConnectionLost
+
+    try:
+        with RawClient({**broker.options, "bootstrap.servers": server}) as client:
+            client.greet()
+    except ConnectionLost as error:
+        advice = "" if "security.protocol" in str(error) else "; does it ask for a login, or for another one?"
+        raise CommandFailed(f"{error}{advice} See --client") from None
+    except ClientError as error:
+        raise CommandFailed(str(error)) from None
 
 
 @contextmanager

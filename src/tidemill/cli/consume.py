@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import (
-    DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     admin,
+    broker_at,
     check_partition,
     client_settings,
     partitions_of,
@@ -27,6 +28,8 @@ from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+
+    from tidemill.pipelines.core.broker import KafkaBroker
 
 POLL_S = 0.2
 BATCH = 500
@@ -65,7 +68,8 @@ def consume(
         str | None, typer.Option(metavar="TOPIC", help="Topic for records whose command keeps failing.")
     ] = None,
     attempts: Annotated[int, typer.Option(help="How often --exec tries a record.", min=1)] = 5,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Print the records of a topic: those that come from now on, or those that are there.
@@ -83,15 +87,16 @@ def consume(
     _check_start(starts, as_group=as_group, chosen=partition is not None)
     if exec_ is None and (parallel > 1 or dead_letter is not None):
         raise WrongUse("--parallel and --dead-letter need a command to run: --exec './handle.sh'")
-    partitions = partitions_of(admin(bootstrap), topic)
+    broker = broker_at(bootstrap, access)
+    partitions = partitions_of(admin(broker), topic)
     if exec_ is not None:
         name = group or f"tidemill-exec-{topic}"
-        _execute(bootstrap, topic, exec_, parallel, name, dead_letter, attempts, max_records)
+        _execute(broker, topic, exec_, parallel, name, dead_letter, attempts, max_records)
         return
     if partition is not None:
         check_partition(topic, partition, partitions)
     text_of = _formatter(format_, as_json=as_json)
-    with _reader(bootstrap, group, committed=committed) as reader, told(f"read {topic}"):
+    with _reader(broker, group, committed=committed) as reader, told(f"read {topic}"):
         if as_group:
             reader.subscribe([topic])
             _print_all(reader, None, max_records, text_of, commit=True)
@@ -112,7 +117,7 @@ def _check_start(starts: list[bool], *, as_group: bool, chosen: bool) -> None:
 
 
 def _execute(
-    bootstrap: str,
+    broker: "KafkaBroker",
     topic: str,
     command: str,
     workers: int,
@@ -124,12 +129,12 @@ def _execute(
     from tidemill.cli import parallel as parallel_consumer
 
     parallel_consumer.run(
-        bootstrap, topic, group, command, workers=workers, dead_letter=dead_letter, attempts=attempts, limit=limit
+        broker, topic, group, command, workers=workers, dead_letter=dead_letter, attempts=attempts, limit=limit
     )
 
 
 @contextmanager
-def _reader(bootstrap: str, group: str | None, *, committed: bool) -> Iterator["Consumer"]:
+def _reader(broker: "KafkaBroker", group: str | None, *, committed: bool) -> Iterator["Consumer"]:
     """A reader that leaves in order; Ctrl-C is the usual way to end it."""
     from confluent_kafka import Consumer
 
@@ -140,7 +145,7 @@ def _reader(bootstrap: str, group: str | None, *, committed: bool) -> Iterator["
         "enable.partition.eof": True,
         "isolation.level": "read_committed" if committed else "read_uncommitted",
     }
-    reader = Consumer(client_settings(bootstrap, **settings))
+    reader = Consumer(client_settings(broker, **settings))
     try:
         yield reader
     except KeyboardInterrupt:

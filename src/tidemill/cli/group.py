@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import (
-    DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     admin,
     answer,
+    broker_at,
     client_settings,
     partitions_of,
 )
@@ -23,6 +24,8 @@ from tidemill.cli.topic import offsets_of
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from tidemill.pipelines.core.broker import KafkaBroker
+
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 
 PEEK_S = 5.0
@@ -31,12 +34,12 @@ Place = tuple[str, int]
 
 
 @app.command("list")
-def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """List the groups, their state and the protocol they speak.
 
     Example: tidemill group list
     """
-    client = admin(bootstrap)
+    client = admin(broker_at(bootstrap, access))
     found = answer(client.list_consumer_groups(request_timeout=TIMEOUT_S), "list groups")
     rows = [
         {
@@ -50,14 +53,15 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> No
 
 
 @app.command()
-def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show members, assigned partitions, committed offsets and lag.
 
     The lag in seconds is the age of the oldest record that the group has not read.
 
     Example: tidemill group describe mailer
     """
-    client = admin(bootstrap)
+    broker = broker_at(bootstrap, access)
+    client = admin(broker)
     described = answer(client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group], f"describe {group}")
     committed = _committed(client, group)
     owners = {
@@ -67,7 +71,7 @@ def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Js
     }
     if not committed and not described.members:
         raise CommandFailed(f"there is no group {group}; see: tidemill group list")
-    rows = _lag_rows(client, bootstrap, sorted(committed.keys() | owners.keys()), committed, owners)
+    rows = _lag_rows(client, broker, sorted(committed.keys() | owners.keys()), committed, owners)
     if as_json:
         state = described.state.name.lower()
         show_json({"group": group, "state": state, "members": len(described.members), "partitions": rows})
@@ -91,7 +95,8 @@ def reset_offsets(
     shift_by: Annotated[int | None, typer.Option(help="Forward by N records, or back by -N.")] = None,
     by_duration: Annotated[str | None, typer.Option(metavar="DURATION", help="To so long ago: 15m, 2h.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and change nothing.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Move the committed offsets of a group without members.
@@ -108,7 +113,7 @@ def reset_offsets(
     ]
     if sum(choices) != 1:
         raise WrongUse("give one of --to-earliest, --to-latest, --to-datetime, --to-offset, --shift-by, --by-duration")
-    client = admin(bootstrap)
+    client = admin(broker_at(bootstrap, access))
     committed = _committed(client, group)
     if not committed and not topic:
         raise CommandFailed(f"{group} has committed nothing; name what it shall read with --topic")
@@ -133,13 +138,14 @@ def reset_offsets(
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete with their offsets.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
 ) -> None:
     """Delete groups that have no members, with the offsets they committed.
 
     Example: tidemill group delete mailer --yes
     """
-    client = admin(bootstrap)
+    client = admin(broker_at(bootstrap, access))
     confirm(f"delete {', '.join(groups)} and the offsets they committed?", yes=yes)
     for group, future in client.delete_consumer_groups(groups, request_timeout=TIMEOUT_S).items():
         answer(future, f"delete {group}")
@@ -155,14 +161,18 @@ def _committed(client: "AdminClient", group: str) -> dict[Place, int]:
 
 
 def _lag_rows(
-    client: "AdminClient", bootstrap: str, places: list[Place], committed: dict[Place, int], owners: dict[Place, Any]
+    client: "AdminClient",
+    broker: "KafkaBroker",
+    places: list[Place],
+    committed: dict[Place, int],
+    owners: dict[Place, Any],
 ) -> list[dict[str, Any]]:
     ends: dict[Place, int] = {}
     for topic in {topic for topic, _ in places}:
         _, end = offsets_of(client, topic, [partition for name, partition in places if name == topic])
         ends |= {(topic, partition): offset for partition, offset in end.items()}
     behind = {place: committed[place] for place in places if place in committed and committed[place] < ends[place]}
-    ages = _ages_s(bootstrap, behind)
+    ages = _ages_s(broker, behind)
     rows = []
     for place in places:
         owner, offset = owners.get(place), committed.get(place)
@@ -182,13 +192,13 @@ def _lag_rows(
     return rows
 
 
-def _ages_s(bootstrap: str, places: dict[Place, int]) -> dict[Place, float]:
+def _ages_s(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, float]:
     """How old the next unread record of each partition is: its first record is looked at, nothing is committed."""
     from confluent_kafka import Consumer, TopicPartition
 
     if not places:
         return {}
-    settings = client_settings(bootstrap, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
+    settings = client_settings(broker, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
     reader = Consumer(settings | {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
     ages: dict[Place, float] = {}
     try:

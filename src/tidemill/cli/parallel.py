@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
 from structlog.typing import EventDict
@@ -26,6 +27,9 @@ from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry
 from tidemill.client.parallel.record import Record
+
+if TYPE_CHECKING:
+    from tidemill.pipelines.core.broker import KafkaBroker
 
 
 class Execute:
@@ -75,7 +79,7 @@ def _environment(record: Record) -> dict[str, str]:
 
 
 def run(
-    bootstrap: str,
+    broker: "KafkaBroker",
     topic: str,
     group: str,
     command: str,
@@ -89,7 +93,7 @@ def run(
     _log_to_stderr()
     try:
         consumer = ParallelConsumer(
-            client_settings(bootstrap, **{"group.id": group}),
+            client_settings(broker, **{"group.id": group}),
             [topic],
             workers=workers,
             retry=Retry(attempts=attempts),

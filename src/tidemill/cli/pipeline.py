@@ -29,14 +29,14 @@ STATUS_COLUMNS = ("pipeline", "state", "sink", "rows", "rows/s", "lag", "lag_s",
 
 
 @app.command()
-def init(folder: Folder, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
     """Make a folder with a small pipeline that runs as it is.
 
     Example: tidemill pipeline init shop
     """
     from tidemill.pipelines.example import write_example
 
-    for path in write_example(folder, bootstrap):
+    for path in write_example(folder, bootstrap or DEFAULT_BOOTSTRAP):
         say(f"wrote {path}")
     order = '{"item": "tea", "price": 2.5, "quantity": 4}'
     remark("try it:  tidemill topic create orders --if-not-exists")

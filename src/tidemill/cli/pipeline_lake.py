@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, answer, reach
+from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, broker_at, reach
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
     LOCK,
-    Client,
     Conf,
     Follow,
     LakeFormat,
     Master,
     Remote,
     Verbose,
-    admin_of,
-    broker_at,
     chosen_spark,
     existing_topics,
     known_topics,
@@ -47,7 +44,7 @@ def archive(
     remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: Json = False,
 ) -> None:
@@ -102,8 +99,9 @@ def audit(
     found = look(existing_lake(lake))
     losses = None
     if against is not None:
-        reach(against)
-        with RawClient(broker_at(against, client).options) as raw:
+        broker = broker_at(against, client)
+        reach(broker)
+        with RawClient(broker.options) as raw:
             losses = lost(raw, lake.absolute().name, found.verdicts)
     rows: list[dict[str, Any]] = [
         {name: getattr(verdict, name) for name in AUDIT_COLUMNS[:-1]} | {"verdict": told_by(verdict, losses)}
@@ -152,7 +150,7 @@ def replay(
     again: Annotated[
         bool, typer.Option("--again", help="From the beginning, although it was replayed before.")
     ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: Json = False,
 ) -> None:
@@ -218,5 +216,5 @@ def _make_topic(broker: "KafkaBroker", topic: str, partitions: int) -> None:
         return
     from confluent_kafka.admin import NewTopic
 
-    client = admin_of(broker)
+    client = admin(broker)
     answer(client.create_topics([NewTopic(topic, partitions)])[topic], f"create {topic}")

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import admin, no_topic, reach
+from tidemill.cli.connection import no_topic, reach
 from tidemill.cli.output import remark
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import timeline
 from tidemill.model.topics import check_topic_name
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
     from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.lake.interface import Lake
     from tidemill.pipelines.spark.remote import Where
@@ -31,15 +29,6 @@ Conf = Annotated[
     list[str] | None,
     typer.Option(
         "--conf", metavar="NAME=VALUE", help="A setting of Spark, such as spark.executor.memory=2g; as often as needed."
-    ),
-]
-Client = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--client",
-        metavar="NAME=VALUE",
-        help="A setting of the Kafka client, for brokers with TLS and logins: security.protocol=SASL_SSL; as often as "
-        "needed. ${NAME} in a value is taken from the environment.",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark says.")]
@@ -110,29 +99,11 @@ def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> I
         yield spark
 
 
-def broker_at(bootstrap: str, client: list[str] | None) -> "KafkaBroker":
-    """The broker of --bootstrap and --client."""
-    from os import environ
-
-    from tidemill.pipelines.core.broker import parse_client
-
-    with options_checked():
-        return parse_client(bootstrap, client or (), environ)
-
-
-def admin_of(broker: "KafkaBroker") -> "AdminClient":
-    """An admin client that is let in where the pipeline is."""
-    from tidemill.cli.librdkafka import librdkafka_settings
-    from tidemill.client.raw.options import parse_options
-
-    return admin(broker.servers, librdkafka_settings(parse_options(broker.options)))
-
-
 def known_topics(broker: "KafkaBroker") -> list[str]:
     """What topics there are; a broker that is not there, or does not let us in, is told in one line."""
     from tidemill.client.raw import RawClient
 
-    reach(broker.servers)
+    reach(broker)
     with RawClient(broker.options) as client:
         return sorted(client.topics())
 

@@ -5,20 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json, answer, no_topic
+from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, broker_at, no_topic
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.cli.pipeline_options import (
-    Client,
     Conf,
     Follow,
     LakeFormat,
     Master,
     Remote,
     Verbose,
-    admin_of,
-    broker_at,
     chosen_spark,
     existing_topics,
     known_topics,
@@ -48,7 +45,7 @@ def latest(
     remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +85,7 @@ def report(
     remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: Json = False,
 ) -> None:
@@ -140,7 +137,7 @@ def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int
     from tidemill.pipelines.spark.traffic import Traffic, traffic
 
     now_ms = time.time_ns() // 1_000_000
-    client = admin_of(broker)
+    client = admin(broker)
     groups = [each.group_id for each in answer(client.list_consumer_groups(), "list groups").valid]
     step = step_s(max(1, now_ms - since_ms))
     rows = traffic(spark, Traffic(broker, topics, since_ms, step)).to_pylist()

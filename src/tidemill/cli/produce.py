@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tidemill.cli.connection import (
-    DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     admin,
+    broker_at,
     check_partition,
     client_settings,
     pairs,
@@ -26,6 +27,8 @@ from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
+
+    from tidemill.pipelines.core.broker import KafkaBroker
 
 LINE_BYTES_MAX = 64 << 20
 ECHO_MAX = 20
@@ -61,7 +64,8 @@ def produce(
     ] = MURMUR2_RANDOM,
     compression: Annotated[str, typer.Option(help=f"One of {', '.join(CODECS)}.")] = "none",
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Write records to a topic: from --message, from --file, or one per line of standard input.
@@ -81,23 +85,24 @@ def produce(
     if message and file:
         raise WrongUse("give --message or --file, not both")
     headers = list(pairs(header or [], "--header").items())
+    broker = broker_at(bootstrap, access)
     with ExitStack() as stack:
         lines, total = _lines(stack, message, file, key, key_separator)
-        partitions = sorted(admin(bootstrap).list_topics(topic, TIMEOUT_S).topics[topic].partitions)
+        partitions = sorted(admin(broker).list_topics(topic, TIMEOUT_S).topics[topic].partitions)
         if partitions and partition >= 0:
             check_partition(topic, partition, partitions)
         turn = _Turn(partition, partitions)
-        run = _Run(topic, turn, headers, _producer(bootstrap, compression, acks, partitioner))
+        run = _Run(topic, turn, headers, _producer(broker, compression, acks, partitioner))
         advance = stack.enter_context(progress(f"producing to {topic}", total, in_bytes=True))
         run.send(lines, advance)
     run.report(as_json=as_json)
 
 
-def _producer(bootstrap: str, compression: str, acks: str, partitioner: str) -> "Producer":
+def _producer(broker: "KafkaBroker", compression: str, acks: str, partitioner: str) -> "Producer":
     from confluent_kafka import KafkaException, Producer
 
     settings = client_settings(
-        bootstrap,
+        broker,
         acks=acks,
         **{
             "compression.type": compression,

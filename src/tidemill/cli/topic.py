@@ -6,13 +6,14 @@ import typer
 
 from tidemill.cli.connection import (
     COPIES_MAX,
-    DEFAULT_BOOTSTRAP,
     PARTITIONS_MAX,
     TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     admin,
     answer,
+    broker_at,
     describe_topic,
     pairs,
     told,
@@ -22,6 +23,8 @@ from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+    from tidemill.pipelines.core.broker import KafkaBroker
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -43,7 +46,8 @@ def create(
     ] = -1,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is fine.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic.
@@ -53,7 +57,7 @@ def create(
     from confluent_kafka.admin import NewTopic
 
     overrides = pairs(config or [], "--config")
-    client = admin(bootstrap)
+    client = admin(broker_at(bootstrap, access))
     found = _topics(client).get(name) if if_not_exists else None
     if found is None:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(overrides))
@@ -69,7 +73,8 @@ def create(
 @app.command("list")
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """List the topics.
@@ -82,7 +87,7 @@ def list_(
             "partitions": len(topic.partitions),
             "replicas": max((len(partition.replicas) for partition in topic.partitions.values()), default=0),
         }
-        for _, topic in sorted(_topics(admin(bootstrap)).items())
+        for _, topic in sorted(_topics(admin(broker_at(bootstrap, access))).items())
         if internal or not topic.topic.startswith("__")
     ]
     hint = "there are no topics yet; create one with: tidemill topic create orders"
@@ -90,13 +95,14 @@ def list_(
 
 
 @app.command()
-def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
+def describe(name: Name, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show partitions, offsets, sizes and the settings that differ from the defaults.
 
     Example: tidemill topic describe orders
     """
-    client = admin(bootstrap)
-    rows = _partition_rows(client, bootstrap, name)
+    broker = broker_at(bootstrap, access)
+    client = admin(broker)
+    rows = _partition_rows(client, broker, name)
     overrides = {entry.name: entry.value for entry in _configs(client, name) if not entry.is_default}
     if as_json:
         show_json({"topic": name, "partitions": rows, "config": overrides})
@@ -117,7 +123,8 @@ def alter(
         int | None,
         typer.Option("--partitions", "-p", help="Grow to this many partitions.", min=1, max=PARTITIONS_MAX),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
 ) -> None:
     """Change settings, or add partitions.
 
@@ -126,7 +133,7 @@ def alter(
     overrides = pairs(config or [], "--config")
     if not overrides and not unset and partitions is None:
         raise WrongUse("nothing to change; give --config NAME=VALUE, --unset NAME or --partitions N")
-    client = admin(bootstrap)
+    client = admin(broker_at(bootstrap, access))
     describe_topic(client, name)
     if overrides or unset:
         _alter_configs(client, name, dict(overrides), unset or [])
@@ -145,13 +152,14 @@ def alter(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to delete with all their records.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
 ) -> None:
     """Delete topics and all their records.
 
     Example: tidemill topic delete orders --yes
     """
-    client = admin(bootstrap)
+    client = admin(broker_at(bootstrap, access))
     known = _topics(client)
     for name in names:
         if name not in known:
@@ -174,7 +182,8 @@ def reassign(
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; all of them without it.")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Go back to where the partitions were.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the move has begun.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    access: Client = None,
     as_json: Json = False,
 ) -> None:
     """Move the replicas of a topic to other brokers, or change how many there are.
@@ -190,9 +199,10 @@ def reassign(
     if (replicas is None) != cancel:
         raise WrongUse("say where it shall be with --replicas 1,2,3, or --cancel a move")
     brokers = _brokers(replicas) if replicas is not None else None
-    describe_topic(admin(bootstrap), name)
+    broker = broker_at(bootstrap, access)
+    describe_topic(admin(broker), name)
     try:
-        with RawClient({"bootstrap.servers": bootstrap}) as client:
+        with RawClient(broker.options) as client:
             wanted = _moves(sorted(client.carriers([name])), partition, brokers)
             for key, error in client.reassign(wanted).items():
                 if error is not None:
@@ -252,25 +262,25 @@ def _alter_configs(client: "AdminClient", name: str, overrides: dict[str, str], 
     answer(client.incremental_alter_configs([resource])[resource], f"alter {name}")
 
 
-def _sizes(bootstrap: str, name: str, partitions: list[int]) -> dict[int, int]:
+def _sizes(broker: "KafkaBroker", name: str, partitions: list[int]) -> dict[int, int]:
     """Bytes of each partition; the Kafka client of the other questions cannot ask for them."""
     from tidemill.client.raw import ClientError, RawClient
     from tidemill.model.errors import KafkaError
     from tidemill.model.topics import TopicPartition
 
     try:
-        with RawClient({"bootstrap.servers": bootstrap}) as client:
+        with RawClient(broker.options) as client:
             found = client.sizes(TopicPartition(name, index) for index in partitions)
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe {name}: {error}") from None
     return {partition.partition: size for partition, size in found.items()}
 
 
-def _partition_rows(client: "AdminClient", bootstrap: str, name: str) -> list[dict[str, Any]]:
+def _partition_rows(client: "AdminClient", broker: "KafkaBroker", name: str) -> list[dict[str, Any]]:
     described = describe_topic(client, name)
     indexes = [partition.id for partition in described.partitions]
     starts, ends = offsets_of(client, name, indexes)
-    sizes = _sizes(bootstrap, name, indexes)
+    sizes = _sizes(broker, name, indexes)
     return [
         {
             "partition": partition.id,

@@ -65,6 +65,10 @@ class RawClient:
     ) -> None:
         self.close()
 
+    def greet(self) -> None:
+        """Ask a broker who else is there, without another try: what keeps us out is raised at once."""
+        self._router.refresh(())
+
     # Topics and offsets
 
     def metadata(self, topics: Iterable[str], *, create: bool = False) -> dict[str, TopicInfo]:

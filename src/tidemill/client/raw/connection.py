@@ -15,8 +15,9 @@ from struct import Struct
 from tidemill.client.raw import sasl
 from tidemill.client.raw.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidemill.client.raw.conversation import Answer, Buffer, Conversation, Request, plain, versions_in
-from tidemill.client.raw.errors import AuthenticationFailed, ConnectionLost, Unreachable
+from tidemill.client.raw.errors import AuthenticationFailed, ConnectionLost, NotKafka, Unreachable
 from tidemill.client.raw.options import ClientOptions, Credentials
+from tidemill.client.raw.strangers import stranger
 from tidemill.client.raw.tls import tls_context
 from tidemill.client.raw.topology import Address
 from tidemill.model.errors import ProtocolViolation
@@ -35,6 +36,7 @@ class Connection:
         self._talk = Conversation(options.client_id)
         self._early: dict[int, Answer] = {}
         self._unwanted: set[int] = set()
+        self._head = bytearray(_SIZE.size)
         self._socket = _connect(address, options)
         self.closed = False
         try:
@@ -84,7 +86,11 @@ class Connection:
     def _introduce(self, credentials: Credentials | None) -> None:
         try:
             self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
-        except ConnectionLost as error:
+        except (ConnectionLost, ProtocolViolation) as error:
+            if (said := stranger(bytes(self._head))) is not None:
+                raise NotKafka(f"{self.address} {said}") from None
+            if isinstance(error, ProtocolViolation):
+                raise
             raise ConnectionLost(f"{error} before it said anything; does security.protocol fit?") from None
         if credentials is not None:
             self._authenticate(credentials)
@@ -105,9 +111,8 @@ class Connection:
                 message = steps.send(told.auth_bytes)
 
     def _frame(self, deadline: float) -> bytearray:
-        head = bytearray(_SIZE.size)
-        self._fill(head, deadline)
-        size = _SIZE.unpack(head)[0]
+        self._fill(self._head, deadline)
+        size = _SIZE.unpack(self._head)[0]
         if not 0 <= size <= FRAME_BYTES_MAX:
             raise ProtocolViolation(f"{self.address} announces {size} bytes; is it the address of a Kafka broker?")
         frame = bytearray(size)

@@ -28,3 +28,7 @@ class ConnectionLost(ClientError):
 
 class AuthenticationFailed(ClientError):
     """The broker does not accept who we say we are."""
+
+
+class NotKafka(ClientError):
+    """Something else listens at the address."""

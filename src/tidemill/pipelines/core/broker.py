@@ -1,19 +1,21 @@
 """How a Kafka broker is reached: its address, and what the client is told beside it, in Kafka's spelling."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.options import parse_options
 from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.core.properties import parse_properties
 
 PATIENCE = {"socket.connection.setup.timeout.ms": "30000"}
 """A pipeline has asked the broker before it starts: one that does not answer later on restarts, and is waited for."""
+SERVERS, GROUP = "bootstrap.servers", "group.id"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 ELSEWHERE = {
-    "bootstrap.servers": "is what --bootstrap says",
-    "group.id": "is made of the command and the topic, so that each shows its own lag",
+    SERVERS: "is what --bootstrap says",
+    GROUP: "is made of the command and the topic, so that each shows its own lag; `tidemill consume` has --group",
 }
 
 
@@ -28,7 +30,7 @@ class KafkaBroker:
     @property
     def options(self) -> dict[str, str]:
         """What the client of this package is told."""
-        return {"bootstrap.servers": self.servers, **self.client}
+        return {SERVERS: self.servers, **self.client}
 
     @property
     def kafka(self) -> dict[str, str]:
@@ -36,25 +38,58 @@ class KafkaBroker:
         return {f"kafka.{name}": value for name, value in {**PATIENCE, **self.options}.items()}
 
 
-def parse_client(servers: str, given: Iterable[str], environment: Mapping[str, str]) -> KafkaBroker:
-    """A broker as it is written on a command line: its address, and name=value as often as needed."""
-    client = {}
+def parse_client(
+    servers: str | None,
+    given: Iterable[str],
+    environment: Mapping[str, str],
+    *,
+    default: str,
+    read: Callable[[str], str],
+) -> KafkaBroker:
+    """A broker as it is written on a command line: its address, and name=value or a file of such lines, in any number.
+
+    Of two values for a name the later counts. A file may name the broker, for a command line that does not.
+    """
+    client: dict[str, str] = {}
     for each in given:
-        name, found, value = each.partition("=")
-        if not found or not name:
-            raise WrongOption("--client is name=value, such as security.protocol=SASL_SSL")
-        if name in ELSEWHERE:
-            raise WrongOption(f"--client {name} {ELSEWHERE[name]}")
-        try:
-            client[name] = filled(value, environment)
-        except WrongOption as error:
-            raise WrongOption(f"--client {name} {error}") from None
-    broker = KafkaBroker(servers, client)
+        source, told = _said(each, read)
+        for name, text in told.items():
+            try:
+                client[name] = filled(text, environment)
+            except WrongOption as error:
+                raise WrongOption(f"{source}{name} {error}") from None
+    named = client.pop(SERVERS, None)
+    client.pop(GROUP, None)
+    broker = KafkaBroker(servers or named or default, client)
     try:
         parse_options(broker.options)
     except InvalidOption as error:
         raise WrongOption(f"--client: {error}" if client else f"--bootstrap: {error}") from None
     return broker
+
+
+def _said(given: str, read: Callable[[str], str]) -> tuple[str, Mapping[str, str]]:
+    """What one --client says, and how an error about it begins."""
+    name, found, value = given.partition("=")
+    if not found:
+        return f"--client {given}: ", _in_file(given, read)
+    if not name:
+        raise WrongOption(f"--client {given} has no name; write for example security.protocol=SASL_SSL")
+    if name in ELSEWHERE:
+        raise WrongOption(f"--client {name} {ELSEWHERE[name]}")
+    return "--client ", {name: value}
+
+
+def _in_file(name: str, read: Callable[[str], str]) -> dict[str, str]:
+    try:
+        return parse_properties(read(name))
+    except WrongOption as error:
+        raise WrongOption(f"--client {name}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise WrongOption(
+            f"--client {name}: {why}; give name=value such as security.protocol=SASL_SSL, or a file of such lines"
+        ) from None
 
 
 def filled(text: str, environment: Mapping[str, str]) -> str:

@@ -1,0 +1,57 @@
+"""Listeners that are no Kafka brokers, by what they say first."""
+
+import socket
+import threading
+
+import pytest
+
+from tidemill.client.raw.connection import Connection
+from tidemill.client.raw.errors import ConnectionLost, NotKafka
+from tidemill.client.raw.options import ClientOptions
+from tidemill.client.raw.topology import Address
+from tidemill.model.errors import ProtocolViolation
+
+SETTINGS = bytes.fromhex("00001e0400000000000003")
+ALERT = bytes.fromhex("15030100020246")
+
+
+def connect_to(said: bytes) -> Exception:
+    """What comes of a connection to somebody who says this, whatever is asked, and leaves."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            talk, _ = listener.accept()
+            with talk:
+                talk.recv(1 << 16)
+                talk.sendall(said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = Address(*listener.getsockname())
+        with pytest.raises(Exception, match=f":{address.port} ?") as caught:
+            Connection(address, ClientOptions((address,)))
+        thread.join()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (SETTINGS, "speaks gRPC, not Kafka's protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP, not Kafka's protocol"),
+        (ALERT, "speaks TLS; does security.protocol fit?"),
+    ],
+)
+def test_a_listener_that_says_what_it_is_is_named(said: bytes, line: str) -> None:
+    error = connect_to(said)
+    assert isinstance(error, NotKafka)
+    assert line in str(error)
+    assert not error.retriable
+
+
+def test_one_that_says_nothing_or_something_else_is_not_guessed_at() -> None:
+    silent, strange = connect_to(b""), connect_to(b"SSH-2.0-OpenSSH_9.2\r\n")
+    assert isinstance(silent, ConnectionLost)
+    assert "before it said anything; does security.protocol fit?" in str(silent)
+    assert isinstance(strange, ProtocolViolation)
+    assert "is it the address of a Kafka broker?" in str(strange)
