@@ -27,6 +27,7 @@ from tidemill.cli.problem import CommandFailed, WrongUse
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.core.report import Report
+    from tidemill.pipelines.runner import Reports
 
 TOPIC_COLUMNS = ("topic", "records", "bytes", "records/s", "peak/s", "newest")
 GROUP_COLUMNS = ("group", "topic", "lag", "lag_s")
@@ -54,24 +55,40 @@ def latest(
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
     where = chosen_spark(master, remote, conf)
+    from tidemill.pipelines.core.progress import keyless
     from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
 
     broker = broker_at(bootstrap, client)
     existing_topics(broker, [topic])
     table = lake_for(to / topic, format_)
+    left_out = 0
     with (
         orderly() as heed,
         lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
         progress("reading", None) as advance,
     ):
-        stop, report = heed(), told_batches(advance, follow=follow and not as_json)
-        tend(start_latest(spark, table, Latest(broker, topic, schema, follow)), stop, report)
+        stop, shown = heed(), told_batches(advance, follow=follow and not as_json)
+
+        def tell(reports: "Reports") -> None:
+            nonlocal left_out
+            left_out += sum(map(keyless, reports.values()))
+            shown(reports)
+
+        tend(start_latest(spark, table, Latest(broker, topic, schema, follow)), stop, tell)
     rows = sum(file.rows for file in table.files())
     if as_json:
-        show_json({"topic": topic, "table": str(to / topic), "format": format_, "rows": rows})
-    else:
-        say(f"{to / topic} has {rows:,} keys of {topic}")
+        found = {"topic": topic, "table": str(to / topic), "format": format_, "rows": rows, "without_key": left_out}
+        show_json(found)
+        return
+    say(f"{to / topic} has {rows:,} keys of {topic}")
+    if left_out:
+        remark(
+            f"left out for want of a key: {left_out:,} record{'s' if left_out != 1 else ''}; "
+            f"every record is kept by: tidemill pipeline archive {topic} --to FOLDER"
+        )
+    elif not rows:
+        remark(f"no record of {topic} has a key, or all keys were taken away by records without a value")
 
 
 def report(

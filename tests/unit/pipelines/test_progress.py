@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.progress import Standing, line
+from tidemill.pipelines.core.progress import Standing, keyless, line
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, read_status
 from tidemill.pipelines.lock import Busy, hold
@@ -28,6 +28,17 @@ def report(rows: int, end: int, latest: int, *, newest: int | None = None, broke
         "sources": [{"endOffset": {"orders": {"0": end}, "$ids": {}}, "latestOffset": {"orders": {"0": latest}}}],
         "observedMetrics": {"source_orders": {"newest": newest}, "expectation_sane": {"broken_sane": broken}},
     }
+
+
+def test_records_without_a_key_are_added_up_over_reports() -> None:
+    reports: list[dict[str, Any]] = [
+        {"observedMetrics": {"keys": {"keyless": 3}}},
+        {"observedMetrics": {"keys": {"keyless": None}}},
+        {"observedMetrics": None},
+        {"observedMetrics": {"source_orders": {"newest": 5}, "keys": {"keyless": 2}}},
+        {},
+    ]
+    assert keyless(reports) == 5
 
 
 def test_reports_are_added_up() -> None:

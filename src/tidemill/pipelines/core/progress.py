@@ -13,6 +13,9 @@ NEWEST = "newest"
 BROKEN = "broken_"
 """Observed metrics that begin so count the rows for which an expectation does not hold."""
 
+KEYLESS = "keyless"
+"""The observed metric with how many records had no key, where a key is needed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -112,6 +115,12 @@ def _added(before: Mapping[str, int], observed: Iterable[Mapping[str, Any]]) -> 
                 key = name.removeprefix(BROKEN)
                 total[key] = total.get(key, 0) + int(count or 0)
     return total
+
+
+def keyless(reports: Iterable[Mapping[str, Any]]) -> int:
+    """How many records had no key."""
+    observed = (metrics for report in reports for metrics in (report.get("observedMetrics") or {}).values())
+    return sum(int(metrics.get(KEYLESS) or 0) for metrics in observed)
 
 
 def told_at(ms: int) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.progress import KEYLESS
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step
 from tidemill.pipelines.spark.lake import FILES, NAME_DIGITS, query_of, schema_of
 from tidemill.pipelines.spark.queries import Queries, line_of
@@ -64,6 +65,7 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
         .option("maxBytesPerTrigger", str(BYTES_PER_TRIGGER))
         .option("kafka.group.id", f"tidemill-latest-{wanted.topic}")
         .load()
+        .observe("keys", F.count_if(F.col("key").isNull()).alias(KEYLESS))
     )
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).queryName(f"latest {wanted.topic}")
     _check(rows, wanted)
