@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 import grpc
@@ -336,7 +336,10 @@ def test_wrong_sessions_and_handshakes(broker: Broker, timeline: Timeline) -> No
             next(stub.Work(iter([wire.WorkUp(readiness=wire.Readiness(busy=True))]), timeout=10))
 
 
-def test_numbers_that_the_schema_does_not_have_change_nothing(broker: Broker, timeline: Timeline) -> None:
+@pytest.mark.parametrize("operation", [{"action": 77}, {}], ids=["of another schema", "that says nothing"])
+def test_numbers_that_the_schema_does_not_have_change_nothing(
+    broker: Broker, timeline: Timeline, operation: dict[str, Any]
+) -> None:
     timeline.schedule([Message(b"kept", 0.0)])
     with grpc.insecure_channel(broker.grpc) as channel:
         stub = service.TimelineServiceStub(channel)
@@ -349,7 +352,7 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(broker: Broker, ti
         ups.put(wire.WorkUp(start=wire.WorkStart(session=session)))
         downs = stub.Work(iter(ups.get, None), timeout=60)
         lease = next(down.leases.leases[0] for down in downs if down.WhichOneof("what") == "leases")
-        unknown = wire.Operation(action=cast("wire.Action", 77), seq=lease.seq, token=lease.token)
+        unknown = wire.Operation(**operation, seq=lease.seq, token=lease.token)
         ups.put(wire.WorkUp(operations=wire.Operations(number=1, operations=[unknown])))
         with pytest.raises(grpc.RpcError) as caught:
             list(downs)

@@ -21,7 +21,7 @@ from tidemill.timelines.core.lease import Command, Complete, Extend, Outcome, Re
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.wire.grpc import timeline_pb2 as wire
 
-ACTIONS = frozenset(wire.Action.values())
+ACTIONS = frozenset(wire.Action.values()) - {wire.ACTION_UNSPECIFIED}
 OPERATIONS_MAX = 1_000
 SETTLE_MAX = 5_000
 BATCHES_WAITING_MAX = 100
@@ -116,7 +116,9 @@ class WorkStream:
         if len(batch.operations) > OPERATIONS_MAX:
             raise BatchTooLarge(f"{len(batch.operations)} operations in one batch; at most {OPERATIONS_MAX}")
         if not ACTIONS.issuperset(one.action for one in batch.operations):
-            raise TimelineError("an operation is none of complete, release and extend; is the client newer than this?")
+            raise TimelineError(
+                "an operation is none of complete, release and extend; is the client of another version?"
+            )
         await self._room.acquire()
         self._operations.append(batch)
         self._to_settle.set()

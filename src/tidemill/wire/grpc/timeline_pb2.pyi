@@ -14,9 +14,10 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    ACTION_COMPLETE: _ClassVar[Action]
+    ACTION_UNSPECIFIED: _ClassVar[Action]
     ACTION_RELEASE: _ClassVar[Action]
     ACTION_EXTEND: _ClassVar[Action]
+    ACTION_COMPLETE: _ClassVar[Action]
 
 class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -26,9 +27,10 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATUS_LEASED: _ClassVar[Status]
 ROLE_PRODUCER: Role
 ROLE_CONSUMER: Role
-ACTION_COMPLETE: Action
+ACTION_UNSPECIFIED: Action
 ACTION_RELEASE: Action
 ACTION_EXTEND: Action
+ACTION_COMPLETE: Action
 STATUS_ANY: Status
 STATUS_WAITING: Status
 STATUS_AVAILABLE: Status
