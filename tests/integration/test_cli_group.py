@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from tests.integration.command_line import CommandLine
 
 from tidemill.testing import Broker
@@ -38,6 +39,25 @@ def test_list_and_describe(tidemill: CommandLine, group: str) -> None:
     described = tidemill.fine("group", "describe", group, "--json").json()
     assert described["members"] == 0
     assert described["partitions"][0]["lag_s"] >= 0
+
+
+def test_a_lag_of_markers_alone_is_no_time_behind(tidemill: CommandLine, cli_broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": cli_broker.bootstrap_servers, "transactional.id": "marks"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("marked", b"1")
+    producer.commit_transaction()
+    tidemill.fine("group", "reset-offsets", "reader", "--topic", "marked", "--to-offset", "1")
+    [row] = tidemill.fine("group", "describe", "reader", "--json").json()["partitions"]
+    assert (row["committed"], row["end"], row["lag"], row["lag_s"]) == (1, 2, 1, 0.0)
+    producer.begin_transaction()
+    producer.produce("marked", b"2")
+    producer.flush()
+    [row] = tidemill.fine("group", "describe", "reader", "--json").json()["partitions"]
+    assert (row["end"], row["lag"], row["lag_s"]) == (3, 2, None)  # whether it will count is open
+    producer.commit_transaction()
+    [row] = tidemill.fine("group", "describe", "reader", "--json").json()["partitions"]
+    assert row["lag_s"] >= 0.0
 
 
 @pytest.mark.parametrize(

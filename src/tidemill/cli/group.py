@@ -56,7 +56,8 @@ def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = Fa
 def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show members, assigned partitions, committed offsets and lag.
 
-    The lag in seconds is the age of the oldest record that the group has not read.
+    The lag in seconds is the age of the oldest record that the group has not read; it is 0 where the lag counts nothing
+    but markers of transactions and offsets that compaction has emptied.
 
     Example: tidemill group describe mailer
     """
@@ -172,7 +173,7 @@ def _lag_rows(
         _, end = offsets_of(client, topic, [partition for name, partition in places if name == topic])
         ends |= {(topic, partition): offset for partition, offset in end.items()}
     behind = {place: committed[place] for place in places if place in committed and committed[place] < ends[place]}
-    ages = _ages_s(broker, behind)
+    ages = _ages_s(broker, behind, ends)
     rows = []
     for place in places:
         owner, offset = owners.get(place), committed.get(place)
@@ -192,26 +193,38 @@ def _lag_rows(
     return rows
 
 
-def _ages_s(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, float]:
-    """How old the next unread record of each partition is: its first record is looked at, nothing is committed."""
-    from confluent_kafka import Consumer, TopicPartition
+def _ages_s(broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, int]) -> dict[Place, float]:
+    """How old the next unread record of each partition is: its first record is looked at, nothing is committed.
+
+    It is 0 where none is left: markers of transactions and what compaction took have offsets too. What belongs to an
+    open transaction is not known yet.
+    """
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     if not places:
         return {}
     settings = client_settings(broker, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
-    reader = Consumer(settings | {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+    settings |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True}
+    reader = Consumer(settings)
     ages: dict[Place, float] = {}
+    waiting = set(places)
     try:
         reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
         deadline = time.monotonic() + PEEK_S
-        while len(ages) < len(places) and time.monotonic() < deadline:
+        while waiting and time.monotonic() < deadline:
             message = reader.poll(0.2)
-            if message is None or message.error():
+            if message is None:
                 continue
             place = (message.topic(), message.partition())
-            if place not in ages:
+            at_end = message.error() and message.error().code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- it has no other
+            if place not in waiting or (message.error() and not at_end):
+                continue
+            waiting.discard(place)
+            reader.pause([TopicPartition(*place)])
+            if not at_end:
                 ages[place] = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
-                reader.pause([TopicPartition(*place)])
+            elif message.offset() >= ends[place]:
+                ages[place] = 0.0
     finally:
         reader.close()
     return ages
