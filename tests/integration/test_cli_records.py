@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tests.integration.command_line import CommandLine
 
+from tidemill.cli import produce
+
 FAILED, WRONG_USE = 1, 2
 
 
@@ -101,6 +103,19 @@ def test_json_lines(tidemill: CommandLine) -> None:
     }
 
 
+def test_what_is_no_text_is_whole_in_json(tidemill: CommandLine) -> None:
+    tidemill.fine("produce", "raw", "--key-separator", ":", stdin=b"k\xff:v\xfe\n")
+    [line] = read(tidemill, "raw", "--json")
+    record = json.loads(line)
+    assert {name: record[name] for name in ("key", "key_base64", "value", "value_base64")} == {
+        "key": "k\ufffd",
+        "key_base64": "a/8=",
+        "value": "v\ufffd",
+        "value_base64": "dv4=",
+    }
+    assert "is not UTF-8" in tidemill.refused(WRONG_USE, "produce", "raw", "-m", "\udcff")
+
+
 def test_a_group_goes_on_where_it_stopped(tidemill: CommandLine) -> None:
     tidemill.fine("produce", "shared", stdin=b"1\n2\n3\n")
     assert tidemill.fine("consume", "shared", "--group", "team", "--max", "2").lines == ["1", "2"]
@@ -144,18 +159,21 @@ def test_a_command_that_keeps_failing(tidemill: CommandLine) -> None:
         (["produce", "x", "-m", "a", "--compression", "brotli"], WRONG_USE, "none, gzip, snappy, lz4, zstd"),
         (["produce", "x", "-m", "a", "--acks", "7"], WRONG_USE, "--acks 7 is none of 0, 1, all"),
         (["produce", "x", "-m", "a", "-H", "novalue"], WRONG_USE, "is not name=value"),
-        (["produce", "a b", "-m", "a"], FAILED, "Invalid topic"),
+        (["produce", "a b", "-m", "a"], FAILED, "'a b' is not a topic name"),
     ],
 )
 def test_refusals_are_one_line(tidemill: CommandLine, words: list[str], code: int, said: str) -> None:
     assert said in tidemill.refused(code, *words)
 
 
-def test_a_record_that_is_too_large(tidemill: CommandLine) -> None:
+def test_a_record_that_is_too_large(tidemill: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     tidemill.fine("topic", "create", "small", "-c", "max.message.bytes=1000")
     said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
-    assert "too large" in said
+    assert "too large; more is taken after: tidemill topic alter small --config max.message.bytes=N" in said
     assert "0 records were written before" in said
+    monkeypatch.setattr(produce, "LINE_BYTES_MAX", 2_000)
+    said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
+    assert "a record has 5,000 bytes, and this command sends at most 2,000" in said
 
 
 def test_a_time_that_is_none(tidemill: CommandLine) -> None:

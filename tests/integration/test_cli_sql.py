@@ -71,7 +71,7 @@ def test_the_tables_are_told_without_a_broker(tidemill: CommandLine) -> None:
     assert {"messages", "timers", "topic_rates"} < {each["table"] for each in told}
 
 
-def test_errors_are_one_line(tidemill: CommandLine) -> None:
+def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
     assert tidemill.refused(1, "sql", "TRUNCATE TABLE messages") == (
         "only SELECT is answered here; nothing can be changed by SQL"
     )
@@ -85,3 +85,6 @@ def test_errors_are_one_line(tidemill: CommandLine) -> None:
     told = tidemill.refused(1, "sql", "SELECT 1", "--http", address)
     assert told.startswith(f"no broker answers at {address}")
     assert "tidemill serve" in told
+    other_door = cli_broker.grpc
+    told = tidemill.refused(1, "sql", "SELECT 1", "--http", other_door)
+    assert told.startswith(f"no broker answers at {other_door} (it does not speak HTTP);")

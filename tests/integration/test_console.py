@@ -210,7 +210,15 @@ def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
         plain = await client.post("/api/sql", content=b'{"sql": "SELECT 1"}', headers={"content-type": "text/plain"})
         assert plain.status_code == 415
         head = {"content-type": "application/json"}
-        for body in (b"", b"{", b"[]", b'{"sql": 1}', b'{"sql": "SELECT 1", "format": "xml"}', b"[" * 100_000):
+        for body in (
+            b"",
+            b"{",
+            b"[]",
+            b'{"sql": 1}',
+            b'{"sql": "SELECT 1", "format": "xml"}',
+            b'{"sql": "\\ud800"}',
+            b"[" * 100_000,
+        ):
             wrong = await client.post("/api/sql", content=body, headers=head)
             assert wrong.status_code == 400, body[:20]
         assert (await client.post("/api/sql", content=b" " * 300_000, headers=head)).status_code == 400

@@ -218,6 +218,16 @@ def test_no_broker(run: Run) -> None:
     assert err == "error: no broker answers at 127.0.0.1:1; start one with: tidemill serve\n"
 
 
+def test_another_door_than_grpcs(run: Run, broker: Broker) -> None:
+    for command in ("count x", "work x"):
+        code, _, err = run("timeline", *command.split(), "--address", broker.bootstrap_servers)
+        assert code == 1
+        assert "accepts connections but does not answer as a broker's gRPC door; which port is which" in err
+        assert err.count("\n") == 1
+    code, _, err = run("timeline", "count", "x", "--address", "nowhere")
+    assert (code, err) == (2, "error: --address: 'nowhere' is not host:port; write for example 127.0.0.1:9092\n")
+
+
 def test_bars_fit_the_terminal_and_nothing_is_hidden() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     bars = [Bar(start + timedelta(hours=at), count) for at, count in enumerate((0, 1, 1_000_000))]

@@ -14,8 +14,9 @@ from tidemill.broker.tables import FilesAndTables
 from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
-from tidemill.settings import Settings
+from tidemill.settings import Settings, shown
 from tidemill.streams.memory import MemoryStore
 from tidemill.streams.segments import SegmentStore
 from tidemill.timelines.interface import TimelineStore
@@ -67,7 +68,10 @@ async def open_timelines(settings: Settings) -> TimelineStore:
     if url.startswith(("postgresql:", "postgres:")):
         from tidemill.timelines.postgres import open_store as open_postgres  # noqa: PLC0415 -- an extra
 
-        return await open_postgres(url)
+        try:
+            return await open_postgres(url)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{error}; does {shown(url)} answer, and is --timelines right?") from None
     path = url.removeprefix("sqlite:").removeprefix("//")
     return await open_store(Path(path) if path else settings.data_dir / TIMELINES)
 

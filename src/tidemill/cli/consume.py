@@ -23,7 +23,7 @@ from tidemill.cli.connection import (
     told,
 )
 from tidemill.cli.moments import moment_ms
-from tidemill.cli.output import remark
+from tidemill.cli.output import remark, text_fields
 from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
@@ -274,10 +274,7 @@ def _json_line(message: Any) -> bytes:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp": message.timestamp()[1],
-        "key": None if message.key() is None else message.key().decode(errors="replace"),
-        "value": None if message.value() is None else message.value().decode(errors="replace"),
-        "headers": {
-            name: None if value is None else value.decode(errors="replace") for name, value in message.headers() or []
-        },
+        **text_fields(key=message.key(), value=message.value()),
+        "headers": text_fields(**dict(message.headers() or [])),
     }
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] in {"--version", "-V", "version"}:
         sys.stdout.write(f"{PROGRAM} {__version__}\n")
         return FINE
+    if (strange := next(filter(_is_no_text, words), None)) is not None:
+        told = repr(os.fsencode(strange))[1:]
+        return _fail(f"{told} is not UTF-8; bytes that are no text come in from a file or standard input", WRONG_USE)
     command = COMMANDS.get(words[0])
     if command is None:
         return _fail(_unknown(words[0]), WRONG_USE)
@@ -113,6 +116,15 @@ def _app(command: Command) -> "typer.Typer":
     app = typer.Typer(add_completion=False, no_args_is_help=True, help=command.summary)
     app.add_typer(found)
     return app
+
+
+def _is_no_text(word: str) -> bool:
+    """Whether the shell gave us bytes that are no text: clients of brokers cannot take them, and some break."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _where(error: Exception, name: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,16 @@ def confirm(question: str, *, yes: bool) -> None:
 def show_json(value: Any) -> None:
     """The whole result as one JSON document."""
     say(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def text_fields(**values: bytes | None) -> dict[str, str | None]:
+    """Bytes as text for JSON; where they are none, `NAME_base64` has them as they are."""
+    fields: dict[str, str | None] = {}
+    for name, value in values.items():
+        fields[name] = None if value is None else value.decode(errors="replace")
+        if value is not None and value != (fields[name] or "").encode():
+            fields[f"{name}_base64"] = b64encode(value).decode()
+    return fields
 
 
 def show(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool, empty: str = "nothing to show") -> None:

@@ -23,15 +23,18 @@ from tidemill.cli.connection import (
 )
 from tidemill.cli.output import Advance, progress, remark, say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.model.topics import check_topic_name
 from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaError, Producer
 
     from tidemill.pipelines.core.broker import KafkaBroker
 
 LINE_BYTES_MAX = 64 << 20
 ECHO_MAX = 20
+QUIET_S = 10.0
+"""After so long without a word a person wants one."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
 
@@ -39,7 +42,7 @@ ACKS = ("0", "1", "all")
 class Line(NamedTuple):
     """One record to be, and how much of the input it used up."""
 
-    key: str | None
+    key: bytes | None
     value: bytes
     size: int
 
@@ -84,6 +87,7 @@ def produce(
         raise WrongUse(f"--partitioner {partitioner} is none of {', '.join(PARTITIONERS)}")
     if message and file:
         raise WrongUse("give --message or --file, not both")
+    check_topic_name(topic)
     headers = list(pairs(header or [], "--header").items())
     broker = broker_at(bootstrap, access)
     with ExitStack() as stack:
@@ -144,11 +148,11 @@ def _stripped(source: Iterable[bytes]) -> Iterator[bytes]:
 
 def _line(raw: bytes, key: str | None, separator: str | None) -> Line:
     if separator is None:
-        return Line(key, raw, len(raw) + 1)
+        return Line(None if key is None else key.encode(), raw, len(raw) + 1)
     before, found, after = raw.partition(separator.encode())
     if not found:
         raise CommandFailed(f"this line has no {separator!r}: {raw[:60].decode(errors='replace')}")
-    return Line(before.decode(errors="replace"), after, len(raw) + 1)
+    return Line(before, after, len(raw) + 1)
 
 
 class _Turn:
@@ -162,7 +166,7 @@ class _Turn:
         self._fixed, self._partitions = fixed, partitions
         self._next = secrets.randbelow(len(partitions)) if partitions else 0
 
-    def of(self, key: str | None) -> int | None:
+    def of(self, key: bytes | None) -> int | None:
         """The partition of the next record, or None where the client chooses."""
         if self._fixed >= 0:
             return self._fixed
@@ -182,18 +186,38 @@ class _Run:
         self._sent = 0
         self._count = 0
         self._error: str | None = None
+        self._told = False
 
     def send(self, lines: Iterable[Line], advance: Advance) -> None:
-        for line in lines:
-            self._send_one(line)
-            advance(line.size)
-            if self._error:
-                break
-        self._producer.flush()
+        try:
+            for line in lines:
+                self._send_one(line)
+                advance(line.size)
+                if self._error:
+                    break
+            while self._producer.flush(QUIET_S):
+                self._say_that_it_waits()
+        except KeyboardInterrupt:
+            remark(f"stopped: {self._count:,} records are known to be written to {self._topic}")
+            raise
         if self._error:
             raise CommandFailed(f"write to {self._topic}: {self._error} ({self._count:,} records were written before)")
 
+    def _say_that_it_waits(self) -> None:
+        """A broker whose disk is full, or that is gone, is asked again for minutes: nobody should guess why."""
+        if not self._told:
+            remark(
+                f"the broker has not taken every record for {QUIET_S:g} s, and is asked again; "
+                "how it is, says: tidemill cluster status; Ctrl-C gives up"
+            )
+        self._told = True
+
     def _send_one(self, line: Line) -> None:
+        from confluent_kafka import KafkaException
+
+        if len(line.value) > LINE_BYTES_MAX:
+            self._error = f"a record has {len(line.value):,} bytes, and this command sends at most {LINE_BYTES_MAX:,}"
+            return
         partition = self._turn.of(line.key)
         where = {} if partition is None else {"partition": partition}
         answered = partial(self._delivered, self._sent)
@@ -203,9 +227,10 @@ class _Run:
                     self._topic, line.value, key=line.key, headers=self._headers, on_delivery=answered, **where
                 )
             except BufferError:
-                self._producer.poll(TIMEOUT_S)
-            except Exception as error:  # noqa: BLE001 -- the client raises its own kinds; each is one line for the user
-                self._error = self._error or str(getattr(error, "args", [error])[0])
+                if not self._producer.poll(QUIET_S):
+                    self._say_that_it_waits()
+            except KafkaException as error:
+                self._failed(error.args[0])
                 return
             else:
                 self._sent += 1
@@ -214,12 +239,20 @@ class _Run:
 
     def _delivered(self, turn: int, error: Any, message: Any) -> None:
         if error is not None:
-            self._error = self._error or error.str()
+            self._failed(error)
             return
         self._count += 1
         if turn < ECHO_MAX:
             place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
             self._places[turn] = place
+
+    def _failed(self, error: "KafkaError") -> None:
+        from confluent_kafka import KafkaError
+
+        advice = ""
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            advice = f"; more is taken after: tidemill topic alter {self._topic} --config max.message.bytes=N"
+        self._error = self._error or f"{error.str()}{advice}"
 
     def report(self, *, as_json: bool) -> None:
         written = [place for _, place in sorted(self._places.items())]

@@ -66,4 +66,5 @@ def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) ->
     try:
         return load(flags, os.environ, config=config, broker=dict(map(parse_pair, pairs)), folder=Path())
     except InvalidConfig as error:
-        raise WrongUse(f"{error}; see tidemill serve --help") from None
+        told = str(error)
+        raise WrongUse(f"{told}{'' if told.endswith('?') else ';'} see tidemill serve --help") from None

@@ -61,7 +61,7 @@ def _question(given: str | None) -> str:
 
 
 def _ask(address: str, question: str, form: str) -> bytes:
-    from http.client import HTTPException
+    from http.client import BadStatusLine, HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -81,7 +81,7 @@ def _ask(address: str, question: str, form: str) -> bytes:
     except HTTPError as error:
         raise CommandFailed(_reason(error.read(), error.code, address)) from None
     except (URLError, HTTPException, OSError) as error:
-        reason = getattr(error, "reason", error)
+        reason = "it does not speak HTTP" if type(error) is BadStatusLine else getattr(error, "reason", error)
         raise CommandFailed(
             f"no broker answers at {address} ({reason}); start one with tidemill serve, or name its address with --http"
         ) from None

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tidemill.cli.moments import duration_ms, moment_ms
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.output import text_fields
+from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.model.errors import InvalidConfig
+from tidemill.settings import parse_address
 
 if TYPE_CHECKING:
     from tidemill.client.timeline import Stored, Timeline
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:6174"
 TIMEOUT_MS = 5_000
 BODY_CHARS_MAX = 60
+LOOK_S = 1.0
 
 Address = Annotated[
     str, typer.Option("--address", "-a", envvar="TIDEMILL_GRPC", help="gRPC address of the broker: host:port.")
@@ -39,8 +43,38 @@ def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"
     """The timeline to talk to; the connection ends with the command."""
     from tidemill.client.timeline import Timeline
 
-    with Timeline(address, name, group=group, timeout_ms=TIMEOUT_MS) as opened:
+    with reached(address), Timeline(address, name, group=group, timeout_ms=TIMEOUT_MS) as opened:
         yield opened
+
+
+@contextmanager
+def reached(address: str) -> Iterator[None]:
+    """What is done with the broker at an address; where something else listens, the error says so."""
+    from tidemill.model.timeline_errors import Unreachable
+
+    try:
+        places = [parse_address(each) for each in address.split(",")]
+    except InvalidConfig as error:
+        raise WrongUse(f"--address: {error}") from None
+    try:
+        yield
+    except Unreachable:
+        if any(_listens(place) for place in places):
+            raise CommandFailed(
+                f"{address} accepts connections but does not answer as a broker's gRPC door; which port is which, "
+                f"a broker says in its ready line: grpc={DEFAULT_ADDRESS}"
+            ) from None
+        raise
+
+
+def _listens(place: tuple[str, int]) -> bool:
+    import socket
+
+    try:
+        socket.create_connection(place, LOOK_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def now_ms() -> int:
@@ -77,9 +111,9 @@ def text_of(data: bytes | None) -> str | None:
 def row_of(message: "Stored", *, whole: bool) -> dict[str, Any]:
     """A message as a row; whole for programs, cut for people."""
     body = text_of(message.body) or ""
-    if not whole and len(body) > BODY_CHARS_MAX:
+    if len(body) > BODY_CHARS_MAX:
         body = body[: BODY_CHARS_MAX - 1] + "…"
-    return {
+    row = {
         "id": message.id,
         "due": shown_time(message.due),
         "status": message.status,
@@ -88,3 +122,4 @@ def row_of(message: "Stored", *, whole: bool) -> dict[str, Any]:
         "holder": message.holder or None,
         "body": body,
     }
+    return row | text_fields(key=message.key, body=message.body or b"") if whole else row

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.moments import duration_ms
-from tidemill.cli.output import remark, say, show_json
-from tidemill.cli.timeline_options import DEFAULT_ADDRESS, TIMEOUT_MS, Address, Json, Name, shown_time, text_of
+from tidemill.cli.output import remark, say, show_json, text_fields
+from tidemill.cli.timeline_options import DEFAULT_ADDRESS, TIMEOUT_MS, Address, Json, Name, reached, shown_time, text_of
 
 if TYPE_CHECKING:
     from tidemill.client.timeline import AsyncLease
@@ -59,7 +59,8 @@ def work(
             await _settled(completions)
 
     try:
-        asyncio.run(run())
+        with reached(address):
+            asyncio.run(run())
     except (KeyboardInterrupt, asyncio.CancelledError):  # what was held and not shown has been given back by now
         remark(_completed(done))
         raise KeyboardInterrupt from None
@@ -78,18 +79,17 @@ async def _settled(completions: "set[asyncio.Task[None]]") -> "set[asyncio.Task[
 
 def _show(lease: "AsyncLease", *, as_json: bool) -> None:
     late_ms = time.time() * 1_000 - lease.due.timestamp() * 1_000
-    body, key = text_of(lease.body), text_of(lease.key)
     if as_json:
         show_json(
             {
                 "id": lease.id,
-                "key": key,
                 "due": shown_time(lease.due),
                 "late_ms": round(late_ms, 3),
                 "attempts": lease.attempts,
-                "body": body,
+                **text_fields(key=lease.key, body=lease.body),
             }
         )
         return
+    key, body = text_of(lease.key) or "-", text_of(lease.body)
     again = f"  attempt {lease.attempts}" if lease.attempts > 1 else ""
-    say(f"{shown_time(lease.due)}  {late_ms:6.1f} ms late{again}  {key or '-'}  {body}  ({lease.id})")
+    say(f"{shown_time(lease.due)}  {late_ms:6.1f} ms late{again}  {key}  {body}  ({lease.id})")

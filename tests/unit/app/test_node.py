@@ -9,6 +9,7 @@ from tests.addresses import speaks_ipv6
 from tidemill.app.node import DoorUnavailable, Node
 from tidemill.broker.broker import Broker
 from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.settings import Settings, load
 
 
@@ -61,6 +62,15 @@ def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
         await first.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@127.0.0.1:1/shop")
+    with pytest.raises(
+        StoreUnavailable, match=r"does \S+127.0.0.1:1/shop answer, and is --timelines right\?"
+    ) as raised:
+        asyncio.run(Node(settings).start())
+    assert "secret" not in str(raised.value)
 
 
 def test_a_node_without_doors(tmp_path: Path) -> None:

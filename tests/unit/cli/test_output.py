@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tidemill.cli.output import confirm, progress, remark, say, show
+from tidemill.cli.output import confirm, progress, remark, say, show, text_fields
 from tidemill.cli.problem import WrongUse
 
 ROWS: list[dict[str, object]] = [
@@ -36,6 +36,15 @@ def test_a_narrow_terminal_gets_each_row_by_itself(
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     show([{"a": 1, "b": "€"}], ("a",), as_json=True)
     assert capsys.readouterr().out == '[{"a": 1, "b": "€"}]\n'
+
+
+def test_bytes_that_are_no_text_are_there_twice() -> None:
+    assert text_fields(key=None, value=b"tea", other="\ufffd".encode()) == {
+        "key": None,
+        "value": "tea",
+        "other": "\ufffd",
+    }
+    assert text_fields(body=b"\xff") == {"body": "\ufffd", "body_base64": "/w=="}
 
 
 def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:

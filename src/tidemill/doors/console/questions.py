@@ -79,7 +79,16 @@ def _asked(body: bytes) -> tuple[str, str] | None:
     if not isinstance(found, dict):
         return None
     sql, form = found.get("sql"), found.get("format", "json")
-    return (sql, form) if isinstance(sql, str) and form in MEDIA_TYPES else None
+    return (sql, form) if isinstance(sql, str) and _is_text(sql) and form in MEDIA_TYPES else None
+
+
+def _is_text(question: str) -> bool:
+    """JSON can write halves of characters, which are no text that an engine could read."""
+    try:
+        question.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refusal(status: int, reason: str) -> Response:
