@@ -145,6 +145,17 @@ def test_what_others_write_is_read_and_the_other_way_round(client: RawClient, br
     assert consumed(broker, here, len(expected)) == expected
 
 
+def test_batches_compressed_in_pieces_are_read_by_librdkafka(client: RawClient, broker: Broker, topic: str) -> None:
+    here = TopicPartition(topic, 0)
+    values = [f"{number} " * 100 for number in range(500)]
+    rows = pa.record_batch({"value": values})
+    for codec in Codec:
+        for encoded in Encoder(rows, now_ms=NOW_MS, twin=kernels("python")).batches(codec=codec, batch_bytes=50_000):
+            client.produce(here, encoded.batch)
+    assert consumed(broker, here, len(Codec) * len(values)) == values * len(Codec)
+    assert values_in(client, here) == values * len(Codec)
+
+
 def consumed(broker: Broker, partition: TopicPartition, count: int) -> list[str]:
     from confluent_kafka import TopicPartition as Place
 
@@ -226,7 +237,7 @@ def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None
     rows = pa.record_batch({"value": [f"{number}".encode() for number in range(100)]})
     encoder = Encoder(rows, now_ms=NOW_MS, twin=kernels("python"))
     writer = Writer(identity.producer_id, identity.producer_epoch, 0, transactional=True)
-    batches = list(encoder.batches(batch_bytes=1000, writer=writer))
+    batches = list(encoder.batches(batch_bytes=500, writer=writer))
     assert len(batches) > 1
     for encoded in batches:
         client.produce(here, encoded.batch, transactional_id=name)

@@ -27,6 +27,7 @@ from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.sending import Sender
 from tidemill.records.arrow import Draft, Encoder, Writer, rows_by_partition
+from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
 DRAFTS_BYTES_MAX = 64 * 1024 * 1024
@@ -129,9 +130,11 @@ class TaskWriter:
                 self._fill(TopicPartition(topic, index), encoder, which, sender)
 
     def _fill(self, part: TopicPartition, encoder: Encoder, rows: npt.NDArray[np.int64], sender: Sender) -> None:
-        share = max(DRAFT_BYTES_MIN, DRAFTS_BYTES_MAX // sum(self._counts.values()))
-        batch_bytes = min(self._options.batch_bytes, share)
-        for draft in encoder.fill(rows, self._drafts.pop(part, None), batch_bytes=batch_bytes):
+        halves = 1 if self._options.compression.codec is Codec.NONE else 2  # a piece, and what was compressed
+        share = max(DRAFT_BYTES_MIN, DRAFTS_BYTES_MAX // (halves * sum(self._counts.values())))
+        size = min(self._options.batch_bytes, share)
+        begun = self._drafts.pop(part, None)
+        for draft in encoder.fill(rows, begun, batch_bytes=size, compression=self._options.compression):
             if part in self._drafts:
                 self._close(part, self._drafts[part], sender)
             self._drafts[part] = draft
@@ -144,7 +147,7 @@ class TaskWriter:
         writer = Writer(
             producer.producer_id, producer.producer_epoch, self._sequences[part], self._options.transactional
         )
-        self._full[part] = draft.sealed(self._options.codec, writer).batch
+        self._full[part] = draft.sealed(writer).batch
         self._sequences[part] = (self._sequences[part] + draft.count) & SEQUENCE_MAX
 
     def _send(self, sender: Sender) -> None:

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord
-from tidemill.records.compression import Codec, compress
+from tidemill.records.compression import Codec
 from tidemill.records.header import (
     CONTROL_BIT,
     HEADER,
@@ -25,6 +25,7 @@ from tidemill.records.header import (
     read_header,
     seal,
 )
+from tidemill.records.packing import Compression, pack_whole
 from tidemill.records.read import read_records
 from tidemill.records.record import Headers
 
@@ -110,11 +111,10 @@ def build_batch(
     return wrap(header, payload)
 
 
-def wrap(header: BatchHeader, payload: Buffer) -> bytearray:
+def wrap(header: BatchHeader, payload: Buffer, level: int | None = None) -> bytearray:
     """A sealed batch of these records, with the codec that the header names; its length and CRC are made here."""
-    codec = Codec(header.codec)
     batch = bytearray(HEADER_SIZE)
-    batch += payload if codec is Codec.NONE else compress(codec, payload)
+    pack_whole(Compression(Codec(header.codec), level), payload, batch)
     head(header, batch)
     return batch
 

@@ -146,9 +146,20 @@ def test_every_partition_has_to_be_named_and_no_other() -> None:
         position.questions([])
 
 
+def test_the_level_of_a_codec_is_that_of_its_own_option() -> None:
+    levels = {"kafka.compression.zstd.level": "7", "kafka.compression.gzip.level": "9"}
+    for codec, level in (("zstd", 7), ("gzip", 9), ("lz4", None)):
+        found = parse_sink({**SERVERS, "kafka.compression.type": codec, **levels}).compression
+        assert (found.codec.name.lower(), found.level) == (codec, level)
+    assert parse_sink({**SERVERS, "kafka.compression.type": "zstd"}).compression.level == 1
+    with pytest.raises(WrongOption, match=r"^kafka\.compression\.gzip\.level: 10 is not 1 to 9$"):
+        parse_sink({**SERVERS, "kafka.compression.gzip.level": "10"})
+
+
 def test_the_sink() -> None:
     options = parse_sink({**SERVERS, "topic": "a", "kafka.compression.type": "LZ4", "kafka.batch.size": "1000"})
-    assert (options.topic, options.codec, options.batch_bytes, options.transactional) == ("a", Codec.LZ4, 1000, True)
+    assert (options.topic, options.compression.codec, options.batch_bytes) == ("a", Codec.LZ4, 1000)
+    assert options.transactional
     assert (options.timeout_ms, options.checkpoint) == (BATCH_TIMEOUT_MS, None)
     stream = parse_sink({**SERVERS, "topic": "a", "checkpointLocation": "/c"}, streaming=True)
     assert (stream.timeout_ms, stream.checkpoint) == (STREAM_TIMEOUT_MS, "/c")

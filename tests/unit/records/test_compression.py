@@ -12,14 +12,13 @@ from tests.unit.records.batches import COMPRESSED
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.compression import (
     GZIP_MEMBERS_MAX,
-    LZ4_BLOCK_BYTES,
     ROOM_BYTES_MIN,
     XERIAL_MAGIC,
     Codec,
     codec_of,
-    compress,
     decompress,
 )
+from tidemill.records.packing import LZ4_BLOCK_BYTES, compress
 
 TEXT = b"the quick brown fox jumps over the lazy dog. " * 4000
 data = st.one_of(st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(lambda part: part * 20_000))

@@ -40,6 +40,8 @@ class Columns(NamedTuple):
 
     key: pa.Array  # binary, large or not
     value: pa.Array  # binary, large or not
+    keys: Bytes
+    values: Bytes
     headers: pa.ListArray | None
     timestamps_ms: npt.NDArray[np.int64]
 
@@ -47,18 +49,25 @@ class Columns(NamedTuple):
     def of(cls, batch: pa.RecordBatch, now_ms: int) -> Self:
         """The columns of a record batch; InvalidRecord says which column cannot be written."""
         headers = _column(batch, "headers")
-        return cls(
+        return cls.laid(
             _binary(batch, "key"),
             _binary(batch, "value"),
             None if headers is None else _headers(headers),
             _timestamps(_column(batch, "timestamp"), batch.num_rows, now_ms),
         )
 
+    @classmethod
+    def laid(
+        cls, key: pa.Array, value: pa.Array, headers: pa.ListArray | None, timestamps_ms: npt.NDArray[np.int64]
+    ) -> Self:
+        """The columns with their memory."""
+        return cls(key, value, bytes_of(key), bytes_of(value), headers, timestamps_ms)
+
     def sizes(self) -> npt.NDArray[np.int64]:
         """The most bytes that each row can take as a record."""
         sizes = np.full(len(self.key), RECORD_OVERHEAD_BYTES, np.int64)
-        sizes += np.diff(bytes_of(self.key).offsets)
-        sizes += np.diff(bytes_of(self.value).offsets)
+        sizes += np.diff(self.keys.offsets)
+        sizes += np.diff(self.values.offsets)
         if self.headers is not None:
             first = list_offsets(self.headers)
             names, values = (bytes_of(part) for part in header_parts(self.headers))

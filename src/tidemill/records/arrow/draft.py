@@ -10,6 +10,13 @@ import numpy as np
 from tidemill.records.build import head, wrap
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER_SIZE, LENGTH_MIN, MAGIC, TRANSACTIONAL_BIT, BatchHeader
+from tidemill.records.packing import Compression, Pack
+
+UNPACKED_BYTES_MAX = 4 * 1024 * 1024
+"""Records of a batch before compression. Longer batches cost a little less to send, but readers hold all of it."""
+PIECES = 8
+"""A batch is full when less than this part of it is left: smaller pieces cost more than they save."""
+PLAIN = Compression()
 
 
 class Writer(NamedTuple):
@@ -29,23 +36,56 @@ class Encoded(NamedTuple):
 
 
 class Draft:
-    """Records of one partition, with room for their header before them."""
+    """Records of one partition, with room for their header before them.
 
-    __slots__ = ("base_time", "count", "end", "max_time", "room")
+    Where records are compressed, the room is a piece of the batch: when it is full, it is compressed and used again.
+    A piece is never larger than what is left of the batch, so the batch fits even if nothing becomes smaller.
+    """
 
-    def __init__(self, capacity: int) -> None:
-        self.room = np.empty(HEADER_SIZE + capacity, np.uint8)
+    __slots__ = (
+        "_batch_bytes",
+        "_compression",
+        "_pack",
+        "_packed",
+        "_unpacked_bytes",
+        "base_time",
+        "count",
+        "end",
+        "max_time",
+        "room",
+        "stop",
+    )
+
+    def __init__(self, batch_bytes: int, compression: Compression = PLAIN) -> None:
+        self.room = np.empty(max(batch_bytes, HEADER_SIZE), np.uint8)
         self.end = HEADER_SIZE
         self.count = 0
         self.base_time = self.max_time = 0
+        self._compression = compression
+        self._batch_bytes = batch_bytes
+        self.stop = len(self.room)
+        """Where the room ends for now."""
+        self._packed = bytearray(HEADER_SIZE)
+        self._pack: Pack | None = None
+        self._unpacked_bytes = 0
 
-    @property
-    def free(self) -> int:
-        """Bytes of records that it still takes."""
-        return len(self.room) - self.end
+    def grow(self) -> bool:
+        """Make room by compressing what is there; False when the batch is full."""
+        if self._compression.codec is Codec.NONE or self.end == HEADER_SIZE:
+            return False
+        self._squeeze()
+        longest = max(UNPACKED_BYTES_MAX, self._batch_bytes)
+        left = min(self._batch_bytes - len(self._packed), longest - self._unpacked_bytes)
+        self.stop = HEADER_SIZE + max(left, 0)
+        return left > self._batch_bytes // PIECES
 
-    def sealed(self, codec: Codec, writer: Writer) -> Encoded:
+    def close(self) -> None:
+        """Take no more: what is there is larger than a batch should be."""
+        self._batch_bytes = self.stop = 0
+
+    def sealed(self, writer: Writer) -> Encoded:
         """The batch; without compression it is where its records are, so the draft must not be used any more."""
+        codec, level = self._compression
         header = BatchHeader(
             base_offset=0,
             length=LENGTH_MIN,
@@ -61,8 +101,20 @@ class Draft:
             base_sequence=writer.base_sequence,
             count=self.count,
         )
+        if self._pack is not None:
+            self._squeeze()
+            self._pack.end()
+            head(header, self._packed)
+            return Encoded(self._packed, self.count)
         written = self.room[: self.end].data
         if codec is not Codec.NONE:
-            return Encoded(wrap(header, written[HEADER_SIZE:]), self.count)
+            return Encoded(wrap(header, written[HEADER_SIZE:], level), self.count)
         head(header, written)
         return Encoded(written, self.count)
+
+    def _squeeze(self) -> None:
+        if self._pack is None:
+            self._pack = self._compression.into(self._packed)
+        self._pack.add(self.room[HEADER_SIZE : self.end].data)
+        self._unpacked_bytes += self.end - HEADER_SIZE
+        self.end = HEADER_SIZE

@@ -29,6 +29,9 @@ _SCAN_REASONS = {
 }
 
 
+_NONE = bytes_of(pa.nulls(0, pa.large_binary()))
+
+
 class _Room(NamedTuple):
     """Memory of a binary column to be."""
 
@@ -102,21 +105,21 @@ class NumbaKernels:
 
     def prepare(self, columns: Columns) -> _Prepared:
         """The columns as memory."""
-        keys, values = bytes_of(columns.key), bytes_of(columns.value)
+        keys, values = columns.keys, columns.values
         if columns.headers is None:
-            empty = bytes_of(pa.nulls(0, pa.large_binary()))
             first = np.zeros(len(columns.key) + 1, np.int64)
-            return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, empty, empty))
+            return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, _NONE, _NONE))
         names, contents = (bytes_of(part) for part in header_parts(columns.headers))
         first = list_offsets(columns.headers)
         return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, names, contents))
 
-    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], draft: Draft) -> int:
-        """These rows behind the records of a draft."""
+    def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], draft: Draft) -> tuple[int, int, int]:
+        """These rows behind the records of a draft, as many as it takes."""
         times, keys, values, first, names, contents = prepared
-        begun = draft.end, draft.count, draft.base_time
+        begun = draft.end, draft.stop, draft.count, draft.base_time, draft.max_time
         parts = (times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
-        return int(writing.write(draft.room, *begun, np.ascontiguousarray(rows), *parts))
+        count, end, latest = writing.write(draft.room, *begun, np.ascontiguousarray(rows), *parts)
+        return int(count), int(end), int(latest)
 
     def write_runs(self, prepared: _Prepared, runs: Runs, capacity: int) -> list[bytes]:
         """The records of each run."""

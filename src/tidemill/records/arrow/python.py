@@ -60,13 +60,16 @@ class PythonKernels:
         )
         return [NewRecord(*part) for part in parts]
 
-    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], draft: Draft) -> int:
-        """These rows behind the records of a draft."""
-        chosen = [prepared[row] for row in rows.tolist()]
-        payload = encode_records(chosen, draft.base_time, range(draft.count, draft.count + len(chosen)))
-        end = draft.end + len(payload)
-        draft.room[draft.end : end] = np.frombuffer(payload, np.uint8)
-        return end
+    def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], draft: Draft) -> tuple[int, int, int]:
+        """These rows behind the records of a draft, as many as it takes."""
+        count, end, latest = 0, draft.end, draft.max_time
+        for row in rows.tolist():
+            payload = encode_records([prepared[row]], draft.base_time, [draft.count + count])
+            if end + len(payload) > draft.stop:
+                break
+            draft.room[end : end + len(payload)] = np.frombuffer(payload, np.uint8)
+            count, end, latest = count + 1, end + len(payload), max(latest, prepared[row].timestamp)
+        return count, end, latest
 
     def write_runs(self, prepared: list[NewRecord], runs: Runs, capacity: int) -> list[bytes]:  # noqa: ARG002 - lists grow
         """The records of each run."""

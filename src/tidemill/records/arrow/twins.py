@@ -41,8 +41,11 @@ class Kernels(Protocol):
     def prepare(self, columns: Columns) -> Any:
         """The columns in the form that `write` takes."""
 
-    def write(self, prepared: Any, rows: npt.NDArray[np.int64], draft: Draft) -> int:
-        """Write these rows behind the records of a draft that has room for them; where they end."""
+    def write(self, prepared: Any, rows: npt.NDArray[np.int64], draft: Draft) -> tuple[int, int, int]:
+        """Write these rows behind the records of a draft, as many as it takes.
+
+        How many that are, where they end, and the latest time in the draft then.
+        """
 
     def write_runs(self, prepared: Any, runs: Runs, capacity: int) -> list[bytes]:
         """The rows as the records of one batch for each run, in at most `capacity` bytes together."""

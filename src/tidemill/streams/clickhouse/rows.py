@@ -300,7 +300,7 @@ def _payloads(
     by_broker = number["batch_attributes"] & LOG_APPEND_TIME_BIT != 0
     times = np.where(by_broker, np.repeat(base_times, sizes), number["timestamp"])
     column = {name: rows.column(rows.schema.get_field_index(name)) for name in ("key", "value", "headers")}
-    columns = Columns(
+    columns = Columns.laid(
         column["key"].cast(pa.large_binary()),
         column["value"].cast(pa.large_binary()),
         column["headers"].cast(_HEADERS),

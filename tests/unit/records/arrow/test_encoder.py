@@ -1,5 +1,6 @@
 """Arrow to record batches, by both twins."""
 
+import random
 import zlib
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.records.arrow.twins import TWINS, both, decoded
-from tests.unit.records.batches import NOW_MS, new_records
+from tests.unit.records.batches import COMPRESSED, NOW_MS, new_records
 
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.arrow import (
@@ -21,10 +22,12 @@ from tidemill.records.arrow import (
     rows_by_partition,
     warm_up,
 )
+from tidemill.records.arrow.draft import UNPACKED_BYTES_MAX
 from tidemill.records.arrow.schema import HEADER
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import check_crc, read_header
+from tidemill.records.packing import Compression
 from tidemill.records.read import read_records
 
 HEADERS = pa.list_(HEADER)
@@ -81,20 +84,51 @@ def test_the_rows_of_several_arrow_batches_are_one_batch(
     draft = None
     for part in (rows(records).slice(0, cut), rows(records).slice(cut)):
         encoder = Encoder(part, now_ms=NOW_MS, twin=kernels(twin))
-        for each in encoder.fill(np.arange(part.num_rows), draft):
+        for each in encoder.fill(np.arange(part.num_rows), draft, compression=Compression(codec)):
             draft = each
     assert draft is not None
-    assert draft.sealed(codec, Writer()).batch == build_batch(records, codec=codec, leader_epoch=-1)
+    assert draft.sealed(Writer()).batch == build_batch(records, codec=codec, leader_epoch=-1)
 
 
 @both
 def test_a_full_draft_is_followed_by_another(twin: str) -> None:
     encoder = Encoder(pa.record_batch({"value": [b"x" * 50] * 3}), now_ms=NOW_MS, twin=kernels(twin))
-    (first,) = encoder.fill(np.arange(1), batch_bytes=300)
-    drafts = list(encoder.fill(np.arange(3), first, batch_bytes=300))
+    (first,) = encoder.fill(np.arange(1), batch_bytes=250)
+    drafts = list(encoder.fill(np.arange(3), first, batch_bytes=250))
     assert drafts[0] is first
     assert [draft.count for draft in drafts] == [3, 1]
-    assert all(len(draft.sealed(Codec.NONE, Writer()).batch) <= 300 for draft in drafts)
+    assert all(len(draft.sealed(Writer()).batch) <= 250 for draft in drafts)
+
+
+@both
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_compressed_batch_is_filled_as_it_travels(twin: str, codec: Codec) -> None:
+    values = [bytes([number % 7]) * 500 + number.to_bytes(4) for number in range(2000)]
+    out = encoded(twin, pa.record_batch({"value": values}), codec=codec, batch_bytes=20_000)
+    assert [record.value for each in out for record in read_records(each.batch)] == values
+    assert sum(each.count for each in out) == len(values)
+    assert all(len(each.batch) <= 20_000 for each in out)
+    assert len(out) < 2000 * 500 // 20_000 // 3
+    for each in out:
+        check_crc(each.batch, 0, read_header(each.batch))
+
+
+@both
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_batch_fits_even_if_nothing_becomes_smaller(twin: str, codec: Codec) -> None:
+    noise = random.Random(3)
+    values = [noise.randbytes(noise.randrange(1, 400)) for _ in range(1000)]
+    out = encoded(twin, pa.record_batch({"value": values}), codec=codec, batch_bytes=20_000)
+    assert [record.value for each in out for record in read_records(each.batch)] == values
+    assert all(len(each.batch) <= 20_000 + 20_000 // 100 for each in out)
+
+
+def test_what_a_reader_has_to_hold_is_bounded() -> None:
+    batch = pa.record_batch({"value": [bytes(10_000)] * 1000})
+    out = encoded("numba", batch, codec=Codec.ZSTD)
+    assert len(out) > 1
+    for each in out[:-1]:
+        assert UNPACKED_BYTES_MAX // 2 < each.count * 10_000 <= UNPACKED_BYTES_MAX
 
 
 @both
@@ -111,7 +145,7 @@ def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
 @both
 def test_the_writer_and_its_sequence_stand_in_every_batch(twin: str) -> None:
     batch = pa.record_batch({"value": [b"x" * 50] * 6})
-    out = encoded(twin, batch, batch_bytes=300, writer=Writer(9, 4, 2**31 - 3, transactional=True))
+    out = encoded(twin, batch, batch_bytes=200, writer=Writer(9, 4, 2**31 - 3, transactional=True))
     headers = [read_header(each.batch) for each in out]
     assert [header.count for header in headers] == [2, 2, 2]
     assert [header.base_sequence for header in headers] == [2**31 - 3, 2**31 - 1, 1]

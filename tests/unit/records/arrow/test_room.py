@@ -6,7 +6,8 @@ import pytest
 from tidemill.model.errors import CorruptMessage
 from tidemill.records.arrow.room import FIRST_BYTES, Room
 from tidemill.records.arrow.table import END, START
-from tidemill.records.compression import Codec, compress
+from tidemill.records.compression import Codec
+from tidemill.records.packing import compress
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 

@@ -1,6 +1,6 @@
 """Columns to records, compiled; and the two hashes of keys.
 
-The room for the records is as large as `Columns.sizes` says, which is never less than what is written. A binary column
+The room of `write_runs` is as large as `Columns.sizes` says, which is never less than what is written. A binary column
 comes as (data, offsets, which items are not null).
 """
 
@@ -31,21 +31,37 @@ def _item_bytes(offsets: Any, valid: Any, item: Any) -> Any:
 
 
 @njit(cache=True)
-def _put_record(
-    out: Any, at: Any, row: Any, time: Any, delta: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any
+def _record_bytes(
+    row: Any, time: Any, delta: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any
 ) -> Any:
-    count = first[row + 1] - first[row]
-    size = 1 + width(time) + width(delta) + width(count)
+    size = 1 + width(time) + width(delta) + width(first[row + 1] - first[row])
     size += _item_bytes(keys[1], keys[2], row) + _item_bytes(values[1], values[2], row)
     for entry in range(first[row], first[row + 1]):
         size += _item_bytes(names[1], names[2], entry) + _item_bytes(contents[1], contents[2], entry)
+    return size
+
+
+@njit(cache=True)
+def _put_record(
+    out: Any,
+    at: Any,
+    size: Any,
+    row: Any,
+    time: Any,
+    delta: Any,
+    keys: Any,
+    values: Any,
+    first: Any,
+    names: Any,
+    contents: Any,
+) -> Any:
     at = put(out, at, size)
     out[at] = 0
     at = put(out, at + 1, time)
     at = put(out, at, delta)
     at = _put_item(out, at, keys[0], keys[1], keys[2], row)
     at = _put_item(out, at, values[0], values[1], values[2], row)
-    at = put(out, at, count)
+    at = put(out, at, first[row + 1] - first[row])
     for entry in range(first[row], first[row + 1]):
         at = _put_item(out, at, names[0], names[1], names[2], entry)
         at = _put_item(out, at, contents[0], contents[1], contents[2], entry)
@@ -56,8 +72,10 @@ def _put_record(
 def write(
     out: Any,
     at: Any,
+    stop: Any,
     count: Any,
     base_time: Any,
+    latest: Any,
     rows: Any,
     times: Any,
     keys: Any,
@@ -66,15 +84,21 @@ def write(
     names: Any,
     contents: Any,
 ) -> Any:
-    """The records of these rows in this order, behind `count` others that end at `at`; where they end.
+    """The records of these rows in this order, behind `count` others that end at `at`, as many as end before `stop`.
 
-    `first` says where the headers of each row start in `names` and `contents`.
+    How many that are, where they end, and the latest time of all. `first` says where the headers of each row start in
+    `names` and `contents`.
     """
     for index in range(rows.shape[0]):
         row = rows[index]
         time = times[row] - base_time
-        at = _put_record(out, at, row, time, np.int64(count + index), keys, values, first, names, contents)
-    return at
+        delta = np.int64(count + index)
+        size = _record_bytes(row, time, delta, keys, values, first, names, contents)
+        if at + width(size) + size > stop:
+            return np.int64(index), np.int64(at), np.int64(latest)
+        at = _put_record(out, at, size, row, time, delta, keys, values, first, names, contents)
+        latest = max(latest, times[row])
+    return np.int64(rows.shape[0]), np.int64(at), np.int64(latest)
 
 
 @njit(cache=True, nogil=True)
@@ -97,7 +121,8 @@ def write_runs(
     for run in range(ends.shape[0]):
         while row < ends[run]:
             time = times[row] - base_times[run]
-            at = _put_record(out, at, row, time, deltas[row], keys, values, first, names, contents)
+            size = _record_bytes(row, time, deltas[row], keys, values, first, names, contents)
+            at = _put_record(out, at, size, row, time, deltas[row], keys, values, first, names, contents)
             row += 1
         out_ends[run] = at
     return at
