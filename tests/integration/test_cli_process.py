@@ -100,8 +100,16 @@ def test_tables_on_a_terminal(cli_broker: Broker) -> None:
     assert "─" in shown
 
 
-def on_a_terminal(env: Mapping[str, str], *words: str) -> str:
+def test_records_that_are_typed_are_not_drawn_over(cli_broker: Broker) -> None:
+    env = environ(cli_broker, TERM="xterm", PYTHONIOENCODING="utf-8")
+    shown = on_a_terminal(env, "produce", "typed", typed=b"hello\nworld\n\x04")
+    assert "producing to" not in shown
+    assert shown.splitlines()[-2:] == ["typed partition 0 offset 0", "typed partition 0 offset 1"]
+
+
+def on_a_terminal(env: Mapping[str, str], *words: str, typed: bytes = b"") -> str:
     ours, theirs = pty.openpty()
+    os.write(ours, typed)
     child = subprocess.Popen([*PROGRAM, *words], env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""

@@ -3,7 +3,7 @@
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -35,6 +35,7 @@ LINE_BYTES_MAX = 64 << 20
 ECHO_MAX = 20
 QUIET_S = 10.0
 """After so long without a word a person wants one."""
+LAST_WORD_S = 1.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
 
@@ -97,8 +98,7 @@ def produce(
             check_partition(topic, partition, partitions)
         turn = _Turn(partition, partitions)
         run = _Run(topic, turn, headers, _producer(broker, compression, acks, partitioner))
-        advance = stack.enter_context(progress(f"producing to {topic}", total, in_bytes=True))
-        run.send(lines, advance)
+        run.send(lines, stack.enter_context(_bar(topic, total, typed=not message and file is None)))
     run.report(as_json=as_json)
 
 
@@ -119,6 +119,13 @@ def _producer(broker: "KafkaBroker", compression: str, acks: str, partitioner: s
         return Producer(settings)
     except KafkaException as error:
         raise WrongUse(error.args[0].str()) from None
+
+
+def _bar(topic: str, total: int | None, *, typed: bool) -> AbstractContextManager[Advance]:
+    """How far it is; where somebody types the records, a bar would be drawn over what is typed."""
+    if typed and sys.stdin.isatty():
+        return nullcontext(lambda _: None)
+    return progress(f"producing to {topic}", total, in_bytes=True)
 
 
 def _lines(
@@ -198,6 +205,7 @@ class _Run:
             while self._producer.flush(QUIET_S):
                 self._say_that_it_waits()
         except KeyboardInterrupt:
+            self._producer.flush(LAST_WORD_S)  # answers that are here already count
             remark(f"stopped: {self._count:,} records are known to be written to {self._topic}")
             raise
         if self._error:
