@@ -91,6 +91,8 @@ def test_a_new_group_can_be_placed(tidemill: CommandLine, group: str) -> None:
 
 def test_delete(tidemill: CommandLine, group: str) -> None:
     assert "--yes" in tidemill.refused(WRONG_USE, "group", "delete", group)
+    tidemill.fine("group", "reset-offsets", "passing", "--topic", group, "--to-latest")
+    assert tidemill.fine("group", "delete", "passing", "--yes", "--json").json() == {"deleted": ["passing"]}
     assert tidemill.fine("group", "delete", group, "--yes").out == f"deleted {group}\n"
     assert f"there is no group {group}" in tidemill.refused(FAILED, "group", "describe", group)
     tidemill.refused(FAILED, "group", "delete", group, "--yes")

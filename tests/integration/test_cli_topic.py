@@ -27,6 +27,18 @@ def test_json(tidemill: CommandLine) -> None:
     assert described["partitions"][0]["records"] == 0
 
 
+def test_changes_are_told_to_programs_too(tidemill: CommandLine) -> None:
+    tidemill.fine("topic", "create", "told")
+    words = ("--config", "retention.ms=5000", "--unset", "segment.ms", "-p", "2")
+    assert tidemill.fine("topic", "alter", "told", *words, "--json").json() == {
+        "topic": "told",
+        "config": {"retention.ms": "5000"},
+        "unset": ["segment.ms"],
+        "partitions": 2,
+    }
+    assert tidemill.fine("topic", "delete", "told", "--yes", "--json").json() == {"deleted": ["told"]}
+
+
 def test_an_existing_topic(tidemill: CommandLine) -> None:
     tidemill.fine("topic", "create", "twice", "-p", "2")
     assert "exists already" in tidemill.refused(FAILED, "topic", "create", "twice")

@@ -163,6 +163,7 @@ def forget(
     broker: Annotated[int, typer.Argument(metavar="BROKER", help="Number of the broker.", min=0)],
     bootstrap: Bootstrap = None,
     access: Client = None,
+    as_json: Json = False,
 ) -> None:
     """Take a broker that is gone for good off the list; until then it is shown as inactive.
 
@@ -181,7 +182,10 @@ def forget(
             raw.forget_broker(broker)
     except (KafkaError, ClientError) as error:
         raise CommandFailed(str(error)) from None
-    say(f"forgot broker {broker}")
+    if as_json:
+        show_json({"forgotten": broker})
+    else:
+        say(f"forgot broker {broker}")
 
 
 @app.command()

@@ -23,7 +23,7 @@ from tidemill.cli.connection import (
     told,
 )
 from tidemill.cli.moments import moment_ms
-from tidemill.cli.output import remark, text_fields
+from tidemill.cli.output import hint, text_fields
 from tidemill.cli.problem import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def consume(
             return
         chosen = partitions if partition is None else [partition]
         ends = _assign(reader, topic, chosen, from_beginning, offset, from_time)
-        if not any(starts) and sys.stderr.isatty():
-            remark(f"waiting for new records of {topic}; --from-beginning shows those that are there; Ctrl-C ends")
+        if not any(starts):
+            hint(f"waiting for new records of {topic}; --from-beginning shows those that are there; Ctrl-C ends")
         _print_all(reader, None if follow or not any(starts) else ends, max_records, text_of)
 
 

@@ -141,6 +141,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
+    as_json: Json = False,
 ) -> None:
     """Delete groups that have no members, with the offsets they committed.
 
@@ -150,7 +151,10 @@ def delete(
     confirm(f"delete {', '.join(groups)} and the offsets they committed?", yes=yes)
     for group, future in client.delete_consumer_groups(groups, request_timeout=TIMEOUT_S).items():
         answer(future, f"delete {group}")
-        say(f"deleted {group}")
+        if not as_json:
+            say(f"deleted {group}")
+    if as_json:
+        show_json({"deleted": groups})
 
 
 def _committed(client: "AdminClient", group: str) -> dict[Place, int]:

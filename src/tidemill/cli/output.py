@@ -28,6 +28,12 @@ def remark(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def hint(text: str) -> None:
+    """One line for a person who looks on; where nobody does, nothing."""
+    if sys.stderr.isatty():
+        remark(text)
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is destroyed; without a terminal to ask on, `--yes` has to say it."""
     if yes:

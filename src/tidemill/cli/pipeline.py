@@ -1,14 +1,16 @@
 """`tidemill pipeline`: make, run and watch pipelines. The built-in ones: `pipeline_lake`, `pipeline_tables`."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from tidemill.cli.output import remark, say, show, show_json
+from tidemill.cli.output import hint, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
 from tidemill.cli.pipeline_options import (
+    STARTING,
     Conf,
     Master,
     Remote,
@@ -41,7 +43,7 @@ def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
     order = '{"item": "tea", "price": 2.5, "quantity": 4}'
     remark("try it:  tidemill topic create orders --if-not-exists")
     remark(f"         tidemill produce orders --message '{order}'")
-    remark(f"         tidemill pipeline run {folder} --once")
+    remark(f"         tidemill pipeline run {quote(str(folder))} --once")
     remark("         tidemill consume revenue --from-beginning -n 1")
 
 
@@ -83,6 +85,7 @@ def run(
 
         check_declarative(loaded)
     reporter = Reporter(loaded, remark, wall_ms)
+    hint(STARTING)
     with (
         hold(loaded.state / "lock", str(folder)),
         orderly() as heed,
@@ -92,8 +95,9 @@ def run(
         if runner == DECLARATIVE:
             run_declarative(spark, loaded, remark)
         else:
-            stop = heed()
-            tend(start_pipeline(spark, loaded, say, once=once), stop, reporter)
+            stop, queries = heed(), start_pipeline(spark, loaded, say, once=once)
+            hint(f"{loaded.spec.name} runs, with a line for each micro-batch; Ctrl-C stops it")
+            tend(queries, stop, reporter)
 
 
 @app.command()
@@ -142,7 +146,7 @@ def status(
     if rows:
         show(rows, STATUS_COLUMNS, as_json=False)
     for path in (path for path, kept in found.items() if kept is None):
-        remark(f"{path} never ran; start it with: tidemill pipeline run {path}")
+        remark(f"{path} never ran; start it with: tidemill pipeline run {quote(str(path))}")
     for each in told:
         if each["error"]:
             say(f"last error of {each['pipeline']}: {each['error']}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import no_topic, reach
-from tidemill.cli.output import remark
+from tidemill.cli.output import hint, remark
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import timeline
 from tidemill.model.topics import check_topic_name
@@ -36,6 +36,7 @@ LakeFormat = Annotated[str, typer.Option("--format", "-f", help="parquet, delta 
 Follow = Annotated[bool, typer.Option("--follow", help="Go on as the topic grows, until Ctrl-C.")]
 LOCK = "_lock"
 SPARK_FOLDER = "_spark"
+STARTING = "starting Spark, which takes some seconds"
 
 
 def chosen_spark(
@@ -92,6 +93,7 @@ def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> I
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.spark.remote import session_for
 
+    hint(STARTING)
     with (
         hold(lake.root / LOCK, str(lake.root)),
         session_for(where, name, lake.root / SPARK_FOLDER, remark, verbose=verbose) as spark,

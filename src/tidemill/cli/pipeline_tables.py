@@ -7,9 +7,10 @@ import typer
 
 from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, broker_at, no_topic
 from tidemill.cli.moments import moment_ms
-from tidemill.cli.output import progress, remark, say, show, show_json
+from tidemill.cli.output import hint, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.cli.pipeline_options import (
+    STARTING,
     Conf,
     Follow,
     LakeFormat,
@@ -120,6 +121,7 @@ def report(
     broker = broker_at(bootstrap, client)
     wanted = _topics(broker, topics)
     to.mkdir(parents=True, exist_ok=True)
+    hint(STARTING)
     with session_for(where, "report", to / SPARK_LOG, remark, verbose=verbose) as spark:
         made = gathered(spark, broker, wanted, since_ms)
     files = write_tables(made, to)

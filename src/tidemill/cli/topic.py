@@ -125,6 +125,7 @@ def alter(
     ] = None,
     bootstrap: Bootstrap = None,
     access: Client = None,
+    as_json: Json = False,
 ) -> None:
     """Change settings, or add partitions.
 
@@ -140,12 +141,16 @@ def alter(
         changed = [f"{setting}={value}" for setting, value in overrides.items()] + [
             f"{each} unset" for each in unset or []
         ]
-        say(f"altered {name}: {', '.join(changed)}")
+        if not as_json:
+            say(f"altered {name}: {', '.join(changed)}")
     if partitions is not None:
         from confluent_kafka.admin import NewPartitions
 
         answer(client.create_partitions([NewPartitions(name, partitions)])[name], f"grow {name}")
-        say(f"{name} has {partitions} partitions")
+        if not as_json:
+            say(f"{name} has {partitions} partitions")
+    if as_json:
+        show_json({"topic": name, "config": overrides, "unset": unset or [], "partitions": partitions})
 
 
 @app.command()
@@ -154,6 +159,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
+    as_json: Json = False,
 ) -> None:
     """Delete topics and all their records.
 
@@ -170,7 +176,10 @@ def delete(
         for name, future in futures.items():
             answer(future, f"delete {name}")
             advance(1)
-            say(f"deleted {name}")
+            if not as_json:
+                say(f"deleted {name}")
+    if as_json:
+        show_json({"deleted": names})
 
 
 @app.command()

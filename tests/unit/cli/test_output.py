@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tidemill.cli.output import confirm, progress, remark, say, show, text_fields
+from tidemill.cli.output import confirm, hint, progress, remark, say, show, text_fields
 from tidemill.cli.problem import WrongUse
 
 ROWS: list[dict[str, object]] = [
@@ -53,6 +53,14 @@ def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert (shown.out, shown.err) == ("", "there is nothing yet\n")
     show([], ("a",), as_json=True)
     assert capsys.readouterr().out == "[]\n"
+
+
+def test_a_hint_is_for_who_looks_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    hint("this takes a while")
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    hint("this takes a while")
+    assert capsys.readouterr() == ("", "this takes a while\n")
 
 
 def test_results_and_remarks_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
