@@ -14,6 +14,7 @@ import sys
 
 import structlog
 
+from tidemill.allocator import keep_memory
 from tidemill.app import logs
 from tidemill.app.node import Node
 from tidemill.settings import ROWS, Address, Settings
@@ -34,6 +35,7 @@ def run(settings: Settings) -> None:
     logs.configure(settings.log_level, settings.log_format)
     logs.forward_libraries()
     _allow_many_files()
+    keep_memory()
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings))
