@@ -55,7 +55,7 @@ def varint(data: Any, at: Any, end: Any) -> Any:
     return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), at
 
 
-@njit(cache=True)
+@njit(inline="always")
 def put(out: Any, at: Any, number: Any) -> Any:
     """Write a number; the position behind it."""
     raw = np.uint64((number << np.int64(1)) ^ (number >> np.int64(63)))
@@ -67,7 +67,7 @@ def put(out: Any, at: Any, number: Any) -> Any:
     return at + 1
 
 
-@njit(cache=True)
+@njit(inline="always")
 def width(number: Any) -> Any:
     """The bytes that `put` writes."""
     raw = np.uint64((number << np.int64(1)) ^ (number >> np.int64(63)))

@@ -2,6 +2,9 @@
 
 The room of `write_runs` is as large as `Columns.sizes` says, which is never less than what is written. A binary column
 comes as (data, offsets, which items are not null).
+
+What is called for every record becomes a part of its caller: numba counts the references to arrays at every real call,
+which would take longer than all the rest.
 """
 
 from typing import Any
@@ -12,7 +15,7 @@ from numba import njit
 from tidemill.records.arrow.compiled.memory import copy, put, width
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _put_item(out: Any, at: Any, data: Any, offsets: Any, valid: Any, item: Any) -> Any:
     if not valid[item]:
         return put(out, at, np.int64(-1))
@@ -22,7 +25,7 @@ def _put_item(out: Any, at: Any, data: Any, offsets: Any, valid: Any, item: Any)
     return at + size
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _item_bytes(offsets: Any, valid: Any, item: Any) -> Any:
     if not valid[item]:
         return np.int64(1)
@@ -30,7 +33,7 @@ def _item_bytes(offsets: Any, valid: Any, item: Any) -> Any:
     return width(size) + size
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _record_bytes(
     row: Any, time: Any, delta: Any, keys: Any, values: Any, first: Any, names: Any, contents: Any
 ) -> Any:
@@ -41,7 +44,7 @@ def _record_bytes(
     return size
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _put_record(
     out: Any,
     at: Any,
