@@ -6,7 +6,8 @@ added first: a sum could overflow). Room for the output needs no check of its ow
 place in the input, so the input's size is enough, and a count of records is bounded by the bytes they need.
 
 One pass fills all columns but the headers, whose bounds it proves and whose place it notes; a second pass fills them.
-All input is read-only, so that there is one compiled form of each function.
+All input is read-only, so that there is one compiled form of each function. What is called for every record becomes a
+part of its caller, as in `write`.
 """
 
 from typing import Any
@@ -44,7 +45,7 @@ INT64_MIN = -(2**63)
 TOTALS = ROWS, KEY_BYTES, VALUE_BYTES, KEY_NULLS, VALUE_NULLS, ENTRIES, NAME_BYTES, CONTENT_BYTES = tuple(range(8))
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _skip_headers(data: Any, at: Any, end: Any) -> Any:
     """The position behind the headers (or BAD), how many there are, and the bytes of their keys and values."""
     bad = (np.int64(BAD), np.int64(0), np.int64(0), np.int64(0))
@@ -68,7 +69,7 @@ def _skip_headers(data: Any, at: Any, end: Any) -> Any:
     return at, count, name_bytes, content_bytes
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _item(data: Any, at: Any, end: Any) -> Any:
     """Where a key or value starts, its size (-1: null), and the position behind it (or BAD)."""
     size, start = varint(data, at, end)
@@ -77,7 +78,7 @@ def _item(data: Any, at: Any, end: Any) -> Any:
     return start, size, start + max(size, 0)
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _keep(data: Any, start: Any, size: Any, row: Any, ends: Any, out: Any, bits: Any, total: Any) -> Any:
     """Append a key or value to its column; the bytes that the column has then."""
     if size >= 0:
@@ -88,18 +89,18 @@ def _keep(data: Any, start: Any, size: Any, row: Any, ends: Any, out: Any, bits:
     return total
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _overflows(base: Any, delta: Any) -> Any:
     return (delta > 0 and base > INT64_MAX - delta) or (delta < 0 and base < INT64_MIN - delta)
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _refused(status: Any) -> Any:
     zero = np.int64(0)
     return status, zero, zero, zero, (zero, zero), (zero, zero), (zero, zero, zero, zero)
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _record(data: Any, at: Any, limit: Any) -> Any:
     """The parts of the record at `at`, which must end before `limit`.
 
