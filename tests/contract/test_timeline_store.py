@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from tidemill.timelines.core.message import (
 from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, State, TimelineSettings
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.postgres import PostgresStore, sort
 from tidemill.timelines.postgres import open_store as open_postgres
 from tidemill.timelines.sqlite import open_store as open_sqlite
 
@@ -49,14 +50,17 @@ Scenario = Callable[[TimelineStore], Awaitable[None]]
 NOW = 1_000_000
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Opening:
-    url = request.getfixturevalue("postgres").new_database() if request.param == "postgres" else ""
+@pytest.fixture(params=["memory", "sqlite", "postgres", "postgres-sorted"])
+def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opening:
+    url = request.getfixturevalue("postgres").new_database() if request.param.startswith("postgres") else ""
 
     async def open_one() -> TimelineStore:
         if request.param == "memory":
             return MemoryStore()
-        return await (open_sqlite(tmp_path / "timelines.db") if request.param == "sqlite" else open_postgres(url))
+        if request.param == "sqlite":
+            return await open_sqlite(tmp_path / "timelines.db")
+        store = await open_postgres(url)
+        return store if request.param == "postgres" else always_sorted(store, monkeypatch)
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[TimelineStore]:
@@ -67,6 +71,22 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Opening:
             await store.close()
 
     return opened
+
+
+def always_sorted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
+    """The store, with all messages put in order as soon as they are there."""
+    for name, value in {"FRESH_MIN": 1, "FRESH_PER_PAGE": 0, "NEAR_MS": -1, "STEP_ROWS": 7}.items():
+        monkeypatch.setattr(sort, name, value)
+    schedule = store.schedule
+
+    async def schedule_and_sort(timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
+        store.sorter.now_ms = 0
+        scheduled = await schedule(timeline, messages)
+        await store.sorter.finish()
+        return scheduled
+
+    monkeypatch.setattr(store, "schedule", schedule_and_sort)
+    return store
 
 
 def play(opening: Opening, scenario: Scenario) -> None:

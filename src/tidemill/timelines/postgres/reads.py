@@ -12,34 +12,36 @@ COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
     " s.size, s.key"
 )
+TABLES = ("tidemill.fresh", "tidemill.messages")
+"""Where the row of a message may be: in one of them at any instant."""
+_ROWS = "(SELECT * FROM tidemill.fresh UNION ALL SELECT * FROM tidemill.messages) m"
 # What a few messages need of another table is looked up one by one: joined, the planner of a long timeline would rather
 # read all there is. A body comes with its row, which is not looked for again.
-STATES = """(
+STATES = f"""(
     SELECT m.seq, m.timeline, m.id, coalesce(c.due_ms, m.due_ms) AS due_ms,
            coalesce(c.scheduled_ms, m.due_ms) AS scheduled_ms, m.bucket, m.producer_group, c.holder,
            coalesce(c.token, 0) AS token, coalesce(c.version, 1) AS version, coalesce(c.attempts, 0) AS attempts,
            m.size, m.key, m.body
-    FROM tidemill.messages m
+    FROM {_ROWS}
     LEFT JOIN LATERAL (SELECT * FROM tidemill.changed c WHERE c.seq = m.seq OFFSET 0) c ON true
-) s"""
+) s"""  # noqa: S608 (own text)
 """Messages in any state, for those who know which ones they want."""
 _UNTOUCHED = """(
     SELECT m.seq, m.timeline, m.id, m.due_ms, m.due_ms AS scheduled_ms, m.bucket, m.producer_group,
            NULL::text AS holder, 0::bigint AS token, 1::bigint AS version, 0::bigint AS attempts, m.size, m.key,
            m.body
-    FROM tidemill.messages m WHERE {}
+    FROM {} m WHERE {}
 ) s"""
-_NEXT = _UNTOUCHED.format("(SELECT c.seq FROM tidemill.changed c WHERE c.seq = m.seq) IS NULL")
-_CHANGED = """(
+_LOOKED_UP = "(SELECT c.seq FROM tidemill.changed c WHERE c.seq = m.seq) IS NULL"
+_JOINED = "NOT EXISTS (SELECT FROM tidemill.changed c WHERE c.seq = m.seq)"
+_CHANGED = f"""(
     SELECT c.seq, c.timeline, m.id, c.due_ms, c.scheduled_ms, c.bucket, m.producer_group, c.holder, c.token,
            c.version, c.attempts, m.size, m.key, m.body
     FROM tidemill.changed c
-    CROSS JOIN LATERAL (SELECT * FROM tidemill.messages m WHERE m.seq = c.seq OFFSET 0) m
-) s"""
-_COUNTED = (
-    _UNTOUCHED.format("NOT EXISTS (SELECT FROM tidemill.changed c WHERE c.seq = m.seq)"),
-    "tidemill.changed s",
-)
+    CROSS JOIN LATERAL (SELECT * FROM {_ROWS} WHERE m.seq = c.seq OFFSET 0) m
+) s"""  # noqa: S608 (own text)
+_LISTED = (*(_UNTOUCHED.format(table, _LOOKED_UP) for table in TABLES), _CHANGED)
+_COUNTED = (*(_UNTOUCHED.format(table, _JOINED) for table in TABLES), "tidemill.changed s")
 _STATUS = {
     Status.AVAILABLE: "s.due_ms <= {now}",
     Status.WAITING: "s.due_ms > {now} AND s.holder IS NULL",
@@ -81,7 +83,7 @@ async def find(
     if after is not None:
         where.add(f"(s.due_ms, s.seq) > ({where.bind(after.due_ms)}, {where.bind(after.seq)})")
     end = f"WHERE {where} ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"
-    sources = (_NEXT, _CHANGED) if selection.ids is None else (STATES,)
+    sources = _LISTED if selection.ids is None else (STATES,)
     columns = f"{COLUMNS}, s.body" if bodies else COLUMNS
     parts = " UNION ALL ".join(f"(SELECT {columns} FROM {source} {end})" for source in sources)  # noqa: S608 (own text; values are bound)
     rows = f"SELECT * FROM ({parts}) s ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)
@@ -102,10 +104,10 @@ async def tally(connection: asyncpg.Connection, name: str, selection: Selection,
     bar = f"(s.due_ms - {where.bind(selection.start_ms)}) / {where.bind(width_ms)}"
     sources = _COUNTED if selection.ids is None else (STATES,)
     counts = [0] * bars
-    for source in sources:
-        statement = f"SELECT {bar} AS bar, count(*) FROM {source} WHERE {where} GROUP BY bar"  # noqa: S608 (own text; values are bound)
-        for number, count in await connection.fetch(statement, *where.values):
-            counts[number] += count
+    # One statement: between two of them messages may change places.
+    parts = (f"SELECT {bar} AS bar, count(*) FROM {source} WHERE {where} GROUP BY bar" for source in sources)  # noqa: S608 (own text; values are bound)
+    for number, count in await connection.fetch(" UNION ALL ".join(parts), *where.values):
+        counts[number] += count
     return counts
 
 

@@ -1,13 +1,18 @@
 """The tables of a timeline store in PostgreSQL, how they are made, and what the server's errors mean here.
 
-    messages   what a message carries and where it was scheduled to; not changed by a lease
+    fresh      new messages: what they carry and where they were scheduled to; not changed by a lease
+    messages   the same of messages that were written anew in the order of the timeline (`sort.py`)
     changed    where messages stand that were leased, released or moved, and who holds them: few, and in use now
+
+A message is in `fresh` or in `messages`. The first is small, so that it and its indexes are in memory, each of their
+pages is logged once for many changes, and what is gone from it is soon cleaned up; in the second, those that are due
+together lie together.
 
 An update in PostgreSQL writes a new row, and an entry in every index for it: on a long timeline each of them on another
 page, which is then written as a whole. So a message that is leased gets a row in a small table, and its own is left as
 it is until it is removed. Its body is in that row, too (the server itself keeps large ones apart): in a table of their
 own each was on another page once more, to be found, read and removed. Whoever changes a message locks its
-row in `messages` first.
+row in `fresh` or `messages` first.
 
 Many brokers may start at once: the schema is made under an advisory lock, and making it again changes nothing.
 """
@@ -19,7 +24,7 @@ import asyncpg
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 
-VERSION = 3
+VERSION = 4
 SCHEMA_LOCK = 0x544D544C  # one number for all brokers: "TMTL"
 UPGRADE_SECONDS = 3_600.0
 
@@ -49,6 +54,14 @@ CREATE TABLE tidemill.messages (
 _INDEXES = """
 CREATE UNIQUE INDEX message_ids ON tidemill.messages (timeline, id);
 CREATE INDEX message_order ON tidemill.messages (timeline, due_ms, seq) INCLUDE (bucket);
+"""
+# The primary key comes last: among indexes that cost the same, as all do while the table is empty, the planner takes
+# the last one, and its plan may outlast that.
+_FRESH = """
+CREATE TABLE tidemill.fresh (LIKE tidemill.messages);
+CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq) INCLUDE (bucket);
+CREATE UNIQUE INDEX fresh_ids ON tidemill.fresh (timeline, id);
+ALTER TABLE tidemill.fresh ADD PRIMARY KEY (seq);
 """
 # The index has no seq: while the table is empty the planner would take it for one that serves to look numbers up.
 _CHANGED = """
@@ -92,12 +105,13 @@ async def prepare(connection: asyncpg.Connection) -> None:
         await connection.execute(_COMMON)
         version = await connection.fetchval("SELECT max(version) FROM tidemill.schema_version")
         if version is None:
-            await connection.execute(_MESSAGES + _CHANGED + _INDEXES)
+            await connection.execute(_MESSAGES + _CHANGED + _INDEXES + _FRESH)
             await connection.execute("INSERT INTO tidemill.schema_version VALUES ($1)", VERSION)
         elif version < VERSION:
             await connection.execute("SET LOCAL enable_seqscan = on")  # an upgrade reads whole tables
             split = _SPLIT + _CHANGED + _TOUCHED if version == 1 else ""
-            await connection.execute(split + _JOIN_BODIES + _INDEXES, timeout=UPGRADE_SECONDS)
+            join = _JOIN_BODIES + _INDEXES if version < 3 else ""
+            await connection.execute(split + join + _FRESH, timeout=UPGRADE_SECONDS)
             await connection.execute("UPDATE tidemill.schema_version SET version = $1", VERSION)
         elif version > VERSION:
             raise StoreTooNew(f"the database has schema version {version}, this Tidemill knows {VERSION}; upgrade it")

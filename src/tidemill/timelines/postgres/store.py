@@ -16,6 +16,7 @@ from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Pla
 from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
 from tidemill.timelines.postgres import reads, writes
 from tidemill.timelines.postgres.schema import prepare, translated
+from tidemill.timelines.postgres.sort import Sorter
 
 CONNECTIONS_MAX = 8
 CONNECT_SECONDS = 10.0
@@ -34,11 +35,14 @@ class PostgresStore:
     """A TimelineStore on a PostgreSQL server."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
+        self.sorter = Sorter(pool)
         self._pool = pool
 
     async def catalogue(self) -> Catalogue:
         """All timelines and the server's clock."""
-        return Catalogue(*await self._do(reads.timelines))
+        catalogue = Catalogue(*await self._do(reads.timelines))
+        self.sorter.now_ms = catalogue.now_ms
+        return catalogue
 
     async def govern(self, step: Step) -> Timeline | None:
         """Take one step in the life of a timeline."""
@@ -46,7 +50,9 @@ class PostgresStore:
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Keep the messages."""
-        return await self._do(lambda connection: writes.schedule(connection, timeline, messages))
+        scheduled = await self._do(lambda connection: writes.schedule(connection, timeline, messages))
+        self.sorter.scheduled(timeline, len(messages))
+        return scheduled
 
     async def find(
         self,
@@ -60,6 +66,7 @@ class PostgresStore:
     ) -> list[Message]:
         """The selected messages in order."""
         check_find(selection, limit)
+        self.sorter.now_ms = now_ms
         return await self._do(
             lambda connection: reads.find(connection, timeline, selection, now_ms, limit, after, bodies=bodies)
         )
@@ -68,6 +75,7 @@ class PostgresStore:
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
     ) -> list[Lease | None]:
         """Lease the claimed messages."""
+        self.sorter.now_ms = now_ms
         return await self._do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
@@ -80,6 +88,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Wait for what is under way and close the connections."""
+        await self.sorter.close()
         await self._pool.close()
 
     async def _do(self, operation: Operation[Result]) -> Result:

@@ -19,26 +19,30 @@ from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
 from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
-from tidemill.timelines.postgres.reads import COLUMNS, STATES, timeline_named, usable_timeline
+from tidemill.timelines.postgres.reads import COLUMNS, STATES, TABLES, timeline_named, usable_timeline
 
 _KNOWN = f"SELECT {COLUMNS} FROM {STATES} WHERE s.timeline = $1 AND s.id = ANY($2::text[])"  # noqa: S608 (own text; values are bound)
 _OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES} WHERE s.seq = ANY($1::bigint[])"  # noqa: S608 (own text; values are bound)
-_CLAIMED = """
-SELECT seq FROM tidemill.messages WHERE timeline = $1 AND seq = ANY($2::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
-"""
+_LOCKED = "SELECT seq FROM (SELECT seq FROM {} m WHERE {} ORDER BY seq {}) m"
+_CLAIMED = " UNION ALL ".join(
+    _LOCKED.format(table, "timeline = $1 AND seq = ANY($2::bigint[])", "FOR UPDATE SKIP LOCKED") for table in TABLES
+)
 # "+ 0" keeps the planner from the indexes by due time, which it would take for a table that was empty when it was last
 # counted. A row in `changed` that the statement is too old to see is in the way of the new one all the same.
-_TAKE = """
+_FREE = """
+SELECT * FROM (
+    SELECT m.seq, m.bucket, m.due_ms FROM {} m
+    WHERE m.seq = g.seq AND m.timeline + 0 = $1 AND m.due_ms + 0 <= $5 FOR UPDATE SKIP LOCKED
+) m
+"""
+_TAKE = f"""
 INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
 SELECT m.seq, $1, m.bucket, g.until_ms, m.due_ms, g.holder, 2, 2, 1
 FROM unnest($2::bigint[], $3::text[], $4::bigint[]) AS g (seq, holder, until_ms)
-CROSS JOIN LATERAL (
-    SELECT m.seq, m.bucket, m.due_ms FROM tidemill.messages m
-    WHERE m.seq = g.seq AND m.timeline + 0 = $1 AND m.due_ms + 0 <= $5 FOR UPDATE SKIP LOCKED
-) m
+CROSS JOIN LATERAL ({" UNION ALL ".join(_FREE.format(table) for table in TABLES)}) m
 ON CONFLICT (seq) DO NOTHING
 RETURNING seq
-"""
+"""  # noqa: S608 (own text; values are bound)
 # A lease that changes while this waits for its message is a row of its own then: `gone` has one more than `left_over`.
 _COMPLETE = """
 WITH held AS (
@@ -48,51 +52,59 @@ WITH held AS (
         WHERE c.seq = g.seq AND c.token = g.token AND c.timeline + 0 = $1 AND c.holder IS NOT NULL AND c.due_ms + 0 > $4
         OFFSET 0
     ) h
-), gone AS (
+), new AS (
+    DELETE FROM tidemill.fresh WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
+), old AS (
     DELETE FROM tidemill.messages WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
+), gone AS (
+    SELECT seq FROM new UNION ALL SELECT seq FROM old
 ), left_over AS (
     DELETE FROM tidemill.changed WHERE seq = ANY(ARRAY(SELECT seq FROM gone)) RETURNING seq
 )
 SELECT ARRAY(SELECT seq FROM gone), (SELECT count(*) FROM left_over)
 """
 # Ids are looked up first: for "by number or by id" the planner would rather walk the timeline.
-_TARGETS = """
-SELECT seq FROM tidemill.messages
-WHERE timeline = $1 AND seq = ANY($2::bigint[] || ARRAY(
-    SELECT seq FROM tidemill.messages WHERE timeline = $1 AND id = ANY($3::text[])
-))
-ORDER BY seq FOR UPDATE
-"""
+_NAMED = "ARRAY(SELECT seq FROM {} WHERE timeline = $1 AND id = ANY($3::text[]))"
+_TARGETS = " UNION ALL ".join(
+    _LOCKED.format(table, f"timeline = $1 AND seq = ANY($2::bigint[] || {_NAMED.format(table)})", "FOR UPDATE")
+    for table in TABLES
+)
 # Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
 _INSERT = """
 WITH given AS (
     SELECT nextval((SELECT pg_get_serial_sequence('tidemill.messages', 'seq')::regclass)) AS seq, g.*
     FROM unnest($2::text[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::bytea[])
     AS g (id, due_ms, bucket, producer_group, key, body)
-), fresh AS (
-    INSERT INTO tidemill.messages (seq, timeline, id, due_ms, bucket, producer_group, size, key, body)
+), kept AS (
+    INSERT INTO tidemill.fresh (seq, timeline, id, due_ms, bucket, producer_group, size, key, body)
     SELECT seq, $1, id, due_ms, bucket, producer_group, length(body), key, body FROM given ORDER BY id
     ON CONFLICT (timeline, id) DO NOTHING
     RETURNING id, seq
 )
-SELECT id, seq FROM fresh
+SELECT id, seq FROM kept
 """
+# A message of the same id may have left `fresh` while the insert waited for it, so the next statement looks for it.
+_SORTED = "SELECT id FROM tidemill.messages WHERE timeline = $1 AND id = ANY($2::text[])"
+_TAKE_BACK = "DELETE FROM tidemill.fresh WHERE timeline = $1 AND id = ANY($2::text[])"
 _CHANGE = """
 INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[],
                      $8::bigint[], $9::bigint[])
 """
 _LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version"
-_BURY = "UPDATE tidemill.messages SET timeline = $1, id = $2 WHERE seq = $3"
-_DELETE = "DELETE FROM tidemill.messages WHERE seq = ANY($1::bigint[])"
+_EACH = """
+WITH new AS ({0} tidemill.fresh {1} RETURNING seq), old AS ({0} tidemill.messages {1} RETURNING seq)
+SELECT (SELECT count(*) FROM new) + (SELECT count(*) FROM old)
+"""
+_BURY = _EACH.format("UPDATE", "SET timeline = $1, id = $2 WHERE seq = $3")
+_DELETE = _EACH.format("DELETE FROM", "WHERE seq = ANY($1::bigint[])")
 _PURGE = """
 WITH gone AS (
-    DELETE FROM tidemill.messages
-    WHERE seq = ANY(ARRAY(SELECT seq FROM tidemill.messages WHERE timeline = $1 LIMIT $2))
-    RETURNING seq
+    DELETE FROM {0} WHERE seq = ANY(ARRAY(SELECT seq FROM {0} WHERE timeline = $1 LIMIT $2)) RETURNING seq
 )
 DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 """
+_LEFT = " OR ".join(f"EXISTS (SELECT FROM {table} WHERE timeline = $1)" for table in TABLES)
 _NO_CHANGE = "FOR SHARE"
 _OURS = "FOR UPDATE"
 
@@ -121,14 +133,21 @@ async def schedule(connection: asyncpg.Connection, name: str, messages: Sequence
     check_new(messages, timeline.settings.body_bytes_max)
     known: list[Message] = []
     _, fresh = plan_schedule(known, messages)
-    kept = await connection.fetch(_INSERT, timeline.number, *_columns(fresh))
-    numbers: dict[str, int] = {row[0]: row[1] for row in kept}
+    numbers = await _insert(connection, timeline.number, fresh)
     if len(numbers) < len(fresh):
         others = [message.id for message in fresh if message.id not in numbers]
         known = [Message(*row) for row in await connection.fetch(_KNOWN, timeline.number, others)]
         if len(known) < len(others):
             raise asyncpg.SerializationError("a message of the same id was completed meanwhile")
     return answer_schedule(plan_schedule(known, ())[0], numbers, messages)
+
+
+async def _insert(connection: asyncpg.Connection, timeline: int, messages: Sequence[NewMessage]) -> dict[str, int]:
+    """The numbers of those messages, by id, that were not there yet."""
+    numbers: dict[str, int] = dict(await connection.fetch(_INSERT, timeline, *_columns(messages)))
+    if twice := [row[0] for row in await connection.fetch(_SORTED, timeline, list(numbers))]:
+        await connection.execute(_TAKE_BACK, timeline, twice)
+    return {one: number for one, number in numbers.items() if one not in set(twice)} if twice else numbers
 
 
 async def acquire(
@@ -141,7 +160,8 @@ async def acquire(
     others = [claim for claim in claims if claim.version > 1]
     if not others:
         return [taken.pop(claim.seq, None) for claim in claims]
-    messages = await _locked(connection, _CLAIMED, timeline.number, [claim.seq for claim in others])
+    locked = await connection.fetch(_CLAIMED, timeline.number, [claim.seq for claim in others])
+    messages = await _states(connection, locked)
     leases, changes = plan_leases(name, messages, others, now_ms, early_ms)
     await _write(connection, timeline.number, changes, {})
     rest = iter(leases)
@@ -193,16 +213,26 @@ async def _decide(
     graves = {}
     for to in sorted({command.to for command in commands if isinstance(command, Bury)}):
         graves[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
-    messages = await _locked(connection, _TARGETS, timeline.number, *targets(commands))
+    messages = await _states(connection, await _locked(connection, timeline.number, *targets(commands)))
     outcomes, changes = plan_commands(timeline.name, messages, commands, now_ms)
     await _write(connection, timeline.number, changes, graves)
     return outcomes
 
 
-async def _locked(connection: asyncpg.Connection, lock: str, *which: object) -> list[Message]:
-    """Lock messages, then read them: a statement sees what was there when it began, before it waited or skipped."""
-    seqs = [row[0] for row in await connection.fetch(lock, *which)]
-    return [Message(*row) for row in await connection.fetch(_OURS_TO_CHANGE, seqs)]
+async def _locked(
+    connection: asyncpg.Connection, timeline: int, seqs: Sequence[int], ids: Sequence[str]
+) -> list[asyncpg.Record]:
+    """Lock messages by number and by id."""
+    locked = list(await connection.fetch(_TARGETS, timeline, seqs, ids))
+    if len(locked) == len(seqs) + len(ids):
+        return locked
+    # One that is missing may have been sorted while it was waited for: now it is where the next statement sees it.
+    return list(await connection.fetch(_TARGETS, timeline, seqs, ids))
+
+
+async def _states(connection: asyncpg.Connection, locked: Sequence[asyncpg.Record]) -> list[Message]:
+    """Read messages after they were locked: a statement sees what was there when it began, before it waited."""
+    return [Message(*row) for row in await connection.fetch(_OURS_TO_CHANGE, [row[0] for row in locked])]
 
 
 def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
@@ -228,16 +258,16 @@ async def _write(
     if left and dict(await connection.fetch(_LEAVE_CHANGED, list(left))) != left:
         raise StoreCorrupt("PostgreSQL has other versions of messages than were decided on")
     if kept:
-        await _expect(connection, len(kept), _CHANGE, *map(list, zip(*kept, strict=True)))
+        await connection.execute(_CHANGE, *map(list, zip(*kept, strict=True)))
     if gone:
         await _expect(connection, len(gone), _DELETE, gone)
 
 
 async def _expect(connection: asyncpg.Connection, rows: int, statement: str, *values: object) -> None:
     """Run a statement on rows that are locked; another number of rows than decided on means a broken table."""
-    status = await connection.execute(statement, *values)
-    if int(status.rsplit(" ", 1)[1]) != rows:
-        raise StoreCorrupt(f"PostgreSQL answered {status!r} where {rows} rows were decided on")
+    count = await connection.fetchval(statement, *values)
+    if count != rows:
+        raise StoreCorrupt(f"PostgreSQL changed {count} rows where {rows} were decided on")
 
 
 async def _create(connection: asyncpg.Connection, step: Step, timeline: Timeline) -> Timeline:
@@ -255,8 +285,9 @@ async def _create(connection: asyncpg.Connection, step: Step, timeline: Timeline
 
 
 async def _purge(connection: asyncpg.Connection, timeline: Timeline, limit: int) -> Timeline | None:
-    await connection.execute(_PURGE, timeline.number, limit)
-    if await connection.fetchval("SELECT 1 FROM tidemill.messages WHERE timeline = $1 LIMIT 1", timeline.number):
+    for table in TABLES:
+        await connection.execute(_PURGE.format(table), timeline.number, limit)
+    if await connection.fetchval(f"SELECT {_LEFT}", timeline.number):
         return timeline
     await connection.execute("DELETE FROM tidemill.timelines WHERE number = $1", timeline.number)
     return None

@@ -1,0 +1,130 @@
+"""Writes new messages anew in the order of the timeline: late, and many at once.
+
+Messages come in any order of their due times and leave in just that order. Left where it was scheduled, each message of
+a long timeline would be on another page of the file and of the index by due time when it is read, leased and removed,
+and the server logs a page as a whole when it is changed for the first time since a checkpoint. So when there are many
+fresh messages, they are gone through in the order of the timeline, and each is moved to `messages`, behind the one
+before it. Those that are due together then lie together: in a few runs, each in order.
+
+Messages that are due soon are left alone: they will be gone soon, and a row that is being moved cannot be leased. So
+are those that were leased or moved in time, which may be due at another time than their rows say. Every step is a
+transaction of its own, and a message is whole before and after it, so nothing is lost by a crash; what was not sorted
+is found by the next pass. One broker sorts at a time, and rests as long as it worked.
+"""
+
+import asyncio
+from contextlib import suppress
+from time import perf_counter
+
+import asyncpg
+
+from tidemill.timelines.core.errors import TimelineError
+from tidemill.timelines.core.message import Place
+from tidemill.timelines.postgres.reads import usable_timeline
+
+FRESH_PER_PAGE = 8
+FRESH_MIN = 50_000
+FRESH_MAX = 1_000_000
+"""A pass begins when a timeline has so many fresh messages for each page of the index by due time, which each pass
+writes to as a whole; and at least FRESH_MIN, at most FRESH_MAX."""
+STEP_ROWS = 2_000
+FEW_PAGES = 100
+NEAR_MS = 60_000
+SORT_LOCK = 0x544D5453  # one number for all brokers: "TMTS"
+
+_LAST_SEQ = 2**63 - 1
+# Each row is looked up by its place, one after the other. Whoever holds one of them goes first: a pass that would wait
+# gives up, and the next one comes by. A step that is lost with the server's memory is as if it had not been taken.
+_MANNERS = """
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SET lock_timeout = '100ms';
+SET synchronous_commit = off;
+"""
+_PAGES = """
+SELECT pg_relation_size('tidemill.messages') / size, pg_relation_size('tidemill.message_order') / size
+FROM (SELECT current_setting('block_size')::bigint AS size) page
+"""
+_FRESH = "SELECT count(*) FROM (SELECT FROM tidemill.fresh WHERE timeline = $1 AND due_ms > $2 LIMIT $3) s"
+_STEP = """
+WITH left_over AS (
+    DELETE FROM tidemill.fresh f
+    USING (
+        SELECT m.ctid AS place FROM tidemill.fresh m
+        WHERE m.timeline = $1 AND (m.due_ms, m.seq) > ($2, $3)
+            AND (SELECT c.seq FROM tidemill.changed c WHERE c.seq = m.seq) IS NULL
+        ORDER BY m.due_ms, m.seq LIMIT $4
+    ) next
+    WHERE f.ctid = next.place
+    RETURNING f.*
+), sorted AS (
+    INSERT INTO tidemill.messages SELECT * FROM left_over ORDER BY due_ms, seq RETURNING due_ms, seq
+)
+SELECT due_ms, seq FROM sorted ORDER BY due_ms DESC, seq DESC LIMIT 1
+"""
+
+
+class Sorter:
+    """Finds out when to sort, and does it beside the calls of the store."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self.now_ms: int | None = None
+        """The time of the last call that told one; nothing is sorted before."""
+        self._pool = pool
+        self._left: dict[str, int] = {}
+        """How many more messages of a timeline are scheduled here until it is worth a look."""
+        self._task: asyncio.Task[None] | None = None
+
+    def scheduled(self, timeline: str, count: int) -> None:
+        """So many messages more are fresh."""
+        self._left[timeline] = self._left.get(timeline, FRESH_MIN) - count
+        if self._left[timeline] <= 0 and self.now_ms is not None and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._pass(timeline, Place(self.now_ms + NEAR_MS, _LAST_SEQ)))
+
+    async def finish(self) -> None:
+        """Wait for the end of the pass under way."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """End the pass under way."""
+        if self._task is not None:
+            self._task.cancel()
+        await self.finish()
+
+    async def _pass(self, timeline: str, start: Place) -> None:
+        self._left[timeline] = FRESH_MIN
+        # A failure loses nothing: whatever is wrong fails the calls of the store, too, which can say so.
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, TimelineError):
+            async with self._pool.acquire() as connection:
+                if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SORT_LOCK):
+                    self._left[timeline] = await _sort(connection, timeline, start)
+
+
+async def _sort(connection: asyncpg.Connection, name: str, start: Place) -> int:
+    """Put the fresh messages in order, if they are enough; how many more may come before the next look.
+
+    The pool takes manners and lock away from the connection when it gets it back.
+    """
+    timeline = (await usable_timeline(connection, name)).number
+    pages, order_pages = map(int, await connection.fetchrow(_PAGES))
+    enough = min(FRESH_MAX, max(FRESH_MIN, FRESH_PER_PAGE * order_pages))
+    fresh: int = await connection.fetchval(_FRESH, timeline, start.due_ms, enough)
+    if fresh < enough:
+        return enough - fresh
+    await connection.execute(_MANNERS)
+    place = await _step(connection, timeline, start)
+    if pages < FEW_PAGES:
+        # Plans that were made for a table without rows know no better index than any other.
+        await connection.execute("ANALYZE tidemill.messages")
+    while place is not None:
+        place = await _step(connection, timeline, place)
+    return enough
+
+
+async def _step(connection: asyncpg.Connection, timeline: int, place: Place) -> Place | None:
+    """Move the next messages behind the place, and rest; the place of the last one, None behind all."""
+    begun = perf_counter()
+    last = await connection.fetchrow(_STEP, timeline, *place, STEP_ROWS)
+    await asyncio.sleep(perf_counter() - begun)
+    return Place(*last) if last is not None else None
