@@ -53,6 +53,9 @@ NOW = 1_000_000
 @pytest.fixture(params=["memory", "sqlite", "postgres", "postgres-sorted"])
 def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opening:
     url = request.getfixturevalue("postgres").new_database() if request.param.startswith("postgres") else ""
+    for name, value in {"FRESH_MIN": 1, "FRESH_PER_PAGE": 0, "NEAR_MS": -1, "STEP_ROWS": 7}.items():
+        if request.param == "postgres-sorted":
+            monkeypatch.setattr(sort, name, value)
 
     async def open_one() -> TimelineStore:
         if request.param == "memory":
@@ -75,8 +78,6 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 def always_sorted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
     """The store, with all messages put in order as soon as they are there."""
-    for name, value in {"FRESH_MIN": 1, "FRESH_PER_PAGE": 0, "NEAR_MS": -1, "STEP_ROWS": 7}.items():
-        monkeypatch.setattr(sort, name, value)
     schedule = store.schedule
 
     async def schedule_and_sort(timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:

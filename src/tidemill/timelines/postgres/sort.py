@@ -3,7 +3,7 @@
 Messages come in any order of their due times and leave in just that order. Left where it was scheduled, each message of
 a long timeline would be on another page of the file and of the index by due time when it is read, leased and removed,
 and the server logs a page as a whole when it is changed for the first time since a checkpoint. So when there are many
-fresh messages, they are gone through in the order of the timeline, and each is moved to `messages`, behind the one
+fresh messages, they are gone through in the order of their timeline, and each is moved to `messages`, behind the one
 before it. Those that are due together then lie together: in a few runs, each in order.
 
 Messages that are due soon are left alone: they will be gone soon, and a row that is being moved cannot be leased. So
@@ -18,15 +18,14 @@ from time import perf_counter
 
 import asyncpg
 
-from tidemill.timelines.core.errors import TimelineError
 from tidemill.timelines.core.message import Place
-from tidemill.timelines.postgres.reads import usable_timeline
 
+FRESH_MIN = 1_500_000
+FRESH_MAX = 6_000_000
 FRESH_PER_PAGE = 8
-FRESH_MIN = 50_000
-FRESH_MAX = 1_000_000
-"""A pass begins when a timeline has so many fresh messages for each page of the index by due time, which each pass
-writes to as a whole; and at least FRESH_MIN, at most FRESH_MAX."""
+"""A pass begins when there are FRESH_MIN fresh messages: so many lie together by themselves, in memory, and are gone
+before it is worth the while to move them. Each pass writes to all pages of the index by due time, so on longer
+timelines it waits for FRESH_PER_PAGE messages for each of these, at most FRESH_MAX."""
 STEP_ROWS = 2_000
 FEW_PAGES = 100
 NEAR_MS = 60_000
@@ -71,15 +70,15 @@ class Sorter:
         self.now_ms: int | None = None
         """The time of the last call that told one; nothing is sorted before."""
         self._pool = pool
-        self._left: dict[str, int] = {}
-        """How many more messages of a timeline are scheduled here until it is worth a look."""
+        self._left = FRESH_MIN
+        """How many more messages are scheduled here until it is worth a look."""
         self._task: asyncio.Task[None] | None = None
 
-    def scheduled(self, timeline: str, count: int) -> None:
+    def scheduled(self, count: int) -> None:
         """So many messages more are fresh."""
-        self._left[timeline] = self._left.get(timeline, FRESH_MIN) - count
-        if self._left[timeline] <= 0 and self.now_ms is not None and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._pass(timeline, Place(self.now_ms + NEAR_MS, _LAST_SEQ)))
+        self._left -= count
+        if self._left <= 0 and self.now_ms is not None and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._pass(Place(self.now_ms + NEAR_MS, _LAST_SEQ)))
 
     async def finish(self) -> None:
         """Wait for the end of the pass under way."""
@@ -92,34 +91,37 @@ class Sorter:
             self._task.cancel()
         await self.finish()
 
-    async def _pass(self, timeline: str, start: Place) -> None:
-        self._left[timeline] = FRESH_MIN
+    async def _pass(self, start: Place) -> None:
+        self._left = FRESH_MIN
         # A failure loses nothing: whatever is wrong fails the calls of the store, too, which can say so.
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, TimelineError):
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             async with self._pool.acquire() as connection:
                 if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SORT_LOCK):
-                    self._left[timeline] = await _sort(connection, timeline, start)
+                    self._left = await _sort(connection, start)
 
 
-async def _sort(connection: asyncpg.Connection, name: str, start: Place) -> int:
+async def _sort(connection: asyncpg.Connection, start: Place) -> int:
     """Put the fresh messages in order, if they are enough; how many more may come before the next look.
 
     The pool takes manners and lock away from the connection when it gets it back.
     """
-    timeline = (await usable_timeline(connection, name)).number
     pages, order_pages = map(int, await connection.fetchrow(_PAGES))
-    enough = min(FRESH_MAX, max(FRESH_MIN, FRESH_PER_PAGE * order_pages))
-    fresh: int = await connection.fetchval(_FRESH, timeline, start.due_ms, enough)
-    if fresh < enough:
-        return enough - fresh
+    left = min(FRESH_MAX, max(FRESH_MIN, FRESH_PER_PAGE * order_pages))
+    timelines = [row[0] for row in await connection.fetch("SELECT number FROM tidemill.timelines")]
+    for timeline in timelines:
+        left -= int(await connection.fetchval(_FRESH, timeline, start.due_ms, left))
+    if left > 0:
+        return left
     await connection.execute(_MANNERS)
-    place = await _step(connection, timeline, start)
-    if pages < FEW_PAGES:
-        # Plans that were made for a table without rows know no better index than any other.
-        await connection.execute("ANALYZE tidemill.messages")
-    while place is not None:
-        place = await _step(connection, timeline, place)
-    return enough
+    for timeline in timelines:
+        place: Place | None = start
+        while place is not None:
+            place = await _step(connection, timeline, place)
+            if pages < FEW_PAGES:
+                # Plans that were made for a table without rows know no better index than any other.
+                await connection.execute("ANALYZE tidemill.messages")
+                pages = FEW_PAGES
+    return FRESH_MIN
 
 
 async def _step(connection: asyncpg.Connection, timeline: int, place: Place) -> Place | None:

@@ -51,7 +51,7 @@ class PostgresStore:
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Keep the messages."""
         scheduled = await self._do(lambda connection: writes.schedule(connection, timeline, messages))
-        self.sorter.scheduled(timeline, len(messages))
+        self.sorter.scheduled(len(messages))
         return scheduled
 
     async def find(
