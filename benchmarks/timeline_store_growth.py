@@ -15,12 +15,15 @@ per message and the ratio to the shortest timeline.
 With --postgres and no URL a server is started for it, with memory and room for its log as a server of this size would
 have (SERVER); what the filling leaves to do there (a vacuum, a checkpoint) is done before anything is measured. The
 first change of a page after a checkpoint logs the page as a whole: a short run on a long timeline is all such changes,
-and costs more than a long one. Checkpoints come every five minutes.
+and costs more than a long one. Checkpoints come every five minutes. The processor time is that of this program and of
+all processes of that server.
 
-The SQLite store removes the rows of messages that are gone later, many at once. What that costs is measured by itself:
-as many messages as a sweep waits for, anywhere in the file, are cancelled, and the processor time of the sweep is
-divided by their number. So is the cost of moving the places of new messages to where the others are, which it does
-later, too: the blocks that have gathered by then are merged, and the processor time is divided by their places.
+What a store does later, and for many messages at once, is measured by itself. PostgreSQL puts new messages in order
+when there are many: all that have come are sorted, and the processor time is divided by their number and added to what
+a far message costs.
+The SQLite store removes the rows of messages that are gone: as many as a sweep waits for, anywhere in the file, are
+cancelled, and the processor time of the sweep is divided by their number. So is the cost of moving the places of new
+messages to where the others are: the blocks that have gathered by then are merged.
 """
 
 import argparse
@@ -31,29 +34,39 @@ import resource
 import sqlite3
 import tempfile
 import time
-from collections.abc import Awaitable
-from contextlib import ExitStack, closing
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import psutil
 
 from benchmarks.machine import head
 from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
 from tidemill.timelines.core.message import NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.postgres import PostgresStore, sort
 from tidemill.timelines.sqlite import merge, sweep
 from tidemill.timelines.sqlite.tables import BLOCK
+
+if TYPE_CHECKING:
+    from tests.postgres import Postgres
 
 BATCH = 1_000
 FILL_BATCH = 10_000
 REACH_MS = {"near": 10_000, "far": 30 * 24 * 3_600_000}
 BODY = bytes(100)
-START_MS = 1_700_000_000_000
+START_MS = int(time.time() * 1000)
+"""Servers compare due times with their clocks."""
 SWEEP_MIN = 30_000
 SWEEP_MAX = 3_000_000
 SWEEP_SHARE = 30
 """Percent of what is pending; a sweep begins at about so many."""
 
+NEVER = 10**9
+SORTED_MIN = sort.FRESH_MIN
 OWN = "a server of our own"
 MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
 SERVER = {"shared_buffers": f"{MEMORY_MB // 4}MB", "max_wal_size": "8GB", "wal_compression": "lz4"}
@@ -69,6 +82,7 @@ class Cost(NamedTuple):
     find: float
     lease: float
     complete: float
+    processor: float
 
     @property
     def whole(self) -> float:
@@ -117,14 +131,27 @@ def rows_gone(path: Path) -> int:
     return asked(path, "SELECT count(*) FROM gone")
 
 
+async def rows_fresh(url: str) -> int:
+    """How many messages a PostgreSQL has that are not in order yet."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    count: int = await connection.fetchval("SELECT count(*) FROM tidemill.fresh")
+    await connection.close()
+    return count
+
+
 class Line:
     """A timeline of a given length, and what its traffic has cost so far."""
 
-    def __init__(self, store: TimelineStore, pending: int) -> None:
+    def __init__(self, store: TimelineStore, pending: int, processor: Callable[[], float]) -> None:
         self.pending = pending
-        self._rounds = dict.fromkeys(REACH_MS, 0)
         self.store = store
+        self._rounds = dict.fromkeys(REACH_MS, 0)
+        self._processor = processor
+        self._spent = dict.fromkeys(REACH_MS, 0.0)
         self._name = f"growth-{pending}"
+        self._now_ms = START_MS
         self._filler = Filler()
         self._timers = {kind: [Timer() for _ in range(4)] for kind in REACH_MS}
 
@@ -132,18 +159,24 @@ class Line:
         """Make the timeline as long as it is to be."""
         await self.store.govern(Create(self._name))
         await self.store.govern(MakeReady(self._name))
+        await self.store.catalogue()  # tells it the time
         for _ in range(self.pending // FILL_BATCH):
             await self._more()
+        if isinstance(self.store, PostgresStore):
+            await self.store.sorter.finish()
 
     async def round(self, kind: str) -> None:
         """Let a thousand messages of one kind through."""
         self._rounds[kind] += 1
         batch = self._filler.batch(BATCH, START_MS, START_MS + REACH_MS[kind])
-        await one_round(self.store, self._name, batch, self._timers[kind])
+        before = self._processor()
+        self._now_ms = await one_round(self.store, self._name, batch, self._now_ms, self._timers[kind])
+        self._spent[kind] += self._processor() - before
 
     def cost(self, kind: str) -> Cost:
         """What a message has cost."""
-        return Cost(*(timer.seconds / (self._rounds[kind] * BATCH) * 1e6 for timer in self._timers[kind]))
+        seconds = [*(timer.seconds for timer in self._timers[kind]), self._spent[kind]]
+        return Cost(*(one / (self._rounds[kind] * BATCH) * 1e6 for one in seconds))
 
     async def sweep(self, path: Path) -> tuple[int, float]:
         """How many messages were swept, and the processor time of each in microseconds."""
@@ -151,11 +184,8 @@ class Line:
         more = [one.id for _ in range(count // FILL_BATCH) for one in await self._more()]
         known = [f"{START_MS:012x}{number:020x}" for number in range(self.pending)]
         gone = random.Random(2).sample(known + more, len(more))
-        limits, sweep.GONE_MIN, sweep.GONE_MAX = (
-            (sweep.GONE_MIN, sweep.GONE_MAX),
-            10**9,
-            10**9,
-        )  # not before all are gone
+        limits = sweep.GONE_MIN, sweep.GONE_MAX
+        sweep.GONE_MIN = sweep.GONE_MAX = NEVER  # not before all are gone
         for first in range(0, len(gone), FILL_BATCH):
             commands = [Cancel(one) for one in gone[first : first + FILL_BATCH]]
             await self.store.settle(self._name, commands, now_ms=START_MS)
@@ -194,38 +224,47 @@ class Line:
         await self.store.close()
 
 
-async def one_round(store: TimelineStore, line: str, messages: list[NewMessage], timers: list[Timer]) -> None:
-    """A thousand come, and the thousand that are next on the timeline are leased and completed."""
+async def one_round(
+    store: TimelineStore, line: str, messages: list[NewMessage], now_ms: int, timers: list[Timer]
+) -> int:
+    """A thousand come, and the thousand that are next on the timeline are leased and completed; the time by then."""
     schedule, find, lease, complete = timers
     await schedule.of(store.schedule(line, messages))
-    due = await find.of(store.find(line, Selection(), now_ms=START_MS, limit=BATCH, bodies=True))
-    now_ms = due[-1].due_ms
+    due = await find.of(store.find(line, Selection(), now_ms=now_ms, limit=BATCH, bodies=True))
+    now_ms = max(now_ms, due[-1].due_ms)
     claims = [Claim(one.seq, one.version, "worker", now_ms + 30_000, one.due_ms) for one in due]
     leases = await lease.of(store.acquire(line, claims, now_ms=now_ms))
     commands = [Complete(one.seq, one.token) for one in leases if one is not None]
     outcomes = await complete.of(store.settle(line, commands, now_ms=now_ms))
     assert outcomes == [Outcome.DONE] * BATCH
+    return now_ms
 
 
 async def run(arguments: argparse.Namespace) -> None:
     sizes = [10**4, 10**6, *([10**7] if arguments.full else [])]
-    own = ""
+    processor: Callable[[], float] = time.process_time
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory))
-        if arguments.postgres == OWN:
-            own = arguments.postgres = started(stack)
-        lines = [Line(await opened(arguments, Path(home) / f"{size}.db"), size) for size in sizes]
+        own = arguments.postgres == OWN
+        if own:
+            server = started(stack)
+            arguments.postgres = server.new_database()
+            processor = partial(processor_of, psutil.Process(server.pid))
+        lines = [Line(await opened(arguments, Path(home) / f"{size}.db"), size, processor) for size in sizes]
         for line in lines:
             begun = time.perf_counter()
             await line.fill()
             print(f"{line.pending:,} messages scheduled in {time.perf_counter() - begun:.0f} s", flush=True)
         if own:
-            await tidied(own)
+            await tidied(arguments.postgres)
+        sort.FRESH_MIN = sort.FRESH_MAX = NEVER
         for kind in REACH_MS:
             for _ in range(arguments.rounds):
                 for line in lines:
                     await line.round(kind)
         report(lines)
+        if own and sum(sizes) > SORTED_MIN:
+            await report_sorting(lines, arguments.postgres, processor)
         for line in lines:
             if not arguments.postgres:
                 count, cost = await line.merge(Path(home) / f"{line.pending}.db")
@@ -236,12 +275,21 @@ async def run(arguments: argparse.Namespace) -> None:
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 
-def started(stack: ExitStack) -> str:
-    """The URL of a server for this run."""
+def started(stack: ExitStack) -> "Postgres":
+    """A server for this run."""
     from tests.postgres import running_postgres
 
     print("server:", ", ".join(f"{name}={value}" for name, value in SERVER.items()), flush=True)
-    return stack.enter_context(running_postgres(durable=True, **SERVER)).new_database()
+    return stack.enter_context(running_postgres(durable=True, **SERVER))
+
+
+def processor_of(server: psutil.Process) -> float:
+    """The processor time of this program and of a server with all its processes."""
+    seconds = time.process_time() + float(sum(server.cpu_times()[:4]))
+    for child in server.children():
+        with suppress(psutil.NoSuchProcess):
+            seconds += float(sum(child.cpu_times()[:2]))
+    return seconds
 
 
 async def tidied(url: str) -> None:
@@ -255,14 +303,32 @@ async def tidied(url: str) -> None:
 
 
 def report(lines: list[Line]) -> None:
-    columns = "  ".join(f"{name:>8}" for name in (*Cost._fields, "whole"))
+    columns = "  ".join(f"{name:>9}" for name in (*Cost._fields, "whole"))
     print(f"{'pending':>10}  kind  {columns}  us per message")
     for kind in REACH_MS:
         base = lines[0].cost(kind)
         for line in lines:
             cost = line.cost(kind)
-            numbers = "  ".join(f"{value:8.1f}" for value in (*cost, cost.whole))
-            print(f"{line.pending:>10,}  {kind:4}  {numbers}  ratio {cost.whole / base.whole:.2f}")
+            numbers = "  ".join(f"{value:9.1f}" for value in (*cost, cost.whole))
+            ratios = f"{cost.whole / base.whole:.2f}, of the processor {cost.processor / base.processor:.2f}"
+            print(f"{line.pending:>10,}  {kind:4}  {numbers}  ratio by the clock {ratios}", flush=True)
+
+
+async def report_sorting(lines: list[Line], url: str, processor: Callable[[], float]) -> None:
+    """What it costs to put the messages in order that have come, and a far message of a long timeline with that."""
+    store = lines[0].store
+    assert isinstance(store, PostgresStore)
+    fresh, begun = await rows_fresh(url), processor()
+    sort.FRESH_MIN = 1
+    store.sorter.scheduled(NEVER)
+    await store.sorter.finish()
+    count = fresh - await rows_fresh(url)
+    each = (processor() - begun) / count * 1e6
+    print(f"sorting of {count:,} messages: {each:.1f} us of processor each; a far message with it:")
+    base = lines[0].cost("far").processor
+    for line in lines[1:]:
+        cost = line.cost("far").processor + each
+        print(f"{line.pending:>10,}  {cost:.1f} us of processor, ratio {cost / base:.2f}", flush=True)
 
 
 async def opened(arguments: argparse.Namespace, path: Path) -> TimelineStore:

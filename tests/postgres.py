@@ -59,6 +59,11 @@ class Postgres:
         """Stop the server: `fast`, or `immediate` as a crash would."""
         self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", str(self._data))
 
+    @property
+    def pid(self) -> int:
+        """The process that all others of the server descend from."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def new_database(self) -> str:
         """The URL of a database as good as new: the one of all tests, emptied, for making another takes longer."""
         client = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "tidemill")
