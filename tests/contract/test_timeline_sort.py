@@ -82,8 +82,10 @@ def test_messages_that_may_be_wanted_now_are_left_alone(postgres: Postgres) -> N
     async def run() -> None:
         url = postgres.new_database()
         async with lines(url) as (store,):
+            store.sorter.now_ms = None
             await store.schedule("line", [new("moved", FAR + 1)])
             assert await store.settle("line", [Move("moved", NOW)], now_ms=NOW) == [Outcome.DONE]
+            store.sorter.now_ms = NOW
             await store.schedule("line", [new("near", FAR - 1), new("far", FAR)])
             await store.sorter.finish()
             assert await asked(url, "SELECT id FROM tidemill.fresh ORDER BY id") == [("moved",), ("near",)]
