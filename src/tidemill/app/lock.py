@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tidemill.model.errors import TidemillError
@@ -37,8 +38,10 @@ class DataDirLock:
                 f"data directory {data_dir} is in use by a broker with process id {owner}; "
                 "stop it or choose another with --data-dir"
             ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        # Whose it is, is for people; a disk without room for it is no reason to be gone, for what is there can be read.
+        with suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let the next broker in. The file stays: removing it would let two brokers lock two files of one name."""

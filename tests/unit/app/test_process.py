@@ -1,6 +1,7 @@
 """Signals, and the lock of a data directory."""
 
 import asyncio
+import errno
 import os
 import resource
 import signal
@@ -30,6 +31,23 @@ def test_a_lock_names_its_owner_and_can_be_taken_again(tmp_path: Path) -> None:
         DataDirLock(tmp_path / "new" / "folder")
     first.release()
     DataDirLock(tmp_path / "new" / "folder").release()
+
+
+def test_a_disk_without_room_for_a_number_is_no_reason_not_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a broker that stopped in order is empty: the number needs a block that may be gone."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    DataDirLock(tmp_path).release()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        held = DataDirLock(tmp_path)
+    with pytest.raises(DataDirInUse, match="a broker with process id unknown"):
+        DataDirLock(tmp_path)
+    held.release()
 
 
 def test_a_person_is_told_what_to_type() -> None:
