@@ -134,8 +134,10 @@ def test_timelines_are_told(tidemill_broker: Broker) -> None:
     with Timeline(tidemill_broker.grpc, "reminders") as timeline:
         timeline.create()
     found = httpx.get(f"{tidemill_broker.http}/api/timelines", timeout=WAIT_S).json()["timelines"]
-    assert [(each["name"], each["consumers"]) for each in found] == [("reminders", 0)]
-    assert "reminders" in httpx.get(tidemill_broker.http, timeout=WAIT_S).text
+    assert [(each["name"], each["state"], each["consumers"]) for each in found] == [("reminders", "ready", 0)]
+    shown = httpx.get(tidemill_broker.http, timeout=WAIT_S).text
+    assert "reminders" in shown
+    assert "State." not in shown
 
 
 def test_long_lists_are_cut() -> None:

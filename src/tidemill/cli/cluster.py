@@ -45,7 +45,9 @@ class Node(NamedTuple):
 def up(
     brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=BROKERS_MAX, help="How many brokers.")] = 3,
     data_dir: Annotated[Path, typer.Option(help="Folder that holds everything the cluster keeps.")] = Path("cluster"),
-    kafka_port: Annotated[int, typer.Option(min=0, help="Kafka port of the first broker; 0 is any free one.")] = 9092,
+    kafka_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Kafka port of the first broker; 0 is any free one.")
+    ] = 9092,
     session_ttl_ms: Annotated[int, typer.Option(min=100, help="After so long without a sign a broker is lost.")] = 6000,
 ) -> None:
     """Start etcd and some brokers on this machine, for a try; Ctrl-C stops all of it.

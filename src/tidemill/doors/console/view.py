@@ -94,7 +94,7 @@ def timelines_of(broker: Broker) -> list[dict[str, Any]]:
     return [
         {
             "name": timeline.name,
-            "state": str(timeline.state),
+            "state": timeline.state.value,
             "consumers": len(dispatcher.consumers(timeline.name)),
             "messages": dict(stats.messages) if (stats := dispatcher.stats.get(timeline.name)) else {},
         }
