@@ -403,7 +403,7 @@ class Broker:
             if number % TENDED_AT_A_TIME == 0:
                 await asyncio.sleep(0)
             try:
-                await partition.tend(now_ms)
+                await partition.tend(now_ms, self.settings.producer_id_expiration_ms)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:

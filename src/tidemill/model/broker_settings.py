@@ -79,7 +79,6 @@ _OWN = (
     Setting("max.connections", Kind.INT, "10000", "Most connections at a time.", low=1),
     Setting("num.partitions", Kind.INT, "1", "Partitions of a new topic that does not say.", low=1),
     Setting("offset.metadata.max.bytes", Kind.INT, "4096", "Longest text beside a committed offset.", low=0),
-    Setting("offsets.commit.timeout.ms", Kind.INT, "5000", "How long a commit may take.", low=1),
     Setting("offsets.retention.check.interval.ms", Kind.LONG, "600000", "How often old offsets are looked for.", low=1),
     Setting("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", low=1),
     Setting("offsets.topic.num.partitions", Kind.INT, "8", "Partitions of the topic of offsets.", low=1),
@@ -207,7 +206,6 @@ class BrokerSettings:
     max_connections: int
     num_partitions: int
     offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
     offsets_topic_num_partitions: int

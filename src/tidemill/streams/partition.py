@@ -34,7 +34,7 @@ from tidemill.streams.core.admission import admit
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
 from tidemill.streams.core.insync import InSync, Lag, Term
 from tidemill.streams.core.leader import Duplicate, Leader, Marker, Refused
-from tidemill.streams.core.producers import ProducerSnapshot
+from tidemill.streams.core.producers import EXPIRY_MS, ProducerSnapshot
 from tidemill.streams.core.waiters import Waiters
 from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import StreamLog
@@ -401,10 +401,13 @@ class Partition:
         self.settings = settings
         self._log.settings = settings
 
-    async def tend(self, now_ms: int) -> None:
-        """Do what time asks for: retention, closing of old segments, flush.ms, producers that went away, checkpoint."""
+    async def tend(self, now_ms: int, expiry_ms: int = EXPIRY_MS) -> None:
+        """Do what time asks for: retention, closing of old segments, flush.ms, producers that went away, checkpoint.
+
+        A producer has gone away when it was silent for `expiry_ms`.
+        """
         if not self._closed and self._log.failed is None:
-            await self._upkeep.tend(now_ms, self._high_watermark, self._stable_offset)
+            await self._upkeep.tend(now_ms, self._high_watermark, self._stable_offset, expiry_ms)
 
     def producers(self) -> list[ProducerSnapshot]:
         """Every producer that the partition remembers."""

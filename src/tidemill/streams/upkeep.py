@@ -75,9 +75,9 @@ class Upkeep:
         self._paused = 0
         self._work: set[asyncio.Task[None]] = set()
 
-    async def tend(self, now_ms: int, high_watermark: int, stable_offset: int) -> None:
+    async def tend(self, now_ms: int, high_watermark: int, stable_offset: int, expiry_ms: int) -> None:
         """Do what is due; nothing that is not committed is deleted or compacted."""
-        self._leader.producers.expire(now_ms)
+        self._leader.producers.expire(now_ms, expiry_ms)
         if self._cleaning is None and not self._paused:
             await self._retain(now_ms, high_watermark)
             await self._log.sweep(now_ms)

@@ -24,6 +24,7 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topic_settings import DEFAULTS
+from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.partition import Partition
 
 
@@ -50,6 +51,21 @@ def test_the_brokers_defaults_make_the_topic(tmp_path: Path) -> None:
             assert len(topic.partitions) == 3
             assert topic.settings.retention_ms == 77
             assert topic.overrides == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_quiet_producer_is_remembered_as_long_as_the_broker_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, {"producer.id.expiration.ms": "1000"}, memory=True) as broker:
+            await broker.create_topic("orders")
+            orders = broker.partition("orders", 0)
+            await orders.append(build_batch([NewRecord(None, b"a")], producer_id=7, base_sequence=0), acks=-1)
+            (seen,) = orders.producers()
+            await broker.tend(seen.last_timestamp + 999)
+            assert len(orders.producers()) == 1
+            await broker.tend(seen.last_timestamp + 1000)
+            assert orders.producers() == []
 
     asyncio.run(scenario())
 

@@ -145,7 +145,7 @@ class Producers:
             self._open[producer_id] = before.open_offset
 
     def expire(self, now_ms: int, expiry_ms: int = EXPIRY_MS) -> int:
-        """Forget producers that were silent for a day and have no open transaction; how many."""
+        """Forget producers that were silent for so long and have no open transaction; how many."""
         old = [
             producer_id
             for producer_id, entry in self._entries.items()
