@@ -168,7 +168,7 @@ def test_new_partitions_are_shared_out(broker: Broker, topic: str) -> None:
         assert not any(group.lost.values()), "nobody had to give anything up for it"
 
 
-@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("assignor", ["uniform", "range", "roundrobin"])
 def test_the_broker_assigns_as_it_is_asked(broker: Broker, topic: str, assignor: str) -> None:
     with crowd(broker, topic, "consumer", **{"group.remote.assignor": assignor}) as group:
         group.join("a", "b", "c")

@@ -221,6 +221,13 @@ def test_range_gives_neighbours(stage: Stage) -> None:
     assert (stage.indexes("a"), stage.indexes("b")) == ([0, 1], [2, 3])
 
 
+def test_round_robin_deals_in_turn(stage: Stage) -> None:
+    for name in "ab":
+        stage.pulse("g", name, server_assignor="roundrobin")
+    stage.settle("g", "a b")
+    assert (stage.indexes("a"), stage.indexes("b")) == ([0, 2], [1, 3])
+
+
 def test_uniform_moves_as_little_as_possible(stage: Stage) -> None:
     stage.make_topic("t", 12)
     for name in "abc":

@@ -83,6 +83,7 @@ def _without_previous(assign: Callable[..., Shares[Any]]) -> Callable[..., Share
 SERVER_ASSIGNORS: Mapping[str, Callable[..., Shares[Any]]] = {
     "uniform": assign_uniform,
     "range": _without_previous(assign_range),
+    "roundrobin": _without_previous(assign_round_robin),
 }
 
 
