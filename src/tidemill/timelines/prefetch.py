@@ -65,11 +65,6 @@ class Prefetch:
         """Whether a message due then would never be fetched, because the frontier is past it."""
         return self.frontier is not None and due_ms <= self.frontier.due_ms
 
-    def knows(self, seq: int, version: int) -> bool:
-        """Whether this state of the message, or a later one, is here."""
-        known = self._known.get(seq)
-        return known is not None and known.version >= version
-
     def add(self, message: Message) -> None:
         """Take the message in, in place of an older state of it."""
         seq, version = message.seq, message.version

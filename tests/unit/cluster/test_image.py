@@ -115,6 +115,5 @@ def test_a_broker_survives_coordination() -> None:
     assert decode_registration(encode_registration(broker)) == broker
     assert str(broker.kafka) == "[::1]:9092"
     assert broker.carries
-    assert not broker.oversees
     with pytest.raises(KafkaStorageError):
         decode_registration(b"{}")

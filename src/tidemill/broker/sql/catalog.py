@@ -44,10 +44,6 @@ def _time(name: str, doc: str) -> Column:
     return Column(name, "DateTime64(3, 'UTC')", doc, f"toDateTime64(assumeNotNull({name}), 3, 'UTC')")
 
 
-def _time_or_null(name: str, doc: str) -> Column:
-    return Column(name, "Nullable(DateTime64(3, 'UTC'))", doc, f"toDateTime64({name}, 3, 'UTC')")
-
-
 _HEADER = "Tuple(key String, value Nullable(String))"
 _TIME_TYPE = "Enum8('create' = 0, 'append' = 1)"
 

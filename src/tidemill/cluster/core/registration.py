@@ -58,11 +58,6 @@ class Registration:
         """Whether it may hold partitions."""
         return CARRIER in self.roles
 
-    @property
-    def oversees(self) -> bool:
-        """Whether it may be the controller."""
-        return OVERSEER in self.roles
-
     def but(self, *, state: str, reason: str, room: bool, consumers: Mapping[str, int]) -> "Registration":
         """The same broker in another state, with other work."""
         return replace(self, state=state, reason=reason, room=room, consumers=dict(consumers))

@@ -47,11 +47,6 @@ class Pieces:
         """Bytes of all batches, as they came."""
         return sum(piece.size_bytes for piece in self._pieces)
 
-    @property
-    def active_offset(self) -> int:
-        """Where the piece that is being written begins."""
-        return self._pieces[-1].base_offset
-
     def facts(self, end_offset: int) -> list[SegmentFacts]:
         """What the rest of the house is told."""
         ends = [piece.base_offset for piece in self._pieces[1:]] + [end_offset]

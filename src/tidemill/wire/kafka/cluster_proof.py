@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 MECHANISM = "TIDEMILL-CLUSTER"
 NONCE_BYTES = 32
-PROOF_BYTES = 32
 _NODE = Struct(">i")
 
 
