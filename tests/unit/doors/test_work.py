@@ -13,6 +13,7 @@ from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 LIMIT_S = 30
+DONE = wire.Operation(action=wire.ACTION_COMPLETE, seq=1, token=1)
 
 
 class Failing:
@@ -35,7 +36,7 @@ class Failing:
 
 async def ups(session: str) -> AsyncIterator[wire.WorkUp]:
     yield wire.WorkUp(start=wire.WorkStart(session=session))
-    yield wire.WorkUp(operations=wire.Operations(number=1, operations=[wire.Operation(seq=1, token=1)]))
+    yield wire.WorkUp(operations=wire.Operations(number=1, operations=[DONE]))
     await asyncio.Event().wait()  # the consumer waits for the outcome
 
 

@@ -93,4 +93,4 @@ def test_the_assignor_is_chosen_by_most() -> None:
     assert choose_assignor([]) == "uniform"
     assert choose_assignor([None, "range"]) == "range"
     assert choose_assignor(["range", "uniform", "uniform"]) == "uniform"
-    assert sorted(SERVER_ASSIGNORS) == ["range", "uniform"]
+    assert sorted(SERVER_ASSIGNORS) == ["range", "roundrobin", "uniform"]
