@@ -69,7 +69,7 @@ def test_rows_lie_in_the_order_of_the_timeline_afterwards(postgres: Postgres) ->
             await store.schedule("line", batch)
             before = await listed(store)
             await store.sorter.finish()
-            rows = await asked(url, "SELECT due_ms FROM tidemill.messages ORDER BY ctid")
+            rows = await asked(url, "SELECT due_ms FROM tidemill.sorted ORDER BY ctid")
             assert [due_ms for (due_ms,) in rows] == sorted(one.due_ms for one in batch)
             assert await asked(url, "SELECT FROM tidemill.fresh") == []
             assert await listed(store) == before
@@ -103,7 +103,7 @@ def test_nothing_is_sorted_before_enough_is_there_or_the_time_is_known(
     async def sorted_rows(url: str, store: PostgresStore, names: str) -> int:
         await store.schedule("line", [new(name, FAR) for name in names])
         await store.sorter.finish()
-        return len(await asked(url, "SELECT FROM tidemill.messages"))
+        return len(await asked(url, "SELECT FROM tidemill.sorted"))
 
     async def run() -> None:
         url = postgres.new_database()
@@ -211,12 +211,12 @@ def test_a_pass_that_is_cut_off_loses_nothing(postgres: Postgres) -> None:
         url = postgres.new_database()
         async with lines(url) as (store,):
             await store.schedule("line", [new(f"m{index}", FAR + index) for index in range(200)])
-        moved = len(await asked(url, "SELECT FROM tidemill.messages"))
+        moved = len(await asked(url, "SELECT FROM tidemill.sorted"))
         async with lines(url) as (store,):
             assert moved < len(await listed(store)) == 200
             await store.schedule("line", [new("one more", FAR)])
             await store.sorter.finish()
-            assert len(await asked(url, "SELECT FROM tidemill.messages")) == 201
+            assert len(await asked(url, "SELECT FROM tidemill.sorted")) == 201
 
     asyncio.run(run())
 
@@ -234,7 +234,7 @@ def test_a_sorted_timeline_is_purged_as_a_whole(postgres: Postgres) -> None:
             await store.govern(Delete("line"))
             while await store.govern(Purge("line", 7)) is not None:
                 pass
-            for table in ("fresh", "messages", "changed"):
+            for table in ("fresh", "sorted", "changed"):
                 assert await asked(url, f"SELECT FROM tidemill.{table}") == []
 
     asyncio.run(run())

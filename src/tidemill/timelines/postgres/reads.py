@@ -12,9 +12,9 @@ COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
     " s.size, s.key"
 )
-TABLES = ("tidemill.fresh", "tidemill.messages")
+TABLES = ("tidemill.fresh", "tidemill.sorted")
 """Where the row of a message may be: in one of them at any instant."""
-_ROWS = "(SELECT * FROM tidemill.fresh UNION ALL SELECT * FROM tidemill.messages) m"
+_ROWS = "(SELECT * FROM tidemill.fresh UNION ALL SELECT * FROM tidemill.sorted) m"
 # What a few messages need of another table is looked up one by one: joined, the planner of a long timeline would rather
 # read all there is. A body comes with its row, which is not looked for again.
 STATES = f"""(

@@ -3,7 +3,7 @@
 Messages come in any order of their due times and leave in just that order. Left where it was scheduled, each message of
 a long timeline would be on another page of the file and of the index by due time when it is read, leased and removed,
 and the server logs a page as a whole when it is changed for the first time since a checkpoint. So when there are many
-fresh messages, they are gone through in the order of their timeline, and each is moved to `messages`, behind the one
+fresh messages, they are gone through in the order of their timeline, and each is moved to `sorted`, behind the one
 before it. Those that are due together then lie together: in a few runs, each in order.
 
 Messages that are due soon are left alone: they will be gone soon, and a row that is being moved cannot be leased. So
@@ -41,7 +41,7 @@ SET lock_timeout = '100ms';
 SET synchronous_commit = off;
 """
 _PAGES = """
-SELECT pg_relation_size('tidemill.messages') / size, pg_relation_size('tidemill.message_order') / size
+SELECT pg_relation_size('tidemill.sorted') / size, pg_relation_size('tidemill.sorted_order') / size
 FROM (SELECT current_setting('block_size')::bigint AS size) page
 """
 _FRESH = "SELECT count(*) FROM (SELECT FROM tidemill.fresh WHERE timeline = $1 AND due_ms > $2 LIMIT $3) s"
@@ -56,10 +56,10 @@ WITH left_over AS (
     ) next
     WHERE f.ctid = next.place
     RETURNING f.*
-), sorted AS (
-    INSERT INTO tidemill.messages SELECT * FROM left_over ORDER BY due_ms, seq RETURNING due_ms, seq
+), moved AS (
+    INSERT INTO tidemill.sorted SELECT * FROM left_over ORDER BY due_ms, seq RETURNING due_ms, seq
 )
-SELECT due_ms, seq FROM sorted ORDER BY due_ms DESC, seq DESC LIMIT 1
+SELECT due_ms, seq FROM moved ORDER BY due_ms DESC, seq DESC LIMIT 1
 """
 
 
@@ -119,7 +119,7 @@ async def _sort(connection: asyncpg.Connection, start: Place) -> int:
             place = await _step(connection, timeline, place)
             if pages < FEW_PAGES:
                 # Plans that were made for a table without rows know no better index than any other.
-                await connection.execute("ANALYZE tidemill.messages")
+                await connection.execute("ANALYZE tidemill.sorted")
                 pages = FEW_PAGES
     return FRESH_MIN
 

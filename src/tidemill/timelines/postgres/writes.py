@@ -1,8 +1,8 @@
 """What is written to PostgreSQL. Each function runs inside a transaction of its caller.
 
-Each batch is a few statements, however long, with arrays for its columns. A message is locked by its row in `messages`
-while it is decided on, and the state that it leaves must be of the version that was read. Claims skip what another
-broker has locked: whoever is first has the lease, and nobody waits for a race that is lost.
+Each batch is a few statements, however long, with arrays for its columns. A message is locked by its row in `fresh` or
+`sorted` while it is decided on, and the state that it leaves must be of the version that was read. Claims skip what
+another broker has locked: whoever is first has the lease, and nobody waits for a race that is lost.
 
 On a long timeline each message is on a page of its own, and every statement that speaks of it looks for that page. So
 the two steps that every message takes, its first lease and its completion, are one statement each, which says the rules
@@ -55,7 +55,7 @@ WITH held AS (
 ), new AS (
     DELETE FROM tidemill.fresh WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
 ), old AS (
-    DELETE FROM tidemill.messages WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
+    DELETE FROM tidemill.sorted WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
 ), gone AS (
     SELECT seq FROM new UNION ALL SELECT seq FROM old
 ), left_over AS (
@@ -72,7 +72,7 @@ _TARGETS = " UNION ALL ".join(
 # Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
 _INSERT = """
 WITH given AS (
-    SELECT nextval((SELECT pg_get_serial_sequence('tidemill.messages', 'seq')::regclass)) AS seq, g.*
+    SELECT nextval((SELECT pg_get_serial_sequence('tidemill.sorted', 'seq')::regclass)) AS seq, g.*
     FROM unnest($2::text[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::bytea[])
     AS g (id, due_ms, bucket, producer_group, key, body)
 ), kept AS (
@@ -84,7 +84,7 @@ WITH given AS (
 SELECT id, seq FROM kept
 """
 # A message of the same id may have left `fresh` while the insert waited for it, so the next statement looks for it.
-_SORTED = "SELECT id FROM tidemill.messages WHERE timeline = $1 AND id = ANY($2::text[])"
+_SORTED = "SELECT id FROM tidemill.sorted WHERE timeline = $1 AND id = ANY($2::text[])"
 _TAKE_BACK = "DELETE FROM tidemill.fresh WHERE timeline = $1 AND id = ANY($2::text[])"
 _CHANGE = """
 INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
@@ -93,7 +93,7 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5
 """
 _LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version"
 _EACH = """
-WITH new AS ({0} tidemill.fresh {1} RETURNING seq), old AS ({0} tidemill.messages {1} RETURNING seq)
+WITH new AS ({0} tidemill.fresh {1} RETURNING seq), old AS ({0} tidemill.sorted {1} RETURNING seq)
 SELECT (SELECT count(*) FROM new) + (SELECT count(*) FROM old)
 """
 _BURY = _EACH.format("UPDATE", "SET timeline = $1, id = $2 WHERE seq = $3")
