@@ -1,5 +1,6 @@
 """`tidemill` as a process of its own: pipes, terminals, signals, shells, and brokers that are not there."""
 
+import json
 import os
 import pty
 import select
@@ -66,6 +67,20 @@ def test_exit_codes_and_streams_of_the_program(cli_broker: Broker) -> None:
     assert (ran.returncode, ran.stdout) == (FAILED, "")
     assert ran.stderr.count("\n") == 1
     assert run(env, "consume").returncode == WRONG_USE
+
+
+def test_a_locale_without_unicode(cli_broker: Broker) -> None:
+    env = environ(cli_broker, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert run(env, "produce", "plain", "-m", "th\u00e9 \u2615").returncode == 0
+    assert run(environ(cli_broker), "consume", "plain", "--from-beginning").stdout == "th\u00e9 \u2615\n"
+    refused = run(env, "topic", "create", "th\u00e9")
+    assert (refused.returncode, refused.stderr.partition(":")[2][:15]) == (FAILED, " create th\\xe9:")
+    [told] = json.loads(
+        run(env, "group", "reset-offsets", "th\u00e9", "--topic", "plain", "--to-latest", "--json").stdout
+    )
+    assert told["to"] == 1
+    assert run(env, "group", "list", "--json").stdout.isascii()
+    assert "th\u00e9" in [each["group"] for each in json.loads(run(env, "group", "list", "--json").stdout)]
 
 
 def test_a_reader_that_goes_away(cli_broker: Broker) -> None:

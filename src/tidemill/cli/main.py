@@ -7,6 +7,7 @@ quick however many commands there are.
 Exit codes: 0 fine, 1 failed, 2 wrong use. What goes wrong is told on standard error in one line that says what to do.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -52,7 +53,8 @@ HINT = "see tidemill --help"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    _speak_as_the_terminal_can()
+    words = list(map(_read, sys.argv[1:] if arguments is None else arguments))
     if COMPLETION_ASKED in os.environ or words[:1] in COMPLETION_FLAGS:
         from tidemill.cli import completion
 
@@ -116,6 +118,21 @@ def _app(command: Command) -> "typer.Typer":
     app = typer.Typer(add_completion=False, no_args_is_help=True, help=command.summary)
     app.add_typer(found)
     return app
+
+
+def _speak_as_the_terminal_can() -> None:
+    """Where the locale has no Unicode, what it cannot write is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.encoding or "").lower() != "utf-8":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _read(word: str) -> str:
+    """A word that the locale could not read may be UTF-8 all the same."""
+    try:
+        return os.fsencode(word).decode() if _is_no_text(word) else word
+    except UnicodeDecodeError:
+        return word
 
 
 def _is_no_text(word: str) -> bool:

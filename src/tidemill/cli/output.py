@@ -47,7 +47,8 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def show_json(value: Any) -> None:
     """The whole result as one JSON document."""
-    say(json.dumps(value, ensure_ascii=False, default=str))
+    unicode = (sys.stdout.encoding or "").lower() == "utf-8"
+    say(json.dumps(value, ensure_ascii=not unicode, default=str))
 
 
 def text_fields(**values: bytes | None) -> dict[str, str | None]:
