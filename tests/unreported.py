@@ -23,6 +23,7 @@ class Books:
 
     def __init__(self) -> None:
         self.awaited: set[str] = set()
+        self._told = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.awaited = {item.nodeid for item in session.items}
@@ -30,7 +31,8 @@ class Books:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Iterable[str]) -> None:
         """All processes collect the same; one that takes a dead one's place does so when results are in already."""
-        self.awaited = self.awaited or set(ids)
+        if not self._told:
+            self.awaited, self._told = set(ids), True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test is through when it was cleaned up, or failed; a process that died under it is a failure of its own."""

@@ -77,6 +77,13 @@ def test_what_a_dead_process_took_with_it_is_named_and_run_by_the_second_try(
     assert "3 passed" in output
 
 
+def test_a_process_that_takes_a_dead_ones_place_brings_nothing_back(suite: Path) -> None:
+    (suite / "test_some.py").write_text("def test_before(): pass\ndef test_victim(): pass\n")
+    status, output = run(suite, "exit", "-n", "1", "--dist", "loadfile", "--max-worker-restart", "1")
+    assert (status, lost(output)) == (1, [])
+    assert "1 passed" in output
+
+
 def test_a_test_without_a_result_in_the_second_try_fails_it(suite: Path) -> None:
     assert run(suite, "always", *BESIDE)[0] == 1
     status, output = run(suite, "always", *AGAIN)
