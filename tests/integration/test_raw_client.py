@@ -37,7 +37,6 @@ from tidemill.records.arrow import (
     Encoder,
     Writer,
     kernels,
-    rows_by_partition,
 )
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker
@@ -181,7 +180,7 @@ def test_keys_go_where_librdkafka_puts_them(client: RawClient, broker: Broker, p
         producer.produce(name, b"", key, on_delivery=lambda error, sent: placed.update({sent.key(): sent.partition()}))
     assert producer.flush(WAIT_S) == 0
     encoder = Encoder(pa.record_batch({"key": keys}), now_ms=NOW_MS, twin=kernels("python"))
-    ours = rows_by_partition(encoder.partitions(7, 0, partitioner))
+    ours = encoder.dealt(encoder.partitions(7, 0, partitioner), 7)
     assert {keys[row]: partition for partition, rows in ours.items() for row in rows} == placed
 
 

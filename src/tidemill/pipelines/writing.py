@@ -26,7 +26,7 @@ from tidemill.pipelines.committing import Plan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.sending import Sender
-from tidemill.records.arrow import Draft, Encoder, Writer, rows_by_partition
+from tidemill.records.arrow import Draft, Encoder, Writer
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
@@ -167,7 +167,7 @@ class TaskWriter:
                 wrong = int(given[known & ((given < 0) | (given >= count))][0])
                 raise WrongOption(f"topic {topic} has no partition {wrong}; it has 0 to {count - 1}")
             chosen = np.where(known, given, chosen)
-        return rows_by_partition(chosen)
+        return encoder.dealt(chosen, count)
 
     def _count(self, topic: str) -> int:
         return len(self._client.metadata([topic], create=True)[topic].leaders)

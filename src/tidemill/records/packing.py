@@ -19,9 +19,10 @@ ZSTD_LEVEL = 3
 LEVELS = {Codec.GZIP: range(1, 10), Codec.ZSTD: range(1, 23)}
 """The codecs that have levels here, and which; a higher one takes longer, and less room."""
 
-LZ4_BLOCK_BYTES = 64 * 1024
-LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
-"""Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; the checksum of these two bytes."""
+LZ4_BLOCK_BYTES = 256 * 1024
+"""With 64 KiB, text takes 1 to 2 % more room and the same time, and short rows with noise in them a third more time."""
+LZ4_HEADER = bytes.fromhex("04224d18 60 50 fb")
+"""Magic; version 1 with independent blocks and no checksums; blocks of 256 KiB; the checksum of these two bytes."""
 LZ4_STORED = 1 << 31
 """In the length of a block: it is as it was, because it does not become smaller."""
 _LZ4_LENGTH = Struct("<I")

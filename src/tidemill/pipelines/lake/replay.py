@@ -30,7 +30,7 @@ from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.compaction import ordered
 from tidemill.pipelines.lake.interface import Lake
-from tidemill.records.arrow import Encoder, Kernels, Writer, rows_by_partition
+from tidemill.records.arrow import Encoder, Kernels, Writer
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
@@ -243,4 +243,4 @@ class _Writing:
         if self._target.count == self._target.lake_count:
             return {partition: np.arange(rows, dtype=np.int64)}
         unkeyed = random.randrange(self._target.count)  # noqa: S311 - it spreads load, it hides nothing
-        return rows_by_partition(encoder.partitions(self._target.count, unkeyed))
+        return encoder.dealt(encoder.partitions(self._target.count, unkeyed), self._target.count)

@@ -2,7 +2,7 @@
 
 from tidemill.records.arrow.decoder import ROWS, Decoder
 from tidemill.records.arrow.draft import Draft, Encoded, Writer
-from tidemill.records.arrow.encoder import BATCH_BYTES, Encoder, rows_by_partition
+from tidemill.records.arrow.encoder import BATCH_BYTES, Encoder
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER
 from tidemill.records.arrow.room import Room
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
@@ -27,7 +27,6 @@ __all__ = [
     "Room",
     "Writer",
     "kernels",
-    "rows_by_partition",
     "schema_of",
     "warm_up",
 ]

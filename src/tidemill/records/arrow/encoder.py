@@ -32,7 +32,11 @@ class Encoder:
 
     def partitions(self, count: int, unkeyed: int, partitioner: str = DEFAULT_PARTITIONER) -> npt.NDArray[np.int64]:
         """The partition of each row by its key."""
-        return partitions_of(self._columns.key, count, unkeyed, self._twin, partitioner)
+        return partitions_of(self._columns, count, unkeyed, self._twin, partitioner)
+
+    def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
+        """The rows of each partition of so many, in their order; partitions without rows are not there."""
+        return self._twin.dealt(partitions, count)
 
     def fill(
         self,
@@ -80,14 +84,3 @@ class Encoder:
         count, draft.end, draft.max_time = self._twin.write(self._prepared, rows, draft)
         draft.count += count
         return count
-
-
-def rows_by_partition(partitions: npt.NDArray[np.int64]) -> dict[int, npt.NDArray[np.int64]]:
-    """The rows of each partition, in their order."""
-    if not len(partitions):
-        return {}
-    counts = np.bincount(partitions)
-    found = np.flatnonzero(counts)
-    # Numbers of 16 bits are sorted in a pass or two, larger ones by comparing.
-    order = np.argsort(partitions.astype(np.min_scalar_type(len(counts))), kind="stable")
-    return dict(zip(found.tolist(), np.split(order, np.cumsum(counts[found])[:-1]), strict=True))

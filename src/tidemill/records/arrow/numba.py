@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidemill.model.errors import CorruptMessage
 from tidemill.records.arrow.columns import Bytes, Columns, Runs, bytes_of, header_parts, list_offsets
+from tidemill.records.arrow.compiled import deal as dealing
 from tidemill.records.arrow.compiled import read as reading
 from tidemill.records.arrow.compiled import scan as scanning
 from tidemill.records.arrow.compiled import write as writing
@@ -130,19 +131,26 @@ class NumbaKernels:
         places = out_ends.tolist()
         return [out[start:end].tobytes() for start, end in pairwise(places)]
 
-    def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """The CRC-32 of each key."""
-        memory = bytes_of(keys)
-        out = np.empty(len(keys), np.int64)
-        writing.crc32(_frozen(memory.data), _frozen(memory.offsets), _CRC_TABLE, out)
+    def by_crc32(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
+        """By the CRC-32 of each key."""
+        data, offsets, valid = columns.keys
+        out = np.empty(len(valid), np.int64)
+        dealing.by_crc32(_frozen(data), _frozen(offsets), _frozen(valid), _CRC_TABLE, count, unkeyed, out)
         return out
 
-    def murmur2(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """The positive part of Kafka's murmur2 of each key."""
-        memory = bytes_of(keys)
-        out = np.empty(len(keys), np.int64)
-        writing.murmur2(_frozen(memory.data), _frozen(memory.offsets), out)
+    def by_murmur2(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
+        """By Kafka's murmur2 of each key."""
+        data, offsets, valid = columns.keys
+        out = np.empty(len(valid), np.int64)
+        dealing.by_murmur2(_frozen(data), _frozen(offsets), _frozen(valid), count, unkeyed, out)
         return out
+
+    def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
+        """The rows of each partition."""
+        ends, rows = np.zeros(count, np.int64), np.empty(len(partitions), np.int64)
+        dealing.deal(partitions, ends, rows)
+        places = enumerate(pairwise((0, *ends.tolist())))
+        return {partition: rows[start:end] for partition, (start, end) in places if end > start}
 
 
 def _memory(data: memoryview) -> npt.NDArray[np.uint8]:
@@ -199,7 +207,7 @@ def _read_only(prepared: _Prepared) -> _Prepared:
     return prepared
 
 
-def _frozen(array: "npt.NDArray[np.uint8] | npt.NDArray[np.int64]") -> "npt.NDArray[np.uint8] | npt.NDArray[np.int64]":
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array.flags.writeable = False
     return array
 

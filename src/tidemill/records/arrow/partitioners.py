@@ -10,9 +10,8 @@ choose such a partition at random and stay with it for a while.
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from tidemill.records.arrow.columns import bytes_of, valid_of
+from tidemill.records.arrow.columns import Columns
 from tidemill.records.arrow.twins import Kernels
 from tidemill.records.hashing import CONSISTENT_RANDOM, MURMUR2_RANDOM, PARTITIONERS
 
@@ -20,13 +19,11 @@ DEFAULT_PARTITIONER = CONSISTENT_RANDOM
 
 
 def partitions_of(
-    keys: pa.Array, count: int, unkeyed: int, twin: Kernels, partitioner: str = DEFAULT_PARTITIONER
+    columns: Columns, count: int, unkeyed: int, twin: Kernels, partitioner: str = DEFAULT_PARTITIONER
 ) -> npt.NDArray[np.int64]:
     """The partition of each row, 0 to `count` - 1."""
     if partitioner == MURMUR2_RANDOM:
-        hashes, keyed = twin.murmur2(keys), valid_of(keys)
-    elif partitioner == CONSISTENT_RANDOM:
-        hashes, keyed = twin.crc32(keys), valid_of(keys) & (np.diff(bytes_of(keys).offsets) > 0)
-    else:
-        raise ValueError(f"there is no partitioner {partitioner!r}; choose one of {', '.join(PARTITIONERS)}")
-    return np.where(keyed, hashes % count, unkeyed)
+        return twin.by_murmur2(columns, count, unkeyed)
+    if partitioner == CONSISTENT_RANDOM:
+        return twin.by_crc32(columns, count, unkeyed)
+    raise ValueError(f"there is no partitioner {partitioner!r}; choose one of {', '.join(PARTITIONERS)}")

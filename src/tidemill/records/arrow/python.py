@@ -80,13 +80,25 @@ class PythonKernels:
             start = end
         return written
 
-    def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """The CRC-32 of each key."""
-        return np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.int64)
+    def by_crc32(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
+        """By the CRC-32 of each key."""
+        return np.array([zlib.crc32(key) % count if key else unkeyed for key in columns.key.to_pylist()], np.int64)
 
-    def murmur2(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """The positive part of Kafka's murmur2 of each key."""
-        return np.array([murmur2(key or b"") & 0x7FFFFFFF for key in keys.to_pylist()], np.int64)
+    def by_murmur2(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
+        """By Kafka's murmur2 of each key."""
+        chosen = [unkeyed if key is None else _positive(key) % count for key in columns.key.to_pylist()]
+        return np.array(chosen, np.int64)
+
+    def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:  # noqa: ARG002 - dicts grow
+        """The rows of each partition."""
+        rows: dict[int, list[int]] = {}
+        for row, partition in enumerate(partitions.tolist()):
+            rows.setdefault(partition, []).append(row)
+        return {partition: np.array(rows[partition], np.int64) for partition in sorted(rows)}
+
+
+def _positive(key: bytes) -> int:
+    return murmur2(key) & 0x7FFFFFFF
 
 
 def microseconds(timestamp_ms: int) -> int:

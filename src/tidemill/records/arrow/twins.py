@@ -7,6 +7,7 @@ knows no environment.
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -50,18 +51,25 @@ class Kernels(Protocol):
     def write_runs(self, prepared: Any, runs: Runs, capacity: int) -> list[bytes]:
         """The rows as the records of one batch for each run, in at most `capacity` bytes together."""
 
-    def crc32(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """The CRC-32 of each key, 0 to 2**32 - 1; what null keys get is undefined."""
+    def by_crc32(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
+        """The CRC-32 of each key, modulo `count`; null and empty keys go to `unkeyed`."""
 
-    def murmur2(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """The positive part of Kafka's murmur2 of each key, 0 to 2**31 - 1; what null keys get is undefined."""
+    def by_murmur2(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
+        """The positive part of Kafka's murmur2 of each key, modulo `count`; null keys go to `unkeyed`."""
+
+    def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
+        """The rows of each partition of so many, in their order; partitions without rows are not there."""
 
 
 def kernels(name: str | None = None) -> Kernels:
     """The twin of this name, or the fastest that is installed; ValueError when there is none of this name."""
-    if name is None:
-        name = "numba" if find_spec("numba") else "python"
+    name = name or _fastest()
     if name not in NAMES:
         raise ValueError(f"there are no kernels {name!r}; choose one of {', '.join(NAMES)}")
     twin: Kernels = import_module(f"tidemill.records.arrow.{name}").KERNELS
     return twin
+
+
+@cache
+def _fastest() -> str:
+    return "numba" if find_spec("numba") else "python"

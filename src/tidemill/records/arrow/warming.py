@@ -15,7 +15,7 @@ def warm_up(twin: Kernels) -> None:
     rows = pa.record_batch({"key": [b"a", None], "value": [b"1", None], "headers": headers})
     encoder = Encoder(rows, now_ms=0, twin=twin)
     for partitioner in PARTITIONERS:
-        encoder.partitions(2, 0, partitioner)
+        encoder.dealt(encoder.partitions(2, 0, partitioner), 2)
     for encoded in encoder.batches():
         for _ in Decoder("warm", 0, twin=twin).decode(encoded.batch):
             pass

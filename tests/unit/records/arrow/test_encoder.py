@@ -19,7 +19,6 @@ from tidemill.records.arrow import (
     Encoder,
     Writer,
     kernels,
-    rows_by_partition,
     warm_up,
 )
 from tidemill.records.arrow.draft import UNPACKED_BYTES_MAX
@@ -195,9 +194,11 @@ MURMUR2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string"
 
 @both
 def test_keys_are_hashed_as_by_kafkas_producers(twin: str) -> None:
-    keys = pa.array(list(MURMUR2), pa.large_binary())
-    assert kernels(twin).murmur2(keys).tolist() == [number & 0x7FFFFFFF for number in MURMUR2.values()]
-    assert kernels(twin).crc32(keys).tolist() == [zlib.crc32(key) for key in MURMUR2]
+    batch = pa.record_batch({"key": pa.array(list(MURMUR2), pa.large_binary())})
+    encoder = Encoder(batch, now_ms=0, twin=kernels(twin))
+    by_murmur = encoder.partitions(2**31, 0, MURMUR2_RANDOM).tolist()
+    assert by_murmur == [number & 0x7FFFFFFF for number in MURMUR2.values()]
+    assert encoder.partitions(2**32, 0).tolist() == [zlib.crc32(key) for key in MURMUR2]
 
 
 @given(keys=st.lists(st.none() | st.binary(max_size=40), max_size=20), start=st.integers(0, 5))
@@ -211,8 +212,9 @@ def test_the_twins_agree_on_partitions(keys: list[bytes | None], start: int) -> 
         assert reference == compiled
 
 
-def test_rows_without_a_key_go_where_the_caller_says() -> None:
-    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, twin=kernels("python"))
+@both
+def test_rows_without_a_key_go_where_the_caller_says(twin: str) -> None:
+    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, twin=kernels(twin))
     assert encoder.partitions(100, 42)[:2].tolist() == [42, 42]
     by_murmur = encoder.partitions(100, 42, MURMUR2_RANDOM).tolist()
     assert by_murmur[0] == 42
@@ -221,10 +223,12 @@ def test_rows_without_a_key_go_where_the_caller_says() -> None:
         encoder.partitions(1, 0, "dice")
 
 
-def test_rows_of_a_partition_keep_their_order() -> None:
-    found = rows_by_partition(np.array([2, 0, 2, 0, 5], np.int64))
+@both
+def test_rows_of_a_partition_keep_their_order(twin: str) -> None:
+    found = kernels(twin).dealt(np.array([2, 0, 2, 0, 5], np.int64), 7)
     assert {partition: part.tolist() for partition, part in found.items()} == {0: [1, 3], 2: [0, 2], 5: [4]}
-    assert rows_by_partition(np.array([], np.int64)) == {}
+    assert list(found) == [0, 2, 5]
+    assert kernels(twin).dealt(np.array([], np.int64), 7) == {}
 
 
 @both

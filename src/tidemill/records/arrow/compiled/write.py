@@ -1,4 +1,4 @@
-"""Columns to records, compiled; and the two hashes of keys.
+"""Columns to records, compiled.
 
 The room of `write_runs` is as large as `Columns.sizes` says, which is never less than what is written. A binary column
 comes as (data, offsets, which items are not null).
@@ -129,37 +129,3 @@ def write_runs(
             row += 1
         out_ends[run] = at
     return at
-
-
-@njit(cache=True, nogil=True)
-def murmur2(data: Any, offsets: Any, out: Any) -> None:
-    """The positive part of Kafka's murmur2 of each item."""
-    multiplier = np.uint32(0x5BD1E995)
-    for item in range(out.shape[0]):
-        start = offsets[item]
-        size = offsets[item + 1] - start
-        mixed = np.uint32(0x9747B28C) ^ np.uint32(size)
-        whole = size - size % 4
-        for at in range(start, start + whole, 4):
-            word = np.uint32(data[at]) | (np.uint32(data[at + 1]) << np.uint32(8))
-            word |= (np.uint32(data[at + 2]) << np.uint32(16)) | (np.uint32(data[at + 3]) << np.uint32(24))
-            word = np.uint32(word * multiplier)
-            word = np.uint32((word ^ (word >> np.uint32(24))) * multiplier)
-            mixed = np.uint32(np.uint32(mixed * multiplier) ^ word)
-        if size > whole:
-            tail = np.uint32(0)
-            for at in range(size - whole):
-                tail |= np.uint32(data[start + whole + at]) << np.uint32(8 * at)
-            mixed = np.uint32((mixed ^ tail) * multiplier)
-        mixed = np.uint32((mixed ^ (mixed >> np.uint32(13))) * multiplier)
-        out[item] = np.int64((mixed ^ (mixed >> np.uint32(15))) & np.uint32(0x7FFFFFFF))
-
-
-@njit(cache=True, nogil=True)
-def crc32(data: Any, offsets: Any, table: Any, out: Any) -> None:
-    """The CRC-32 of each item, with the table of all single bytes."""
-    for item in range(out.shape[0]):
-        crc = np.uint32(0xFFFFFFFF)
-        for at in range(offsets[item], offsets[item + 1]):
-            crc = table[(crc ^ np.uint32(data[at])) & np.uint32(255)] ^ (crc >> np.uint32(8))
-        out[item] = np.int64(crc ^ np.uint32(0xFFFFFFFF))
