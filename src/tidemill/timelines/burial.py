@@ -53,7 +53,7 @@ class Burial:
             await self._bury(batch)
         except TimelineError as error:
             if not self._failing:
-                log.warning("timeline_dead_letter_failed", timeline=self._name, error=str(error))
+                log.warning("a message could not be moved to its dead letters", timeline=self._name, error=str(error))
             self._failing = True
             return False
         self._failing = False

@@ -101,7 +101,7 @@ class Delivery:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and task.exception() is not None:
-            log.error("timeline_delivery_ended", timeline=self.name, error=repr(task.exception()))
+            log.error("the delivery of a timeline ended", timeline=self.name, error=repr(task.exception()))
 
     def join(self, consumer: Consumer) -> None:
         """A consumer is there."""
@@ -190,7 +190,7 @@ class Delivery:
                 failing = False
             except TimelineError as error:
                 if not failing:
-                    log.warning("timeline_lease_failed", timeline=self.name, error=str(error))
+                    log.warning("messages could not be leased", timeline=self.name, error=str(error))
                 failing = True
                 await asyncio.sleep(RETRY_MS / 1_000)
 

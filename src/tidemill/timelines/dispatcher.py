@@ -372,7 +372,7 @@ class Dispatcher:
         try:
             self._compare(await self._life.refresh())
         except TimelineError as error:
-            log.warning("timelines_refresh_failed", error=str(error))
+            log.warning("the list of timelines could not be read again", error=str(error))
 
 
 def _refusal(command: Command, now_ms: int) -> TimelineError | None:

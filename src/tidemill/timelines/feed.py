@@ -143,7 +143,7 @@ class Feed:
                 await self._fill()
             except TimelineError as error:
                 if not failing:
-                    log.warning("timeline_fill_failed", timeline=self._name, error=str(error))
+                    log.warning("due messages could not be fetched", timeline=self._name, error=str(error))
                 failing = True
                 self._rescan_at_ms = 0
                 await asyncio.sleep(RETRY_MS / 1_000)

@@ -122,7 +122,7 @@ class Guard:
         self._reasons = tuple(self._doubts())
         changed = bool(before) != bool(self._reasons)
         if changed:
-            log.warning("timelines_state", state=self.state.value, reasons=list(self._reasons))
+            log.warning("the state of the timelines has changed", state=self.state.value, reasons=list(self._reasons))
         return changed
 
     def _doubts(self) -> list[str]:
@@ -158,10 +158,10 @@ class Guard:
             raise StoreUnavailable(f"the timeline store failed: {error}") from error
         if self._errors_in_row:
             self._errors_in_row = 0
-            log.info("timelines_store_recovered")
+            log.info("the timeline store answers again")
         return result
 
     def _failed(self) -> None:
         self._errors_in_row += 1
         if self._errors_in_row == ERRORS_IN_ROW:
-            log.error("timelines_store_failing", errors_in_row=self._errors_in_row)
+            log.error("the timeline store keeps failing", errors_in_row=self._errors_in_row)

@@ -150,7 +150,7 @@ class Lifecycle:
             except UnknownTimeline:
                 break
             except TimelineError as error:
-                log.warning("timeline_purge_failed", timeline=name, error=str(error))
+                log.warning("the messages of a deleted timeline could not be removed", timeline=name, error=str(error))
                 await asyncio.sleep(PURGE_RETRY_S)
                 continue
             if left is None:
@@ -158,4 +158,4 @@ class Lifecycle:
             await asyncio.sleep(PURGE_PAUSE_S)
         self.timelines.pop(name, None)
         self._purges.pop(name, None)
-        log.info("timeline_deleted", timeline=name)
+        log.info("timeline deleted", timeline=name)

@@ -85,9 +85,9 @@ def finish(connection: sqlite3.Connection, path: Path) -> None:
         # Nobody else is at the file yet: the log of changes is copied as a whole, and starts again.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         if moved % TELL_MESSAGES == 0 and _set_aside(connection):
-            log.info("timeline_store_upgrading", path=str(path), messages=moved)
+            log.info("the timeline store is being brought to this version", path=str(path), messages=moved)
     if moved:
-        log.info("timeline_store_upgraded", path=str(path), messages=moved)
+        log.info("the timeline store is of this version", path=str(path), messages=moved)
 
 
 def _set_aside(connection: sqlite3.Connection) -> bool:
