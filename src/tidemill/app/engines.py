@@ -66,14 +66,21 @@ async def open_timelines(settings: Settings) -> TimelineStore:
     if url.startswith("memory:"):
         return TimelinesInMemory()
     if url.startswith(("postgresql:", "postgres:")):
-        from tidemill.timelines.postgres import open_store as open_postgres  # noqa: PLC0415 -- an extra
-
-        try:
-            return await open_postgres(url)
-        except StoreUnavailable as error:
-            raise StoreUnavailable(f"{error}; does {shown(url)} answer, and is --timelines right?") from None
+        return await _open_postgres(url)
     path = url.removeprefix("sqlite:").removeprefix("//")
     return await open_store(Path(path) if path else settings.data_dir / TIMELINES)
+
+
+async def _open_postgres(url: str) -> TimelineStore:
+    try:
+        postgres = await asyncio.to_thread(import_module, "tidemill.timelines.postgres")
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(f"PostgreSQL needs one more package: pip install 'tidemill[postgres]' ({error})") from None
+    try:
+        store: TimelineStore = await postgres.open_store(url)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"{error}; does {shown(url)} answer, and is --timelines right?") from None
+    return store
 
 
 class Tables:

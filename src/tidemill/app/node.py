@@ -105,27 +105,24 @@ class Node:
 
     async def ask(self, sql: str, form: str) -> bytes:
         """The answer to a question in SQL; what answers it is loaded with the first one."""
-        if self._desk is None:
-            self._desk = asyncio.create_task(self._open_desk())
+        opening = self._desk = self._desk or asyncio.create_task(self._open_desk())
         try:
-            desk = await asyncio.shield(self._desk)
-        except InvalidConfig as error:
-            self._desk = None
-            raise SqlUnavailable(str(error)) from None
+            desk = await asyncio.shield(opening)
+        except Exception as error:
+            if self._desk is opening:  # the next question tries again
+                self._desk = None
+            if isinstance(error, InvalidConfig):
+                raise SqlUnavailable(str(error)) from None
+            raise
         return await desk.ask(sql, form)
 
     async def tell(self, table: str) -> bytes | None:
         """What this broker has of a table, for others that are asked; None when there is no such table."""
-        try:
-            module = await asyncio.to_thread(import_module, SQL_DESK)
-        except ModuleNotFoundError as error:
-            raise SqlUnavailable(f"tables need more packages: pip install 'tidemill[clickhouse]' ({error})") from None
-        found: bytes | None = module.told(self.broker, table)
+        found: bytes | None = (await _desk_module()).told(self.broker, table)
         return found
 
     async def _open_desk(self) -> "SqlDesk":
-        module = await asyncio.to_thread(import_module, SQL_DESK)
-        desk: SqlDesk = await module.open_desk(self.settings, self.tables, self.broker)
+        desk: SqlDesk = await (await _desk_module()).open_desk(self.settings, self.tables, self.broker)
         return desk
 
     async def _close_desk(self) -> None:
@@ -255,3 +252,11 @@ class Node:
         if bound.host in WILDCARDS:
             return Address("localhost", bound.port)
         return bound
+
+
+async def _desk_module() -> ModuleType:
+    """What answers questions in SQL, with libraries that a plain installation has not; SqlUnavailable names them."""
+    try:
+        return await asyncio.to_thread(import_module, SQL_DESK)
+    except ModuleNotFoundError as error:
+        raise SqlUnavailable(f"SQL needs more packages: pip install 'tidemill[clickhouse]' ({error})") from None

@@ -36,6 +36,7 @@ def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
 
     Example: tidemill pipeline init shop
     """
+    check_libraries()
     from tidemill.pipelines.example import write_example
 
     for path in write_example(folder, bootstrap or DEFAULT_BOOTSTRAP):
@@ -106,6 +107,7 @@ def check(folder: Folder, as_json: Json = False) -> None:
 
     Example: tidemill pipeline check shop
     """
+    check_libraries()
     from tidemill.pipelines.folder import load
 
     loaded = load(folder)
@@ -132,6 +134,7 @@ def status(
 
     Example: tidemill pipeline status shop
     """
+    check_libraries()
     from tidemill.pipelines.folder import pipelines_in
     from tidemill.pipelines.status import status_of, wall_ms
 

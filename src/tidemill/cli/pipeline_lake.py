@@ -17,6 +17,7 @@ from tidemill.cli.pipeline_options import (
     Master,
     Remote,
     Verbose,
+    check_libraries,
     chosen_spark,
     existing_topics,
     known_topics,
@@ -91,6 +92,7 @@ def audit(
 
     Example: tidemill pipeline audit lake/orders
     """
+    check_libraries()
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.audit import audit as look
     from tidemill.pipelines.lake.audit import lost, told_by
@@ -121,6 +123,7 @@ def compact(
 
     Example: tidemill pipeline compact lake/orders
     """
+    check_libraries()
     from tidemill.pipelines.lake.compaction import compact as put_together
     from tidemill.pipelines.lake.compaction import waiting
     from tidemill.pipelines.lake.opening import existing_lake
@@ -158,6 +161,7 @@ def replay(
 
     Example: tidemill pipeline replay lake/orders --to orders-again --rate 10000
     """
+    check_libraries()
     from tidemill.client.raw import RawClient
     from tidemill.pipelines.lake.opening import existing_lake
     from tidemill.pipelines.lake.replay import Replay, Wanted
