@@ -316,10 +316,10 @@ def report(lines: list[Line]) -> None:
 
 async def report_sorting(lines: list[Line], url: str, processor: Callable[[], float]) -> None:
     """What it costs to put the messages in order that have come, and a far message of a long timeline with that."""
-    store = lines[0].store
+    store = lines[-1].store
     assert isinstance(store, PostgresStore)
     fresh, begun = await rows_fresh(url), processor()
-    sort.FRESH_MIN = 1
+    sort.FRESH_MIN, sort.FRESH_PER_PAGE = 1, 0
     store.sorter.scheduled(NEVER)
     await store.sorter.finish()
     count = fresh - await rows_fresh(url)

@@ -2,7 +2,8 @@
 
     fresh      new messages: what they carry and where they were scheduled to; not changed by a lease
     sorted     the same of messages that were written anew in the order of the timeline (`sort.py`)
-    changed    where messages stand that were leased, released or moved, and who holds them: few, and in use now
+    changed    where messages stand that were leased, released or moved, and who holds them: few, and in use now;
+               `row_ms` is the due time in the message's own row, which is found by it
 
 A message is in `fresh` or in `sorted`. The first is small, so that it and its indexes are in memory, each of their
 pages is logged once for many changes, and what is gone from it is soon cleaned up; in the second, those that are due
@@ -55,12 +56,12 @@ _INDEXES = """
 CREATE UNIQUE INDEX sorted_ids ON tidemill.sorted (timeline, id);
 CREATE INDEX sorted_order ON tidemill.sorted (timeline, due_ms, seq) INCLUDE (bucket);
 """
-# The primary key comes last: among indexes that cost the same, as all do while the table is empty, the planner takes
-# the last one, and its plan may outlast that.
+# Among indexes that cost the same, as all do while the table is empty, the planner takes the one that was made last,
+# and its plan may outlast that. So the order of a timeline comes after its ids, and the numbers come last.
 _FRESH = """
 CREATE TABLE tidemill.fresh (LIKE tidemill.sorted);
-CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq) INCLUDE (bucket);
 CREATE UNIQUE INDEX fresh_ids ON tidemill.fresh (timeline, id);
+CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq) INCLUDE (bucket);
 ALTER TABLE tidemill.fresh ADD PRIMARY KEY (seq);
 """
 # The index has no seq: while the table is empty the planner would take it for one that serves to look numbers up.
@@ -74,14 +75,15 @@ CREATE TABLE tidemill.changed (
     holder text,
     token bigint NOT NULL,
     version bigint NOT NULL,
-    attempts bigint NOT NULL
+    attempts bigint NOT NULL,
+    row_ms bigint NOT NULL
 );
 CREATE INDEX changed_order ON tidemill.changed (timeline, due_ms);
 """
 # Version 1 kept the state of a message in its row.
 _SPLIT = """
 CREATE TEMPORARY TABLE touched ON COMMIT DROP AS
-    SELECT seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts
+    SELECT seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts, due_ms AS row_ms
     FROM tidemill.messages WHERE version > 1;
 ALTER TABLE tidemill.messages DROP COLUMN scheduled_ms, DROP COLUMN holder, DROP COLUMN token, DROP COLUMN version,
     DROP COLUMN attempts;
@@ -96,6 +98,12 @@ ALTER TABLE tidemill.messages ALTER COLUMN body SET NOT NULL;
 DROP TABLE tidemill.bodies;
 CREATE UNIQUE INDEX message_ids ON tidemill.messages (timeline, id);
 CREATE INDEX message_order ON tidemill.messages (timeline, due_ms, seq) INCLUDE (bucket);
+"""
+# Versions 2 and 3 did not note of a message that was leased or moved which due time its row has.
+_NOTE_ROWS = """
+ALTER TABLE tidemill.changed ADD COLUMN row_ms bigint;
+UPDATE tidemill.changed c SET row_ms = m.due_ms FROM tidemill.messages m WHERE m.seq = c.seq;
+ALTER TABLE tidemill.changed ALTER COLUMN row_ms SET NOT NULL;
 """
 # Up to version 3 all messages were in one table, which brokers of these versions do not find any more: a message that
 # is fresh would be unknown to them, and might be kept twice.
@@ -120,7 +128,7 @@ async def prepare(connection: asyncpg.Connection) -> None:
             await connection.execute("INSERT INTO tidemill.schema_version VALUES ($1)", VERSION)
         elif version < VERSION:
             await connection.execute("SET LOCAL enable_seqscan = on")  # an upgrade reads whole tables
-            split = _SPLIT + _CHANGED + _TOUCHED if version == 1 else ""
+            split = _SPLIT + _CHANGED + _TOUCHED if version == 1 else _NOTE_ROWS
             join = _JOIN_BODIES if version < 3 else ""
             await connection.execute(split + join + _RENAME + _FRESH, timeout=UPGRADE_SECONDS)
             await connection.execute("UPDATE tidemill.schema_version SET version = $1", VERSION)

@@ -27,42 +27,52 @@ _LOCKED = "SELECT seq FROM (SELECT seq FROM {} m WHERE {} ORDER BY seq {}) m"
 _CLAIMED = " UNION ALL ".join(
     _LOCKED.format(table, "timeline = $1 AND seq = ANY($2::bigint[])", "FOR UPDATE SKIP LOCKED") for table in TABLES
 )
-# "+ 0" keeps the planner from the indexes by due time, which it would take for a table that was empty when it was last
-# counted. A row in `changed` that the statement is too old to see is in the way of the new one all the same.
-_FREE = """
+# Rows are looked up by their place on the timeline, and not by their number: those that are due together are beside
+# each other in that index, too. Only as a range do both columns make the planner take it. A row in `changed` that the
+# statement is too old to see is in the way of the new one all the same.
+_AT = "m.timeline = $1 AND (m.due_ms, m.seq) >= ({0}, {1}) AND (m.due_ms, m.seq) <= ({0}, {1})"
+_FREE = f"""
 SELECT * FROM (
-    SELECT m.seq, m.bucket, m.due_ms FROM {} m
-    WHERE m.seq = g.seq AND m.timeline + 0 = $1 AND m.due_ms + 0 <= $5 FOR UPDATE SKIP LOCKED
+    SELECT m.seq, m.bucket, m.due_ms FROM {{}} m
+    WHERE {_AT.format("g.seen_ms", "g.seq")} AND m.due_ms + 0 <= $6 FOR UPDATE SKIP LOCKED
 ) m
-"""
+"""  # noqa: S608 (own text; values are bound)
 _TAKE = f"""
-INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
-SELECT m.seq, $1, m.bucket, g.until_ms, m.due_ms, g.holder, 2, 2, 1
-FROM unnest($2::bigint[], $3::text[], $4::bigint[]) AS g (seq, holder, until_ms)
+INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts, row_ms)
+SELECT m.seq, $1, m.bucket, g.until_ms, m.due_ms, g.holder, 2, 2, 1, m.due_ms
+FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[]) AS g (seq, seen_ms, holder, until_ms)
 CROSS JOIN LATERAL ({" UNION ALL ".join(_FREE.format(table) for table in TABLES)}) m
 ON CONFLICT (seq) DO NOTHING
 RETURNING seq
 """  # noqa: S608 (own text; values are bound)
-# A lease that changes while this waits for its message is a row of its own then: `gone` has one more than `left_over`.
-_COMPLETE = """
+_HELD_IN = f"""
+ARRAY(
+    SELECT m.place FROM held h
+    CROSS JOIN LATERAL (SELECT m.ctid AS place FROM {{}} m WHERE {_AT.format("h.row_ms", "h.seq")} OFFSET 0) m
+)
+"""  # noqa: S608 (own text; values are bound)
+# "+ 0" keeps the planner from the index by due time, which it would take for a table that was empty when it was last
+# counted. A lease that changes while this waits for its message is a row of its own then: `gone` has one more than
+# `left_over`.
+_COMPLETE = f"""
 WITH held AS (
-    SELECT h.seq FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, token)
+    SELECT h.seq, h.row_ms FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, token)
     CROSS JOIN LATERAL (
-        SELECT c.seq FROM tidemill.changed c
+        SELECT c.seq, c.row_ms FROM tidemill.changed c
         WHERE c.seq = g.seq AND c.token = g.token AND c.timeline + 0 = $1 AND c.holder IS NOT NULL AND c.due_ms + 0 > $4
         OFFSET 0
     ) h
 ), new AS (
-    DELETE FROM tidemill.fresh WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
+    DELETE FROM tidemill.fresh WHERE ctid = ANY({_HELD_IN.format("tidemill.fresh")}) RETURNING seq
 ), old AS (
-    DELETE FROM tidemill.sorted WHERE seq = ANY(ARRAY(SELECT seq FROM held)) RETURNING seq
+    DELETE FROM tidemill.sorted WHERE ctid = ANY({_HELD_IN.format("tidemill.sorted")}) RETURNING seq
 ), gone AS (
     SELECT seq FROM new UNION ALL SELECT seq FROM old
 ), left_over AS (
     DELETE FROM tidemill.changed WHERE seq = ANY(ARRAY(SELECT seq FROM gone)) RETURNING seq
 )
 SELECT ARRAY(SELECT seq FROM gone), (SELECT count(*) FROM left_over)
-"""
+"""  # noqa: S608 (own text; values are bound)
 # Ids are looked up first: for "by number or by id" the planner would rather walk the timeline.
 _NAMED = "ARRAY(SELECT seq FROM {} WHERE timeline = $1 AND id = ANY($3::text[]))"
 _TARGETS = " UNION ALL ".join(
@@ -87,11 +97,11 @@ SELECT id, seq FROM kept
 _SORTED = "SELECT id FROM tidemill.sorted WHERE timeline = $1 AND id = ANY($2::text[])"
 _TAKE_BACK = "DELETE FROM tidemill.fresh WHERE timeline = $1 AND id = ANY($2::text[])"
 _CHANGE = """
-INSERT INTO tidemill.changed (seq, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[],
-                     $8::bigint[], $9::bigint[])
+INSERT INTO tidemill.changed (seq, row_ms, timeline, bucket, due_ms, scheduled_ms, holder, token, version, attempts)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[],
+                     $8::bigint[], $9::bigint[], $10::bigint[])
 """
-_LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version"
+_LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version, row_ms"
 _EACH = """
 WITH new AS ({0} tidemill.fresh {1} RETURNING seq), old AS ({0} tidemill.sorted {1} RETURNING seq)
 SELECT (SELECT count(*) FROM new) + (SELECT count(*) FROM old)
@@ -157,7 +167,7 @@ async def acquire(
     timeline = await usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
     taken = await _take(connection, timeline.number, claims, now_ms + early_ms)
-    others = [claim for claim in claims if claim.version > 1]
+    others = [claim for claim in claims if not _is_first(claim)]
     if not others:
         return [taken.pop(claim.seq, None) for claim in claims]
     locked = await connection.fetch(_CLAIMED, timeline.number, [claim.seq for claim in others])
@@ -165,7 +175,12 @@ async def acquire(
     leases, changes = plan_leases(name, messages, others, now_ms, early_ms)
     await _write(connection, timeline.number, changes, {})
     rest = iter(leases)
-    return [next(rest) if claim.version > 1 else taken.pop(claim.seq, None) for claim in claims]
+    return [taken.pop(claim.seq, None) if _is_first(claim) else next(rest) for claim in claims]
+
+
+def _is_first(claim: Claim) -> bool:
+    """Whether nobody had touched the message when it was seen, and it is known where it was."""
+    return claim.version == 1 and claim.seen_ms is not None
 
 
 async def _take(
@@ -174,11 +189,12 @@ async def _take(
     """The first leases of messages that nobody has touched yet and that are due by then."""
     first: dict[int, Claim] = {}
     for claim in claims:
-        if claim.version == 1:
+        if _is_first(claim):
             first.setdefault(claim.seq, claim)
     if not first:
         return {}
-    columns = zip(*((seq, first[seq].holder, first[seq].until_ms) for seq in sorted(first)), strict=True)
+    rows = ((seq, first[seq].seen_ms, first[seq].holder, first[seq].until_ms) for seq in sorted(first))
+    columns = zip(*rows, strict=True)
     kept = await connection.fetch(_TAKE, timeline, *map(list, columns), due_ms)
     return {seq: Lease(seq, 2, first[seq].holder, first[seq].until_ms, 1) for (seq,) in kept}
 
@@ -245,9 +261,11 @@ async def _write(
 ) -> None:
     gone, kept = [], []
     left: dict[int, int] = {}
+    row_ms: dict[int, int] = {}
     for before, now, home in changes:
         if before.version > 1:
             left[before.seq] = before.version
+        row_ms[before.seq] = before.due_ms
         if now is None:
             gone.append(before.seq)
             continue
@@ -255,10 +273,14 @@ async def _write(
         kept.append((now.seq, *place, now.holder, now.token, now.version, now.attempts))
         if now.id != before.id:
             await _expect(connection, 1, _BURY, graves[home], now.id, now.seq)
-    if left and dict(await connection.fetch(_LEAVE_CHANGED, list(left))) != left:
-        raise StoreCorrupt("PostgreSQL has other versions of messages than were decided on")
+    if left:
+        were = await connection.fetch(_LEAVE_CHANGED, list(left))
+        if {seq: version for seq, version, _ in were} != left:
+            raise StoreCorrupt("PostgreSQL has other versions of messages than were decided on")
+        row_ms |= {seq: due_ms for seq, _, due_ms in were}
     if kept:
-        await connection.execute(_CHANGE, *map(list, zip(*kept, strict=True)))
+        rows = ((seq, row_ms[seq], *rest) for seq, *rest in kept)
+        await connection.execute(_CHANGE, *map(list, zip(*rows, strict=True)))
     if gone:
         await _expect(connection, len(gone), _DELETE, gone)
 
