@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres
+from tests.postgres import Postgres, running_postgres
 
+from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, Outcome
 from tidemill.timelines.core.message import Message, NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
@@ -219,6 +220,36 @@ def test_a_pass_that_is_cut_off_loses_nothing(postgres: Postgres) -> None:
             assert len(await asked(url, "SELECT FROM tidemill.sorted")) == 201
 
     asyncio.run(run())
+
+
+@pytest.mark.usefixtures("sorts_soon")
+def test_a_server_that_is_stopped_hard_in_the_middle_of_a_pass_has_every_message_once() -> None:
+    async def schedules(store: PostgresStore, kept: list[str]) -> None:
+        for turn in range(10**6):
+            names = [f"{turn}-{index}" for index in range(20)]
+            await store.schedule("line", [new(name, FAR + index * 97 % 20) for index, name in enumerate(names)])
+            kept += names
+
+    async def run(server: Postgres) -> None:
+        url = server.new_database()
+        kept: list[str] = []
+        async with lines(url) as (store,):
+            task = asyncio.ensure_future(schedules(store, kept))
+            while not await asked(url, "SELECT FROM tidemill.sorted LIMIT 1") or len(kept) < 200:
+                pass
+            await asyncio.to_thread(server.stop, "immediate")
+            with pytest.raises(StoreUnavailable):
+                await task
+        await asyncio.to_thread(server.start)
+        rows = await asked(url, "SELECT id FROM tidemill.fresh UNION ALL SELECT id FROM tidemill.sorted")
+        found = [one for (one,) in rows]
+        assert len(found) == len(set(found))
+        assert set(kept) <= set(found)
+        async with lines(url) as (store,):
+            assert await store.tally("line", now_ms=NOW) == [len(found)]
+
+    with running_postgres(durable=True) as server:
+        asyncio.run(run(server))
 
 
 @pytest.mark.usefixtures("sorts_soon")
