@@ -80,6 +80,10 @@ def test_every_command_that_talks_to_a_broker_is_let_in(secured: Secured, cli: C
     cli.fine("group", "reset-offsets", "mailer", "--to-earliest", *told)
     handled = cli.fine("consume", "safe", "--exec", "cat; echo", "-n", "2", *told)
     assert handled.lines == ["a", "b"]
+    failing = ("--exec", "false", "--attempts", "1", "--dead-letter", "safe.dlq", "--group", "failing", "-n", "2")
+    assert "2 dead letters" in cli.fine("consume", "safe", *failing, *told).err
+    assert cli.fine("consume", "safe.dlq", "--from-beginning", *told).lines == ["a", "b"]
+    cli.fine("group", "delete", "failing", "--yes", *told)
     assert [each["group"] for each in cli.fine("group", "list", "--json", *told).json()] == [
         "mailer",
         "tidemill-exec-safe",
