@@ -14,6 +14,8 @@ SIZE_BYTES = 4
 FRAME_BYTES_EAGER = 256 * 1024
 """A frame up to this size gets its memory at once; a larger one at most twice the bytes that have come."""
 _SIZE = Struct(">i")
+_FOREIGN = ((b"\x16\x03", "TLS"), (b"PRI * HTTP/2", "gRPC"), (b"GET ", "HTTP"), (b"HEAD ", "HTTP"), (b"POST ", "HTTP"))
+"""How clients begin who take this door for another one."""
 
 
 class FrameReader:
@@ -72,7 +74,7 @@ class FrameReader:
         while end - position >= SIZE_BYTES:
             size = _SIZE.unpack_from(data, position)[0]
             if not 0 <= size <= self._frame_bytes_max:
-                raise ProtocolViolation(f"a frame announces {size} bytes")
+                raise ProtocolViolation(f"a frame announces {size} bytes{_spoken(bytes(data[position:]))}")
             position += SIZE_BYTES
             if end - position < size:
                 self._begin(size, data[position:])
@@ -87,3 +89,9 @@ class FrameReader:
         self._filled = len(head)
         self._frame = bytearray(min(size, max(self.eager_bytes, 2 * self._filled)))
         self._frame[: self._filled] = head
+
+
+def _spoken(said: bytes) -> str:
+    """For the log: what a client speaks that does not speak Kafka's protocol."""
+    found = next((name for opening, name in _FOREIGN if said.startswith(opening)), None)
+    return "" if found is None else f": the client speaks {found}, not Kafka's protocol as it is"
