@@ -287,6 +287,12 @@ INSERT INTO tidemill.bodies SELECT seq, convert_to(left(id, 4), 'UTF8') FROM tid
 """
 
 
+SHAPE = """
+SELECT column_name, data_type, collation_name, is_nullable FROM information_schema.columns
+WHERE table_schema = 'tidemill' AND table_name = $1 ORDER BY ordinal_position
+"""
+
+
 # As version 2 made its tables of these: a lease was a row of its own.
 VERSION_2 = (
     VERSION_1
@@ -348,6 +354,8 @@ def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postg
             assert [one.id for one in await store.find("line", now_ms=NOW, limit=10)] == ["next", "free", "released"]
         connection = await asyncpg.connect(url)
         assert await connection.fetchval("SELECT to_regclass('tidemill.messages')") is None, "an old broker goes on"
+        shapes = [await connection.fetch(SHAPE, table) for table in ("fresh", "sorted")]
+        assert shapes[0] == shapes[1]
         await connection.close()
 
     asyncio.run(run())
