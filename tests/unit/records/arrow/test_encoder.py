@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.records.arrow.twins import TWINS, both, decoded
@@ -110,6 +111,8 @@ def test_a_compressed_batch_is_filled_as_it_travels(twin: str, codec: Codec) -> 
     assert len(out) < 2000 * 500 // 20_000 // 3
     for each in out:
         check_crc(each.batch, 0, read_header(each.batch))
+    theirs = [record.value for each in out for record in AiokafkaBatch(bytes(each.batch))]
+    assert theirs == values
 
 
 @both
