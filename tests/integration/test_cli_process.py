@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.parallel import interrupt
 
+from tidemill.cli import connection
 from tidemill.testing import Broker
 
 FAILED, WRONG_USE = 1, 2
@@ -52,6 +54,17 @@ def test_no_broker_is_told_at_once(tidemill: CommandLine, words: list[str]) -> N
 
 def test_one_of_several_brokers_is_enough(tidemill: CommandLine, cli_broker: Broker) -> None:
     tidemill.fine("topic", "list", "--bootstrap", f"127.0.0.1:1,{cli_broker.bootstrap_servers}")
+
+
+def test_one_that_is_there_and_does_not_answer_is_passed_over(
+    tidemill: CommandLine, cli_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "GREET_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}"
+        tidemill.fine("topic", "list", "--bootstrap", f"{name},{cli_broker.bootstrap_servers}")
+        monkeypatch.setattr(connection, "TIMEOUT_S", 0.2)
+        assert f"{name}: timed out before it said anything" in tidemill.refused(FAILED, "topic", "list", "--bootstrap", name)
 
 
 def test_an_address_that_is_none(tidemill: CommandLine) -> None:

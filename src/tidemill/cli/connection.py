@@ -20,6 +20,8 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_S = 30.0
 CONNECT_S = 3.0
+GREET_S = 5.0
+"""How long a broker has to answer where others can be asked."""
 PARTITIONS_MAX, COPIES_MAX = 100_000, 10_000
 """What librdkafka takes; what a broker takes it says itself."""
 
@@ -110,23 +112,29 @@ def reach(broker: "KafkaBroker") -> None:
 
     from tidemill.client.raw.options import parse_addresses
 
-    for address in parse_addresses(broker.servers):
+    refusal: CommandFailed | None = None
+    addresses = parse_addresses(broker.servers)
+    for address in addresses:
         try:
             socket.create_connection(address, CONNECT_S).close()
+            _let_in(broker, str(address), GREET_S if address != addresses[-1] else TIMEOUT_S)
         except OSError:
             continue
-        _let_in(broker, f"{address.host}:{address.port}")
-        return
-    raise CommandFailed(f"no broker answers at {broker.servers}; start one with: tidemill serve")
+        except CommandFailed as error:  # another one may know us
+            refusal = refusal or error
+        else:
+            return
+    raise refusal or CommandFailed(f"no broker answers at {broker.servers}; start one with: tidemill serve")
 
 
-def _let_in(broker: "KafkaBroker", server: str) -> None:
+def _let_in(broker: "KafkaBroker", server: str, patience_s: float) -> None:
     """A listener that wants a login closes the connection when it is asked something without one."""
     from tidemill.client.raw import ClientError, RawClient
     from tidemill.client.raw.errors import ConnectionLost
 
+    waiting = {"request.timeout.ms": str(int(patience_s * 1000))}
     try:
-        with RawClient({**broker.options, "bootstrap.servers": server}) as client:
+        with RawClient({**waiting, **broker.options, "bootstrap.servers": server}) as client:
             client.greet()
     except ConnectionLost as error:
         advice = "" if "security.protocol" in str(error) else "; does it ask for a login, or for another one?"
