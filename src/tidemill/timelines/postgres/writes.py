@@ -53,7 +53,8 @@ ARRAY(
 """  # noqa: S608 (own text; values are bound)
 # "+ 0" keeps the planner from the index by due time, which it would take for a table that was empty when it was last
 # counted. A lease that changes while this waits for its message is a row of its own then: `gone` has one more than
-# `left_over`.
+# `left_over`. Rows are locked in the order of the file, not of their numbers: whoever cancels the same messages at the
+# same time may collide with this, and then one of the two is run again.
 _COMPLETE = f"""
 WITH held AS (
     SELECT h.seq, h.row_ms FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, token)
