@@ -9,7 +9,7 @@ before it. Those that are due together then lie together: in a few runs, each in
 Messages that are due soon are left alone: they will be gone soon, and a row that is being moved cannot be leased. So
 are those that were leased or moved in time, which may be due at another time than their rows say. Every step is a
 transaction of its own, and a message is whole before and after it, so nothing is lost by a crash; what was not sorted
-is found by the next pass. One broker sorts at a time, and rests as long as it worked.
+is found by the next pass. One broker sorts at a time.
 """
 
 import asyncio
@@ -97,36 +97,37 @@ class Sorter:
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             async with self._pool.acquire() as connection:
                 if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SORT_LOCK):
-                    self._left = await _sort(connection, start)
+                    await self._sort(connection, start)
 
+    async def _sort(self, connection: asyncpg.Connection, start: Place) -> None:
+        """Put the fresh messages in order if they are enough, and find out when to look again otherwise.
 
-async def _sort(connection: asyncpg.Connection, start: Place) -> int:
-    """Put the fresh messages in order, if they are enough; how many more may come before the next look.
+        The pool takes manners and lock away from the connection when it gets it back.
+        """
+        pages, order_pages = map(int, await connection.fetchrow(_PAGES))
+        left = min(FRESH_MAX, max(FRESH_MIN, FRESH_PER_PAGE * order_pages))
+        timelines = [row[0] for row in await connection.fetch("SELECT number FROM tidemill.timelines")]
+        for timeline in timelines:
+            left -= int(await connection.fetchval(_FRESH, timeline, start.due_ms, left))
+        if left > 0:
+            self._left = left
+            return
+        await connection.execute(_MANNERS)
+        for timeline in timelines:
+            place: Place | None = start
+            while place is not None:
+                place = await self._step(connection, timeline, place)
+                if pages < FEW_PAGES:
+                    # Plans that were made for a table without rows know no better index than any other.
+                    await connection.execute("ANALYZE tidemill.sorted")
+                    pages = FEW_PAGES
 
-    The pool takes manners and lock away from the connection when it gets it back.
-    """
-    pages, order_pages = map(int, await connection.fetchrow(_PAGES))
-    left = min(FRESH_MAX, max(FRESH_MIN, FRESH_PER_PAGE * order_pages))
-    timelines = [row[0] for row in await connection.fetch("SELECT number FROM tidemill.timelines")]
-    for timeline in timelines:
-        left -= int(await connection.fetchval(_FRESH, timeline, start.due_ms, left))
-    if left > 0:
-        return left
-    await connection.execute(_MANNERS)
-    for timeline in timelines:
-        place: Place | None = start
-        while place is not None:
-            place = await _step(connection, timeline, place)
-            if pages < FEW_PAGES:
-                # Plans that were made for a table without rows know no better index than any other.
-                await connection.execute("ANALYZE tidemill.sorted")
-                pages = FEW_PAGES
-    return FRESH_MIN
+    async def _step(self, connection: asyncpg.Connection, timeline: int, place: Place) -> Place | None:
+        """Move the next messages behind the place; the place of the last one, None behind all.
 
-
-async def _step(connection: asyncpg.Connection, timeline: int, place: Place) -> Place | None:
-    """Move the next messages behind the place, and rest; the place of the last one, None behind all."""
-    begun = perf_counter()
-    last = await connection.fetchrow(_STEP, timeline, *place, STEP_ROWS)
-    await asyncio.sleep(perf_counter() - begun)
-    return Place(*last) if last is not None else None
+        Then it rests as long as it worked, unless so many have come meanwhile that they are worth a pass themselves.
+        """
+        begun = perf_counter()
+        last = await connection.fetchrow(_STEP, timeline, *place, STEP_ROWS)
+        await asyncio.sleep(perf_counter() - begun if self._left > 0 else 0)
+        return Place(*last) if last is not None else None
