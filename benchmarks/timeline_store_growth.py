@@ -19,8 +19,8 @@ and costs more than a long one. Checkpoints come every five minutes. The process
 all processes of that server.
 
 What a store does later, and for many messages at once, is measured by itself. PostgreSQL puts new messages in order
-when there are many: all that have come are sorted, and the processor time is divided by their number and added to what
-a far message costs.
+when there are many: all that have come are sorted, and the processor time, that of the vacuum and the checkpoint behind
+it included, is divided by their number and added to what a far message costs.
 The SQLite store removes the rows of messages that are gone: as many as a sweep waits for, anywhere in the file, are
 cancelled, and the processor time of the sweep is divided by their number. So is the cost of moving the places of new
 messages to where the others are: the blocks that have gathered by then are merged.
@@ -318,10 +318,12 @@ async def report_sorting(lines: list[Line], url: str, processor: Callable[[], fl
     """What it costs to put the messages in order that have come, and a far message of a long timeline with that."""
     store = lines[-1].store
     assert isinstance(store, PostgresStore)
+    await tidied(url)  # or the server would clean up behind the rounds meanwhile
     fresh, begun = await rows_fresh(url), processor()
     sort.FRESH_MIN, sort.FRESH_PER_PAGE = 1, 0
     store.sorter.scheduled(NEVER)
     await store.sorter.finish()
+    await tidied(url)
     count = fresh - await rows_fresh(url)
     each = (processor() - begun) / count * 1e6
     print(f"sorting of {count:,} messages: {each:.1f} us of processor each; a far message with it:")
