@@ -4,6 +4,7 @@ The server refuses to run as root, so it runs as the user `postgres` then; `init
 package. Durability is left as it is where a test stops the server hard, and switched off where nothing depends on it.
 """
 
+import asyncio
 import os
 import pwd
 import random
@@ -12,12 +13,18 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
+
+import asyncpg
 
 START_SECONDS = 60
+WAIT_SECONDS = 30
 PORTS = (15_000, 32_000)
+
+T = TypeVar("T")
 
 
 def binaries() -> Path:
@@ -118,3 +125,19 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+async def behind(url: str, call: Awaitable[T], statement: str, *values: object) -> T:
+    """The answer to a call that has to wait for another's statement, which is then committed."""
+    other, watch = await asyncpg.connect(url), await asyncpg.connect(url)
+    transaction = other.transaction()
+    await transaction.start()
+    await (other.fetchrow(statement, *values) if values else other.execute(statement))
+    task = asyncio.ensure_future(call)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            assert not task.done(), "nothing was in the way"
+            await asyncio.sleep(0.01)
+    await transaction.commit()
+    await asyncio.gather(other.close(), watch.close())
+    return await task

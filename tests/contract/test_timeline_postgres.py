@@ -1,13 +1,13 @@
 """What only a server can do wrong: many brokers at once, restarts, a schema from the future."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres, running_postgres
+from tests.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
@@ -78,22 +78,6 @@ def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> 
     asyncio.run(run())
 
 
-async def changed_meanwhile(url: str, change: str, call: Awaitable[T]) -> T:
-    """The answer to a call that has to wait for another broker's change, which is then committed."""
-    other, watch = await asyncpg.connect(url), await asyncpg.connect(url)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute(change)
-    task = asyncio.ensure_future(call)
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            assert not task.done(), "nothing was in the way"
-            await asyncio.sleep(0.01)
-    await transaction.commit()
-    await asyncio.gather(other.close(), watch.close())
-    return await task
-
-
 LEASED_ANEW = """
 SELECT FROM tidemill.fresh FOR UPDATE;
 CREATE TEMPORARY TABLE was ON COMMIT DROP AS SELECT * FROM tidemill.changed;
@@ -119,7 +103,7 @@ def test_a_completion_that_waited_goes_by_the_lease_as_it_is_then(
             [lease] = await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000)], now_ms=NOW)
             assert lease is not None
             settle = store.settle("line", [Complete(kept.seq, lease.token)], now_ms=NOW)
-            assert await changed_meanwhile(url, LEASED_ANEW.format(token=token), settle) == [outcome]
+            assert await behind(url, settle, LEASED_ANEW.format(token=token)) == [outcome]
             assert len(await store.find("line", now_ms=NOW, limit=10)) == left
             assert await store.tally("line", now_ms=NOW) == [left]
 
@@ -134,7 +118,7 @@ def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgr
             [kept] = await store.schedule("line", [new("m")])
             lease = f"INSERT INTO tidemill.changed VALUES ({kept.seq}, 1, 1, {NOW + 9}, {NOW}, 'other', 2, 2, 1, {NOW})"
             acquire = store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
-            assert await changed_meanwhile(url, lease, acquire) == [None]
+            assert await behind(url, acquire, lease) == [None]
             [message] = await store.find("line", now_ms=NOW, limit=10)
             assert (message.holder, message.due_ms) == ("other", NOW + 9)
 

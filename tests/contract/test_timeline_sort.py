@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres, running_postgres
+from tests.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, Outcome
@@ -121,18 +121,7 @@ def test_nothing_is_sorted_before_enough_is_there_or_the_time_is_known(
 
 async def while_sorted(url: str, call: Awaitable[T]) -> T:
     """The answer to a call that has to wait for messages which another broker is just sorting."""
-    other, watch = await asyncpg.connect(url), await asyncpg.connect(url)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.fetchrow(sort._STEP, 1, 0, 0, 1_000)
-    task = asyncio.ensure_future(call)
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            assert not task.done(), "nothing was in the way"
-            await asyncio.sleep(0.01)
-    await transaction.commit()
-    await asyncio.gather(other.close(), watch.close())
-    return await task
+    return await behind(url, call, sort._STEP, 1, 0, 0, 1_000)
 
 
 def test_a_message_is_cancelled_or_moved_that_was_being_sorted(postgres: Postgres) -> None:

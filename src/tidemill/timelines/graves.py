@@ -7,6 +7,7 @@ go on without it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.timelines.clock import Clock
@@ -89,12 +90,8 @@ class Graves:
         """The messages with their bodies; a store answers with no more of them at a time than fit into memory."""
         left = dict.fromkeys(leased)
         while left:
-            selection, now_ms = Selection(ids=tuple(left)), self._clock.now_ms()
-            found = await self._guard.ask_store(
-                lambda ids=selection, now_ms=now_ms: self._store.find(  # type: ignore[misc]  # defaults bind the loop's
-                    name, ids, now_ms=now_ms, limit=FIND_LIMIT_MAX, bodies=True
-                )
-            )
+            find = partial(self._store.find, name, Selection(ids=tuple(left)), now_ms=self._clock.now_ms())
+            found = await self._guard.ask_store(partial(find, limit=FIND_LIMIT_MAX, bodies=True))
             if not found:
                 return
             for message in found:

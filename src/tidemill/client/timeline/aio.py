@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Self
 
 from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
@@ -126,7 +127,7 @@ class AsyncTimeline:
             reply = await self._connection.call_in_session(
                 "Schedule",
                 self._greeting,
-                lambda session, batch=batch: wire.ScheduleRequest(session=session, messages=batch),  # type: ignore[misc]  # defaults bind
+                partial(_schedule_request, batch),
             )
             ids.extend(ScheduledId.of(one.id, one.until_ms, exists_already=not one.changed) for one in reply.outcomes)
         return ids
@@ -247,6 +248,10 @@ def _new(message: Message) -> wire.NewMessage:
         return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)
     except TypeError as error:
         raise TypeError(f"body and key are bytes, id is a str, due a datetime or seconds: not {message!r}") from error
+
+
+def _schedule_request(batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
+    return wire.ScheduleRequest(session=session, messages=batch)
 
 
 def _drawn_id() -> str:
