@@ -5,6 +5,10 @@ a task. A large one goes to the disk aside while the loop serves other partition
 is written together in one call. When the queue is full producers wait in the order in which they came, which is how
 they feel backpressure; a slow partition holds only its own.
 
+Who needs the log for itself (retention, checkpoints, a change of roles) gets it after the group that is being written,
+however much is queued: producers that never pause must not keep retention out until the disk is full. Between two of
+these one group is written.
+
 The leader judges a batch just before it is written and not when it queues, so its state is always that of the log
 plus the one group on its way to the disk. When that write fails the group is taken back and each of its producers
 gets the error.
@@ -70,6 +74,7 @@ class Writer:
         self.written_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._held = False
+        self._claims = 0  # those who wait to hold the log
         self._inline_bytes_max = log.inline_bytes_max
         self._gate = asyncio.Lock()
         self._at_gate = 0
@@ -87,7 +92,7 @@ class Writer:
 
         A log that takes longer than `timeout_s` is a RequestTimedOut; the batch goes its way.
         """
-        if self._task is None and not self._held and not self._at_gate and len(batch) <= self._inline_bytes_max:
+        if self._free and len(batch) <= self._inline_bytes_max:
             group = _Group()
             self._judge(group, batch, header, marker)
             if group.batches:
@@ -142,25 +147,41 @@ class Writer:
 
     async def settled(self) -> None:
         """Return when all that was queued is written or refused."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        while self._task is not None or self._queue:
+            await self._next_change()
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
         """Hold back every write for a while: the leader's state is exactly that of the log."""
-        while not (self._task is None and not self._held):
-            if self._task is not None:
-                await asyncio.wait([self._task])
-            else:
-                self._changed.clear()
-                await self._changed.wait()
-        self._held = True
+        await self._hold()
         try:
             yield
         finally:
             self._held = False
             self._changed.set()
-            self._start()
+            self._start(in_turn=True)
+
+    async def _hold(self) -> None:
+        self._claims += 1
+        try:
+            while self._task is not None or self._held:
+                await self._next_change()
+            self._held = True
+        finally:
+            self._claims -= 1
+            self._start()  # what has waited for this claim, when it was given up
+
+    async def _next_change(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        else:
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def _free(self) -> bool:
+        """Whether a batch may be written in place: nobody was here before it."""
+        return self._task is None and not self._held and not self._queue and not self._at_gate
 
     def _full(self) -> bool:
         return self._queued_bytes >= QUEUE_BYTES_MAX or len(self._queue) >= QUEUE_BATCHES_MAX
@@ -177,14 +198,17 @@ class Writer:
         finally:
             self._at_gate -= 1
 
-    def _start(self) -> None:
-        if self._task is None and not self._held and self._queue:
+    def _start(self, *, in_turn: bool = False) -> None:
+        """Write what is queued; while somebody waits to hold the log, only if the queue has its turn."""
+        if self._task is None and not self._held and self._queue and (in_turn or not self._claims):
             self._task = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
         try:
             while self._queue:
                 await self._write_group(self._take())
+                if self._claims:
+                    return
         finally:
             self._task = None
             self._changed.set()
