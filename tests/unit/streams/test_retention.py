@@ -31,6 +31,14 @@ def test_by_time_old_segments_go_even_the_one_being_written() -> None:
     assert retained_start(segments, topic(retention_ms=1, cleanup_policy="compact"), 0, NOW + 5) == 0
 
 
+def test_records_without_a_time_are_as_old_as_the_segment_behind_them() -> None:
+    timeless = [
+        SegmentFacts(10 * place, 10 * place + 10, 5, -1, began) for place, began in enumerate((NOW - 60, NOW - 50, 0))
+    ]
+    ages = (49, 50, 1000)
+    assert [retained_start(timeless, topic(retention_ms=age), 0, NOW) for age in ages] == [10, 0, 0]
+
+
 def test_by_size_at_least_the_limit_stays() -> None:
     segments = row(100, 100, 100)
     sizes = (-1, 0, 99, 100, 200, 250, 300)

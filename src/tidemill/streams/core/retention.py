@@ -1,8 +1,9 @@
 """Which segments a partition may drop, and when it starts a new one.
 
 Retention works on whole segments from the oldest on. By time: a segment goes when its newest record is older than
-`retention.ms`; when that is true of the segment being written too, a new one is started first. By size: the oldest go
-as long as what stays is at least `retention.bytes`. Below the log's start (moved by DeleteRecords) everything goes.
+`retention.ms`; when that is true of the segment being written too, a new one is started first. Records without a time
+(-1) are as old as the segment that came after theirs. By size: the oldest go as long as what stays is at least
+`retention.bytes`. Below the log's start (moved by DeleteRecords) everything goes.
 """
 
 from collections.abc import Sequence
@@ -41,11 +42,18 @@ def _expired(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -
     if retention_ms < 0:
         return 0
     count = 0
-    for segment in segments:
-        if segment.size_bytes == 0 or now_ms - segment.largest_timestamp <= retention_ms:
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if segment.size_bytes == 0 or now_ms - _newest_ms(segment, following, now_ms) <= retention_ms:
             break
         count += 1
     return count
+
+
+def _newest_ms(segment: SegmentFacts, following: SegmentFacts | None, now_ms: int) -> int:
+    """The time of a segment's newest record; where no record has one, when it was written at the latest."""
+    if segment.largest_timestamp >= 0:
+        return segment.largest_timestamp
+    return following.first_append_ms or now_ms if following is not None else now_ms
 
 
 def _oversize(segments: Sequence[SegmentFacts], retention_bytes: int) -> int:
