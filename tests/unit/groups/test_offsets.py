@@ -69,6 +69,34 @@ def test_staged_offsets_count_when_the_transaction_commits(commit: bool, crash: 
     assert len(stage.journal) == size, "a repeated end finds nothing to do"
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_the_end_of_a_transaction_does_not_bring_back_an_older_offset(crash: bool) -> None:
+    stage = Stage()
+    stage_offsets(stage, 7, 10)
+    stage.commit("g", None, 30)
+    if crash:
+        stage.crash()
+    end(stage, 7, commit=True)
+    assert stage.committed("g") == 30
+    assert stage.shard.fetch("g", [T0], stable=True)[0].error is None
+    stage_offsets(stage, 7, 20)
+    end(stage, 7, commit=True)
+    assert stage.committed("g") == 20, "it was staged later"
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_of_two_transactions_the_offset_that_was_staged_later_stays(order: tuple[int, int], crash: bool) -> None:
+    stage = Stage()
+    stage_offsets(stage, 1, 10)
+    stage_offsets(stage, 2, 20)
+    for producer_id in order:
+        end(stage, producer_id, commit=True)
+        if crash:
+            stage.crash()
+    assert stage.committed("g") == 20
+
+
 def test_two_transactions_on_one_partition() -> None:
     stage = Stage()
     stage_offsets(stage, 1, 10)

@@ -4,6 +4,8 @@ Rules:
 - An offset is what the journal says last; nothing here is ever guessed: what was never committed is absent.
 - A staged offset is invisible until its transaction ends: a commit turns it into the group's offset, an abort forgets
   it; both in one journal batch, so that a crash leaves all of it or nothing. A repeated end finds nothing to do.
+- Of two commits of one partition the one that was made later counts; a staged one was made when it was staged. So the
+  end of a transaction does not bring back what somebody has committed over since.
 - An offset outlives its group's last member by the retention; of a group that never had members, its own commit.
 """
 
@@ -31,6 +33,9 @@ class Offsets:
         self._by_group: dict[str, dict[TopicPartition, OffsetValue]] = {}
         self._staged: dict[int, dict[StagedKey, OffsetValue]] = {}
         self._unstable: dict[OffsetKey, set[int]] = {}
+        self._replayed = 0
+        self._staged_at: dict[StagedKey, int] = {}
+        self._committed_at: dict[OffsetKey, int] = {}  # of those that are staged, too
 
     def groups(self) -> Iterable[str]:
         """The groups that have offsets."""
@@ -66,7 +71,12 @@ class Offsets:
         forgotten = tuple(Entry(key, None) for key in staged)
         if not commit:
             return forgotten
-        applied = tuple(Entry(OffsetKey(key.group, key.topic, key.partition), value) for key, value in staged.items())
+        targets = {key: OffsetKey(key.group, key.topic, key.partition) for key in staged}
+        applied = tuple(
+            Entry(target, staged[key])
+            for key, target in targets.items()
+            if self._committed_at.get(target, 0) < self._staged_at[key]
+        )
         return applied + forgotten
 
     def forget_group(self, group: str) -> tuple[Entry, ...]:
@@ -106,6 +116,7 @@ class Offsets:
 
     def replay(self, key: OffsetKey | StagedKey, value: OffsetValue | None) -> None:
         """Be as the journal says."""
+        self._replayed += 1
         if isinstance(key, StagedKey):
             self._replay_staged(key, value)
             return
@@ -113,7 +124,10 @@ class Offsets:
         each = TopicPartition(key.topic, key.partition)
         if value is not None:
             offsets[each] = value
+            if key in self._unstable:
+                self._committed_at[key] = self._replayed
             return
+        self._committed_at.pop(key, None)
         offsets.pop(each, None)
         if not offsets:
             del self._by_group[key.group]
@@ -123,15 +137,23 @@ class Offsets:
         target = OffsetKey(key.group, key.topic, key.partition)
         producers = self._unstable.setdefault(target, set())
         if value is None:
-            staged.pop(key, None)
+            self._settle(target, staged.pop(key, None), self._staged_at.pop(key, 0))
             producers.discard(key.producer_id)
         else:
             staged[key] = value
+            self._staged_at[key] = self._replayed
             producers.add(key.producer_id)
         if not staged:
             del self._staged[key.producer_id]
         if not producers:
             del self._unstable[target]
+            self._committed_at.pop(target, None)
+
+    def _settle(self, target: OffsetKey, value: OffsetValue | None, staged_at: int) -> None:
+        """A transaction has ended: an offset that it brought was made when it was staged."""
+        known = self.of_group(target.group).get(TopicPartition(target.topic, target.partition))
+        if value is not None and known == value:
+            self._committed_at[target] = staged_at
 
 
 def _value(item: OffsetCommit, now_ms: int) -> OffsetValue:
