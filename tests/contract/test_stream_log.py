@@ -271,7 +271,7 @@ def test_transactions_hold_back_and_mark_readers(play: Callable[[Scenario], None
         await log.append(batch(b"plain"), acks=-1)
         await log.append(numbered(0, 2, producer=1, transactional=True), acks=-1)
         await log.append(numbered(0, 1, producer=2, transactional=True), acks=-1)
-        assert (log.open_transaction(1), log.open_transaction(2), log.open_transaction(3)) == (1, 3, None)
+        assert (log.open_transaction(1, 0), log.open_transaction(2, 0), log.open_transaction(3, 0)) == (1, 3, None)
         assert (log.high_watermark, log.last_stable_offset) == (4, 1)
         with pytest.raises(InvalidTxnState):
             await log.append(numbered(2, producer=1), acks=-1)
@@ -293,6 +293,30 @@ def test_transactions_hold_back_and_mark_readers(play: Callable[[Scenario], None
     play(scenario)
 
 
+def test_producers_that_never_pause_do_not_keep_retention_out(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        log = await world.open()
+        await log.append(batch(b"first"), acks=1)
+        stored, total = 0, 80
+
+        async def produce() -> None:
+            nonlocal stored
+            for _ in range(total // 4):
+                await log.append(batch(bytes(300_000)), acks=1)  # too large to be written in place
+                stored += 1
+
+        producers = [asyncio.create_task(produce()) for _ in range(4)]
+        while stored < 4:
+            await asyncio.sleep(0)
+        assert await log.delete_records(1) == 1
+        assert stored < total // 2
+        await asyncio.gather(*producers)
+        assert log.log_end_offset == total + 1
+        await log.close()
+
+    play(scenario)
+
+
 def test_an_open_transaction_is_known_after_a_restart(play: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         log = await world.open()
@@ -300,7 +324,7 @@ def test_an_open_transaction_is_known_after_a_restart(play: Callable[[Scenario],
         await log.append(batch(b"later"), acks=-1)
         await log.close()
         log = await world.open()
-        assert (log.open_transaction(9), log.last_stable_offset, log.high_watermark) == (0, 0, 3)
+        assert (log.open_transaction(9, 0), log.last_stable_offset, log.high_watermark) == (0, 0, 3)
         await log.append(numbered(2, transactional=True), acks=-1)
         await log.append_marker(9, 1, commit=False)
         with pytest.raises(InvalidProducerEpoch):

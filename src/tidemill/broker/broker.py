@@ -13,6 +13,7 @@ Tending runs every few seconds: retention, rotation by age, compaction, expiry o
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -541,28 +542,45 @@ class Broker:
         """Refuse a transactional write that is not part of the open transaction of its producer.
 
         A transaction that is open in the partition was verified by its first write, where the coordinator is
-        elsewhere; a producer that was fenced since is known by its epoch.
+        elsewhere; a producer that was fenced since is known by its epoch. A new epoch is a new transaction: the one
+        before may still wait for its marker, which would end both.
         """
         writer = Writer(transactional_id or "", producer_id, epoch)
         elsewhere = self.transaction_coordinator_of(writer.transactional_id) != self.node_id
-        if elsewhere and transactional_id and partition.open_transaction(producer_id) is not None:
+        if elsewhere and transactional_id and partition.open_transaction(producer_id, epoch) is not None:
             return
         where = TopicPartition(partition.topic, partition.index)
         check = await self.transacting.verify(self.transactions, writer, where, implicit=implicit)
         check()
 
     async def _write_marker_here(self, marker: Marker) -> None:
-        """End a transaction on one partition; offsets of groups are ended by the groups, who staged them."""
-        topic, index = marker.partition
-        if topic == GROUP_OFFSETS:
-            await self.groups.end_transaction(
-                partition=index,
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                commit=marker.commit,
-            )
+        """End a transaction on one partition."""
+        if marker.partition.topic == GROUP_OFFSETS:
+            await self._end_offsets(marker)
+        else:
+            await self._append_marker(marker)
+
+    async def _end_offsets(self, marker: Marker) -> None:
+        """Offsets of groups are ended by the groups, who staged them.
+
+        In a cluster their partition gets the marker, too: so every broker that leads it, now or later, refuses a
+        coordinator that was replaced and does not know it.
+        """
+        end = partial(
+            self.groups.end_transaction,
+            partition=marker.partition.partition,
+            producer_id=marker.producer_id,
+            commit=marker.commit,
+        )
+        if not self._world.coordination.shared:
+            await end()
             return
-        await self.partition(topic, index).append_marker(
+        check = self.partition(*marker.partition).check_marker
+        known = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        await asyncio.gather(end(check=partial(check, *known)), self._append_marker(marker))
+
+    async def _append_marker(self, marker: Marker) -> None:
+        await self.partition(*marker.partition).append_marker(
             marker.producer_id,
             marker.producer_epoch,
             commit=marker.commit,

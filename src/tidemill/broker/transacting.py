@@ -6,7 +6,8 @@ before the write that belongs to it: markers are counted for each partition, and
 again. The coordinator's epoch goes with each marker, so that one that was replaced writes none.
 """
 
-from collections import Counter
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -49,6 +50,7 @@ class Transacting:
         self._leader_of = leader_of
         self._write_here = write_here
         self._connections: dict[int, PeerConnection] = {}
+        self._connecting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._markers: Counter[TopicPartition] = Counter()
 
     async def verify(
@@ -111,8 +113,9 @@ class Transacting:
             raise ConcurrentTransactions(f"a transaction on {where} has just ended")
 
     async def _connection(self, node_id: int) -> PeerConnection:
-        known = self._connections.get(node_id)
-        if known is None or known.closed:
-            known = await self._connect(node_id)
-            self._connections[node_id] = known
+        """The one way to a broker: over two of them a question could overtake an earlier one, and its write with it."""
+        async with self._connecting[node_id]:
+            known = self._connections.get(node_id)
+            if known is None or known.closed:
+                known = self._connections[node_id] = await self._connect(node_id)
         return known

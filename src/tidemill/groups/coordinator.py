@@ -203,14 +203,18 @@ class GroupCoordinator(GroupEngine):
         *,
         partition: int,
         producer_id: int,
-        producer_epoch: int,  # noqa: ARG002 - the transaction coordinator has checked it; named to fit its call
         commit: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Apply or forget the offsets that the producer has staged here; a repeat finds nothing left to do."""
+        """Apply or forget the offsets that the producer has staged here; a repeat finds nothing left to do.
+
+        `check` raises when the transaction's coordinator was replaced: what is staged may be of a later transaction.
+        """
         shard, writer = self._shards.get(partition), self._writers.get(partition)
         if shard is None or writer is None:
             raise NotCoordinator
         await writer.settled()  # what is on its way to the journal is staged, too
+        check()
         entries = shard.offsets.end_transaction(producer_id, commit=commit)
         if entries:
             await writer.submit(entries)

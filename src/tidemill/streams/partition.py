@@ -420,9 +420,19 @@ class Partition:
             raise verdict.error
         return isinstance(verdict, Duplicate)
 
-    def open_transaction(self, producer_id: int) -> int | None:
-        """The first offset of the producer's open transaction."""
-        return self._leader.producers.open_offset(producer_id)
+    def open_transaction(self, producer_id: int, epoch: int) -> int | None:
+        """The first offset of the transaction that the producer has open here in this epoch.
+
+        One of an earlier epoch is another one, that waits for its marker (KIP-890).
+        """
+        return self._leader.producers.open_offset_in(producer_id, epoch)
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raise what an end marker would be refused with: its producer or its coordinator was replaced."""
+        self.check_leads()
+        refusal = self._leader.producers.judge_marker(producer_id, producer_epoch, coordinator_epoch)
+        if refusal is not None:
+            raise refusal
 
     async def close(self) -> None:
         """Write what is queued, flush, leave a checkpoint so that the next start need not scan."""

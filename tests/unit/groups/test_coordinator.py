@@ -108,10 +108,10 @@ class Lab:
             group, producer_id=9, producer_epoch=0, offsets=[OffsetCommit("t", 0, offset)], check=check
         )
 
-    async def end(self, group: str, *, commit: bool) -> None:
+    async def end(self, group: str, *, commit: bool, check: Callable[[], None] = lambda: None) -> None:
         """What the end of producer 9's transaction does."""
         await self.groups.end_transaction(
-            partition=self.groups.partition_of(group), producer_id=9, producer_epoch=0, commit=commit
+            partition=self.groups.partition_of(group), producer_id=9, commit=commit, check=check
         )
 
     def committed(self, group: str) -> int:

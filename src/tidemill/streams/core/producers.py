@@ -159,6 +159,11 @@ class Producers:
         """First offset of the producer's open transaction."""
         return self._open.get(producer_id)
 
+    def open_offset_in(self, producer_id: int, epoch: int) -> int | None:
+        """The same, if the producer wrote to it in this epoch."""
+        entry = self._entries.get(producer_id)
+        return self._open.get(producer_id) if entry is not None and entry.epoch == epoch else None
+
     def first_open_offset(self) -> int | None:
         """First offset of the oldest open transaction."""
         return min(self._open.values()) if self._open else None

@@ -1,0 +1,127 @@
+"""Transactions whose coordinator is another broker: who is asked, and who is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from uuid import UUID, uuid4
+
+import pytest
+from tests.unit.cluster.shared_store import Line, Store
+
+from tidemill.broker.broker import Broker, Place, World
+from tidemill.broker.stores import MemoryTopics
+from tidemill.broker.transacting import Transacting
+from tidemill.client.raw.peers import PeerConnection
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model import broker_settings
+from tidemill.model.errors import ConcurrentTransactions, KafkaStorageError, TransactionCoordinatorFenced
+from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.streams.segments import SegmentStore
+from tidemill.testing.clock import VirtualClock
+from tidemill.testing.faults import SimDisk
+from tidemill.transactions.interface import Marker
+
+OFFSETS = TopicPartition(GROUP_OFFSETS, 0)
+T0 = TopicPartition("t", 0)
+SETTINGS = broker_settings.parse({"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"})
+
+
+@asynccontextmanager
+async def member(disk: SimDisk, store: Store) -> AsyncIterator[Broker]:
+    """A broker that is alone in a cluster, with a topic."""
+    clock = VirtualClock()
+    world = World(Line(store), MemoryTopics(lambda: SegmentStore(disk), clock), clock, uuid4, UUID(int=1))
+    broker = Broker(world, SETTINGS, Place(1, session_ttl_ms=60_000))
+    try:
+        await broker.start()
+        broker.advertise("127.0.0.1", 9999)
+        await broker.announce()
+        if broker.topic("t") is None:
+            await broker.create_topic("t", partitions=1)
+            await broker.ensure_internal(GROUP_OFFSETS)
+        async with asyncio.timeout(20):
+            while not broker.groups.carries("g"):  # noqa: ASYNC110 -- whoever leads the journal reads it first
+                await asyncio.sleep(0.01)
+        yield broker
+    finally:
+        await broker.close()
+
+
+async def stage(broker: Broker, offset: int) -> None:
+    """What TxnOffsetCommit of producer 9 does."""
+    await broker.groups.commit_transactional(
+        "g", producer_id=9, producer_epoch=0, offsets=[OffsetCommit("t", 0, offset)], check=lambda: None
+    )
+
+
+def committed(broker: Broker) -> int:
+    return broker.groups.fetch("g", [T0])[0].offset
+
+
+def test_a_coordinator_that_was_replaced_ends_no_offsets_of_a_later_transaction() -> None:
+    async def scenario() -> None:
+        disk, store = SimDisk(Random(1)), Store()
+        async with member(disk, store) as broker:
+            await stage(broker, 5)
+            await broker.transacting.mark_here(Marker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6))
+            assert committed(broker) == 5
+            await stage(broker, 8)
+            late = Marker(OFFSETS, 9, 0, commit=True, coordinator_epoch=5)
+            with pytest.raises(TransactionCoordinatorFenced):
+                await broker.transacting.mark_here(late)
+            assert committed(broker) == 5
+        async with member(disk, store) as broker:
+            with pytest.raises(TransactionCoordinatorFenced):
+                await broker.transacting.mark_here(late)
+            assert committed(broker) == 5
+            await broker.transacting.mark_here(late._replace(commit=False, coordinator_epoch=6))
+            await broker.transacting.mark_here(late._replace(coordinator_epoch=6))
+            assert committed(broker) == 5
+
+    asyncio.run(scenario())
+
+
+def test_a_new_epoch_does_not_join_a_transaction_that_waits_for_its_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise ConcurrentTransactions("the transaction before is being ended")
+
+    async def scenario() -> None:
+        async with member(SimDisk(Random(1)), Store()) as broker:
+            home = broker.partition("t", 0)
+            first = NewRecord(None, b"first", timestamp=1)
+            await home.append(
+                build_batch([first], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), acks=1
+            )
+            monkeypatch.setattr(broker, "transaction_coordinator_of", lambda _: 2)
+            monkeypatch.setattr(broker.transacting, "verify", refuse)
+            await broker.verify_transaction(home, "tx", 9, 0, implicit=True)  # verified by its first write
+            with pytest.raises(ConcurrentTransactions):
+                await broker.verify_transaction(home, "tx", 9, 1, implicit=True)
+
+    asyncio.run(scenario())
+
+
+def test_questions_to_one_broker_take_one_way() -> None:
+    async def scenario() -> None:
+        opened = 0
+
+        async def connect(_: int) -> PeerConnection:
+            nonlocal opened
+            opened += 1
+            await asyncio.sleep(0)
+            return PeerConnection(("127.0.0.1", 1), "broker-1")  # not connected: every question on it fails
+
+        async def write_here(_: Marker) -> None:
+            raise KafkaStorageError
+
+        transacting = Transacting(
+            1, connect=connect, coordinator_of=lambda _: 2, leader_of=lambda _: 2, write_here=write_here
+        )
+        marker = Marker(T0, 9, 0, commit=True)
+        await asyncio.gather(*(transacting.write_marker(marker) for _ in range(3)), return_exceptions=True)
+        assert opened == 1
+        transacting.close()
+
+    asyncio.run(scenario())
