@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from typing import Any, cast
@@ -14,6 +15,7 @@ import grpc
 import pytest
 
 from tidemill import Message, Timeline
+from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.timeline import AsyncTimeline
 from tidemill.model import timeline_errors as errors
 from tidemill.testing import Broker
@@ -191,9 +193,35 @@ def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Ti
         closed.count()
 
 
-def test_nobody_there() -> None:
-    with Timeline("127.0.0.1:1", topic="x", timeout_ms=300) as opened, pytest.raises(errors.Unreachable):
-        opened.count()
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2", "nowhere.invalid:6174"])
+def test_nobody_there(address: str) -> None:
+    """An address where nobody ever answered is told long before the patience for a restart is over."""
+    began = time.monotonic()
+    line = f"no broker answers at {address.replace(',', ', ')}[:;] "
+    with Timeline(address, topic="x", timeout_ms=120_000, connect_timeout_ms=100) as opened:
+        with pytest.raises(errors.Unreachable, match=line):
+            opened.count()
+        with pytest.raises(errors.Unreachable, match=line):
+            next(opened.work())
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:6174,nowhere"])
+def test_what_is_no_address_is_told_at_once(address: str) -> None:
+    with pytest.raises(InvalidOption, match=r"^address(: '.+' is not host:port| is empty)"):
+        Timeline(address, topic="x")
+
+
+def test_a_broker_that_restarts_is_waited_for() -> None:
+    """The connect timeout is for addresses where nobody ever answered: here it is over at once."""
+    with Broker(process=True) as own, Timeline(own.grpc, "t", connect_timeout_ms=1) as opened:
+        opened.create()
+        own.kill()
+        returned = ThreadPoolExecutor(1).submit(opened.schedule, [Message(b"x", 0)])
+        lease = ThreadPoolExecutor(1).submit(next, opened.work(idle_ms=120_000))
+        own.restart()
+        assert len(returned.result(60)) == 1
+        assert lease.result(60).body == b"x"
 
 
 def test_another_address_takes_over(broker: Broker, timeline: Timeline) -> None:

@@ -19,7 +19,7 @@ import grpc
 import pytest
 
 from tidemill import Consumer, DeliveryFailed, TopicProducer
-from tidemill.client.raw.errors import ClientError
+from tidemill.client.raw.errors import ClientError, InvalidOption, Unreachable
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ProducerClosed, Record
 from tidemill.model.errors import InvalidTopic, MessageTooLarge, TidemillError, UnknownMemberId, UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
@@ -163,13 +163,24 @@ def test_a_topic_that_cannot_be_is_told_to_every_record(broker: Broker) -> None:
         producer.close()
 
 
-def test_nobody_there() -> None:
-    producer = TopicProducer("127.0.0.1:1", "t", delivery_timeout_ms=300)
+@pytest.mark.parametrize("limit", ["delivery_timeout_ms", "connect_timeout_ms"])
+def test_nobody_there(limit: str) -> None:
+    producer = TopicProducer("127.0.0.1:1", "t", **{"connect_timeout_ms": 60_000, limit: 300})
     sent = producer.send(b"x")
     with pytest.raises(DeliveryFailed, match=r"no broker answers at 127\.0\.0\.1:1"):
         producer.flush()
     assert isinstance(sent.exception(), TidemillError)
     producer.close()
+
+
+def test_a_consumer_of_nobody_is_told(topic: str) -> None:
+    with (
+        Consumer("127.0.0.1:1,nowhere.invalid:2", group=topic, topics=topic, connect_timeout_ms=100) as consumer,
+        pytest.raises(Unreachable, match=r"no broker answers at 127\.0\.0\.1:1, nowhere\.invalid:2"),
+    ):
+        consumer.next()
+    with pytest.raises(InvalidOption, match="address: 'nowhere' is not host:port"):
+        Consumer("nowhere", group=topic, topics=topic)
 
 
 def test_another_address_takes_over(broker: Broker, topic: str) -> None:

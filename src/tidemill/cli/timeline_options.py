@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tidemill.client.timeline import Stored, Timeline
 
 DEFAULT_ADDRESS = "127.0.0.1:6174"
-TIMEOUT_MS = 5_000
+PATIENCE = {"timeout_ms": 5_000, "connect_timeout_ms": 1_000}
+"""Who types a command wants to know soon that nobody answers; a program waits for longer."""
 BODY_CHARS_MAX = 60
 LOOK_S = 1.0
 
@@ -43,7 +44,7 @@ def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"
     """The timeline to talk to; the connection ends with the command."""
     from tidemill.client.timeline import Timeline
 
-    with reached(address), Timeline(address, name, group=group, timeout_ms=TIMEOUT_MS) as opened:
+    with reached(address), Timeline(address, name, group=group, **PATIENCE) as opened:
         yield opened
 
 

@@ -2,9 +2,14 @@
 
 A refused call carries the class of the error in its trailing metadata. A status that means that nobody has answered is
 told apart from it: only the latter is tried elsewhere.
+
+A broker that does not answer is waited for in two ways. One that has answered before is restarting, or the network is
+away: it gets as long as the call allows. Where nobody has ever answered, the address is probably wrong: the connect
+timeout is all it gets.
 """
 
 import os
+from collections.abc import Sequence
 
 # gRPC's handlers around fork() can abort the child of a process that only wants to start another program. They are
 # of use to those who go on using gRPC in a forked child, which an event loop cannot. Read when gRPC is imported.
@@ -13,6 +18,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 import grpc
 import grpc.aio
 
+from tidemill.client.raw.options import parse_addresses
+
+CONNECT_TIMEOUT_MS = 3_000
 ERROR_KEY = "tidemill-error"
 BACKOFF_MS_FIRST = 20
 BACKOFF_MS_MAX = 1_000
@@ -33,6 +41,22 @@ UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, g
 def open_channel(address: str) -> grpc.aio.Channel:
     """A channel to a broker, which connects when it is first used."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def split_addresses(addresses: str | Sequence[str]) -> list[str]:
+    """The addresses of the gRPC doors of brokers, given as a list or with commas; InvalidOption names a wrong one."""
+    text = addresses if isinstance(addresses, str) else ",".join(addresses)
+    return [str(address) for address in parse_addresses(text, name="address")]
+
+
+def nobody_answers(error: grpc.aio.AioRpcError, address: str) -> str:
+    """The one line for a call that nobody answered."""
+    unknown = "resolv" in (error.details() or "")
+    return (
+        f"no broker answers at {address}: the name is not known here"
+        if unknown
+        else f"no broker answers at {address}; start one with: tidemill serve"
+    )
 
 
 def error_name(error: grpc.aio.AioRpcError) -> str | None:

@@ -105,17 +105,17 @@ def parse_options(options: Mapping[str, str]) -> ClientOptions:
     )
 
 
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """`host:port[,host:port]`, with an IPv6 host in brackets."""
+def parse_addresses(text: str, *, name: str = "bootstrap.servers") -> tuple[Address, ...]:
+    """`host:port[,host:port]`, with an IPv6 host in brackets; an error begins with the name of the option."""
     addresses = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         host, colon, port = part.rpartition(":")
         host = host.split("//")[-1].strip("[]")  # Java's PLAINTEXT://host:port
         if not colon or not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-            raise InvalidOption(f"bootstrap.servers: {part!r} is not host:port")
+            raise InvalidOption(f"{name}: {part!r} is not host:port")
         addresses.append(Address(host, int(port)))
     if not addresses:
-        raise InvalidOption("bootstrap.servers is empty: give host:port[,host:port]")
+        raise InvalidOption(f"{name} is empty: give host:port[,host:port]")
     return tuple(addresses)
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Self
 
+from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
 from tidemill.client.timeline.lease import AsyncLease
 from tidemill.client.timeline.message import Due, Message, ScheduledId, due_ms, from_ms
@@ -73,10 +74,16 @@ class AsyncTimeline:
     """One timeline of a broker."""
 
     def __init__(
-        self, address: str = "127.0.0.1:6174", topic: str = "", *, group: str = "", timeout_ms: int = TIMEOUT_MS
+        self,
+        address: str = "127.0.0.1:6174",
+        topic: str = "",
+        *,
+        group: str = "",
+        timeout_ms: int = TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
         self.topic = topic
-        self._connection = Connection(address, topic, timeout_ms=timeout_ms)
+        self._connection = Connection(address, topic, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
         self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=topic, id=group)
         self._workers: set[Worker] = set()
         self._measured: Latency | None = None

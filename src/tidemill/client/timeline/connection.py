@@ -1,9 +1,9 @@
 """One gRPC channel to a broker at a time: calls with deadlines, typed errors, reconnects and sessions.
 
 A refused call carries the class of the error in its trailing metadata; it is raised here as that class. A broker that
-cannot be reached is tried again with growing pauses until the call's deadline. Every call is safe to repeat: ids are
-drawn on this side, tokens and versions are compared on the other. A broker that has forgotten the session
-(it was restarted) is greeted again.
+cannot be reached is tried again with growing pauses until the call's deadline, or the connect timeout where nobody has
+ever answered. Every call is safe to repeat: ids are drawn on this side, tokens and versions are compared on the other.
+A broker that has forgotten the session (it was restarted) is greeted again.
 
 Several addresses may be given: the next one takes the place of one that does not answer. Where a broker only oversees,
 it names the carriers (`choosing.py`), and one of them is used; when that one is gone, the next is asked for.
@@ -21,10 +21,13 @@ from tidemill.client.choosing import carriers
 from tidemill.client.rpc import (
     BACKOFF_MS_FIRST,
     BACKOFF_MS_MAX,
+    CONNECT_TIMEOUT_MS,
     MESSAGE_BYTES_MAX,
     UNREACHABLE,
     error_name,
+    nobody_answers,
     open_channel,
+    split_addresses,
 )
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BatchTooLarge, TimelineError, UnknownSession, Unreachable, by_name
@@ -32,6 +35,7 @@ from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
 TIMEOUT_MS = 30_000
+DOUBLINGS_MAX = 10
 ANY = "-"
 """Asked for when a client is not bound to a timeline."""
 
@@ -42,26 +46,30 @@ def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     if name is not None:
         return by_name(name)(error.details() or "")
     if error.code() in UNREACHABLE:
-        return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
+        return Unreachable(nobody_answers(error, address))
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return BatchTooLarge(f"more than {MESSAGE_BYTES_MAX} bytes in one call: {error.details()}")
     return TimelineError(f"{error.code().name}: {error.details()}")
 
 
-def backoff_s(attempt: int) -> float:
-    """The pause before the next attempt: doubling, up to a limit."""
-    return float(min(BACKOFF_MS_FIRST * 2 ** min(attempt, 10), BACKOFF_MS_MAX)) / 1_000
-
-
 class Connection:
     """Calls to a broker, on the event loop that makes the first of them."""
 
-    def __init__(self, addresses: str, timeline: str = "", *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._given = [address.strip() for address in addresses.split(",")]
+    def __init__(
+        self,
+        addresses: str,
+        timeline: str = "",
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        self._given = split_addresses(addresses)
         self._in_use = 0
         self._timeline = timeline
         self.address = self._given[0]
         self.timeout_ms = timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
+        self._contacted = False
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
         self._session = ""
@@ -83,6 +91,7 @@ class Connection:
         named = await carriers(channel, timeline=self._timeline or ANY, timeout_s=self.timeout_ms / 1_000)
         if not named:
             return channel
+        self.contacted()
         await channel.close()
         self.address = named[0]
         return open_channel(self.address)
@@ -96,20 +105,44 @@ class Connection:
             self._in_use = (self._in_use + 1) % len(self._given)
         await self.close()
 
+    def contacted(self) -> None:
+        """Somebody has answered: from now on a broker that does not is one that will be back."""
+        self._contacted = True
+
+    def is_wrong_address(self, since_s: float) -> bool:
+        """Whether nobody has ever answered, and who began to try then has tried for long enough."""
+        return not self._contacted and time.monotonic() - since_s >= self._connect_timeout_ms / 1_000
+
+    def pause_s(self, attempt: int) -> float:
+        """The pause before the next attempt: doubling when every address has had its turn, up to a limit."""
+        doublings = min(attempt // len(self._given), DOUBLINGS_MAX)
+        return float(min(BACKOFF_MS_FIRST * 2**doublings, BACKOFF_MS_MAX)) / 1_000
+
+    def typed(self, error: grpc.aio.AioRpcError) -> TidemillError:
+        """The error as the broker raised it; where nobody ever answered, with all addresses that were tried."""
+        return typed(error, self.address if self._contacted else ", ".join(self._given))
+
     async def call(self, method: str, request: Any) -> Any:
         """Call, and try again while the broker is away, up to the deadline."""
-        ends = time.monotonic() + self.timeout_ms / 1_000
+        began = time.monotonic()
+        ends = began + self.timeout_ms / 1_000
         attempt = 0
         while True:
             left_s = max(ends - time.monotonic(), 0.001)
             try:
                 stub, address = await self.stub(), self.address
-                return await getattr(stub, method)(request, timeout=left_s)
+                reply = await getattr(stub, method)(request, timeout=left_s)
             except grpc.aio.AioRpcError as error:
-                failure = typed(error, address)
-                pause = backoff_s(attempt)
-                if not isinstance(failure, Unreachable) or time.monotonic() + pause >= ends:
-                    raise failure from None
+                failure = self.typed(error)
+            else:
+                self.contacted()
+                return reply
+            if not isinstance(failure, Unreachable):
+                self.contacted()
+                raise failure
+            pause = self.pause_s(attempt)
+            if time.monotonic() + pause >= ends or self.is_wrong_address(began):
+                raise failure
             await self.elsewhere(address)
             await asyncio.sleep(pause)
             attempt += 1

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Self
 
 from tidemill.client.background import Background
+from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
@@ -18,12 +19,22 @@ class Timeline:
     """One timeline of a broker."""
 
     def __init__(
-        self, address: str = "127.0.0.1:6174", topic: str = "", *, group: str = "", timeout_ms: int = TIMEOUT_MS
+        self,
+        address: str = "127.0.0.1:6174",
+        topic: str = "",
+        *,
+        group: str = "",
+        timeout_ms: int = TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
         self.topic = topic
         self._background = Background("tidemill-timeline", TimelineError("this Timeline is closed; open another one"))
         self._run = self._background.run
-        self._async = self._background.open(lambda: AsyncTimeline(address, topic, group=group, timeout_ms=timeout_ms))
+        self._async = self._background.open(
+            lambda: AsyncTimeline(
+                address, topic, group=group, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
+            )
+        )
         self._end = self._background.ends_with(self, self._async.close)
 
     def __enter__(self) -> Self:

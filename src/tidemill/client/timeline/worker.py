@@ -1,7 +1,8 @@
 """One consumer's stream: leases come down when they are due, extensions, releases and completions go up in batches.
 
 Theory of operation. `_keep_connected` shakes hands, opens the stream, starts a writer and reads until the stream
-ends; then it does the same again, with growing pauses, unless the broker refused for good. Operations wait in one
+ends; then it does the same again, with growing pauses, unless the broker refused for good, or nobody has ever answered
+at its address. Operations wait in one
 queue; the writer sends all that wait as one batch, so that a thousand completions cost a few round trips. A batch
 that was sent but not answered when the stream broke is sent again on the next one: tokens make that safe, and a
 completion that is answered with "no such message" the second time had arrived the first time.
@@ -23,7 +24,7 @@ from typing import Any
 
 import grpc.aio
 
-from tidemill.client.timeline.connection import Connection, backoff_s, typed
+from tidemill.client.timeline.connection import Connection
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import TimelineError, UnknownMessage, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -155,24 +156,27 @@ class Worker:
 
     async def _keep_connected(self) -> None:
         attempt = 0
+        began_s = time.monotonic()
         while not self._closing.is_set():
             try:
                 await self._one_stream()
                 attempt = 0
             except grpc.aio.AioRpcError as error:
-                failure = typed(error, self._connection.address)
-                if not failure.retriable:
+                failure = self._connection.typed(error)
+                if await self._is_final(failure, began_s):
                     self._fail(failure)
                     return
-                if isinstance(failure, Unreachable):
-                    await self._connection.elsewhere(self._connection.address)
-            except TidemillError as error:
-                if not error.retriable:
-                    self._fail(error)
-                    return
             self._give_up_on_old()
-            await self._pause(backoff_s(attempt))
+            await self._pause(self._connection.pause_s(attempt))
             attempt += 1
+
+    async def _is_final(self, failure: TidemillError, began_s: float) -> bool:
+        """Whether trying again is of no use; where nobody answers, the next address has its turn."""
+        if not isinstance(failure, Unreachable):
+            self._connection.contacted()
+            return not failure.retriable
+        await self._connection.elsewhere(self._connection.address)
+        return self._connection.is_wrong_address(began_s)
 
     async def _pause(self, length_s: float) -> None:
         with suppress(TimeoutError):
@@ -189,6 +193,7 @@ class Worker:
     async def _one_stream(self) -> None:
         stub = await self._connection.stub()
         reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
+        self._connection.contacted()
         if self._closing.is_set():
             return
         self._call = call = stub.Work()

@@ -1,7 +1,8 @@
 """The brokers as a client of BrokerService sees them: any of them answers, and one that does not is passed over.
 
 A call goes to the broker that is in use; when nobody answers there, the next address takes its place and the call is
-tried again after a pause, 50 ms at first and twice as long each time, 5 s at most. Where the broker in use only
+tried again after a pause, 50 ms at first and twice as long each time, 5 s at most; where nobody has ever answered, only
+for as long as the connect timeout. Where the broker in use only
 oversees, a consumer lets it name carriers, which come before the addresses that were given. Calls that are worth a
 direct way go to the partition's leader, whose address `GetMetadata` told.
 """
@@ -16,7 +17,7 @@ import grpc.aio
 
 from tidemill.client.choosing import carriers
 from tidemill.client.raw.errors import ClientError, Unreachable
-from tidemill.client.rpc import UNREACHABLE, error_name, open_channel
+from tidemill.client.rpc import UNREACHABLE, error_name, nobody_answers, open_channel, split_addresses
 from tidemill.model.errors import LeaderNotAvailable, TidemillError, UnknownServerError, by_name
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
@@ -33,20 +34,13 @@ def backoff_ms(attempt: int) -> int:
     return min(BACKOFF_MS * int(BACKOFF_GROWTH ** min(attempt, DOUBLINGS_MAX)), BACKOFF_MS_MAX)
 
 
-def split_addresses(addresses: str | Sequence[str]) -> list[str]:
-    """The addresses, given as a list or with commas."""
-    listed = addresses.split(",") if isinstance(addresses, str) else list(addresses)
-    found = [address.strip() for address in listed if address.strip()]
-    if not found:
-        raise ClientError("no address of a broker; give at least one host:port")
-    return found
-
-
 class Brokers:
     """Calls to a cluster, on the event loop that makes the first of them."""
 
-    def __init__(self, addresses: str | Sequence[str]) -> None:
+    def __init__(self, addresses: str | Sequence[str], *, connect_timeout_ms: int) -> None:
         self._given = self._addresses = split_addresses(addresses)
+        self._connect_timeout_ms = connect_timeout_ms
+        self._contacted = False
         self._in_use = 0
         self._stubs: dict[str, tuple[grpc.aio.Channel, Any]] = {}
         self._leaders: Mapping[tuple[str, int], str] = {}
@@ -65,6 +59,7 @@ class Brokers:
         """Go on with a carrier, where the broker in use is none; the addresses that were given stay the last resort."""
         found = await carriers(self._stub(self.address)[0], topic=topic)
         if found:
+            self._contacted = True
             self._addresses, self._in_use = [*found, *self._given], 0
 
     def leader_of(self, topic: str, partition: int) -> str:
@@ -81,9 +76,14 @@ class Brokers:
             self._leaders = {(info.name, one.partition): where.get(one.leader, "") for one in info.partitions}
         return info
 
+    def is_wrong_address(self, since_s: float) -> bool:
+        """Whether nobody has ever answered, and who began to try then has tried for long enough."""
+        return not self._contacted and time.monotonic() - since_s >= self._connect_timeout_ms / 1_000
+
     async def call(self, method: str, request: Any, *, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
         """Call any broker, and try again elsewhere while nobody answers, up to the deadline."""
-        ends = time.monotonic() + timeout_ms / 1_000
+        began = time.monotonic()
+        ends = began + timeout_ms / 1_000
         attempt = 0
         while True:
             left_ms = max(1, round((ends - time.monotonic()) * 1_000))
@@ -91,7 +91,7 @@ class Brokers:
                 return await self.call_at(self.address, method, request, timeout_ms=left_ms)
             except TidemillError as error:
                 pause_s = backoff_ms(attempt) / 1_000
-                if not error.retriable or time.monotonic() + pause_s >= ends:
+                if not error.retriable or time.monotonic() + pause_s >= ends or self.is_wrong_address(began):
                     raise
             await asyncio.sleep(pause_s)
             attempt += 1
@@ -99,12 +99,17 @@ class Brokers:
     async def call_at(self, address: str, method: str, request: Any, *, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
         """Call one broker, once."""
         try:
-            return await getattr(self._stub(address)[1], method)(request, timeout=timeout_ms / 1_000)
+            reply = await getattr(self._stub(address)[1], method)(request, timeout=timeout_ms / 1_000)
         except grpc.aio.AioRpcError as error:
-            failure = _typed(error, address)
+            failure = _typed(error, address if self._contacted else ", ".join(self._given))
+        else:
+            self._contacted = True
+            return reply
         if isinstance(failure, Unreachable):
             self.switch(address)
             await self._drop(address)
+        else:
+            self._contacted = True
         raise failure
 
     def _stub(self, address: str) -> tuple[grpc.aio.Channel, Any]:
@@ -133,5 +138,5 @@ def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     if name is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
         return LeaderNotAvailable(error.details() or "")  # a broker that says: not now
     if error.code() in UNREACHABLE:
-        return Unreachable(f"no broker answers at {address}; start one with: tidemill serve")
+        return Unreachable(nobody_answers(error, address))
     return ClientError(f"{address}: {error.code().name}: {error.details()}")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from tidemill.client.progress import Progress
 from tidemill.client.raw.errors import ClientError
+from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.topics.brokers import Brokers, backoff_ms
 from tidemill.model.errors import (
     FencedMemberEpoch,
@@ -64,6 +65,7 @@ class ConsumerOptions(NamedTuple):
     buffer_records: int = 256
     rebalance_timeout_ms: int = 60_000
     max_handling_ms: int = 300_000
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     client_id: str = "tidemill"
     rack: str = ""
 
@@ -82,7 +84,7 @@ class AsyncConsumer:
         self.topics = [topics] if isinstance(topics, str) else list(topics)
         self.options = _checked(ConsumerOptions(**options), group, self.topics)
         self.member_id = str(uuid.uuid4())
-        self._brokers = Brokers(addresses)
+        self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
         self._progress = Progress(
             commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
         )
@@ -204,6 +206,7 @@ class AsyncConsumer:
 
     async def _poll_forever(self) -> None:
         attempt = 0
+        began_s = time.monotonic()
         while True:
             try:
                 await self._give_up_if_stuck()
@@ -212,7 +215,7 @@ class AsyncConsumer:
             except (*FENCED, StaleMemberEpoch):
                 self._lose()
             except TidemillError as error:
-                if not error.retriable:
+                if not error.retriable or self._brokers.is_wrong_address(began_s):
                     self._failure = error
                     self._arrived.set()
                     return
@@ -405,6 +408,7 @@ def _checked(options: ConsumerOptions, group: str, topics: Sequence[str]) -> Con
         "poll_interval_ms",
         "buffer_records",
         "max_handling_ms",
+        "connect_timeout_ms",
     ):
         if getattr(options, name) < 1:
             raise ClientError(f"{name}={getattr(options, name)} must be at least 1")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from tidemill.client.accumulator import Accumulator, Batch, Identity, Limits, Waiting, calls
 from tidemill.client.raw.errors import ClientError
+from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.topics.brokers import CALL_TIMEOUT_MS, Brokers, backoff_ms
 from tidemill.model.errors import TidemillError, TopicAlreadyExists, UnknownTopicOrPartition, by_name
 from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
@@ -84,6 +85,7 @@ class ProducerOptions(NamedTuple):
     call_records: int = 100
     metadata_refresh_ms: int = METADATA_REFRESH_MS
     delivery_timeout_ms: int = 120_000
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     partitioner: str = CONSISTENT_RANDOM
 
     @property
@@ -98,7 +100,7 @@ class AsyncTopicProducer:
     def __init__(self, addresses: str | Sequence[str] = "127.0.0.1:6174", topic: str = "", **options: Any) -> None:
         self.topic = topic
         self.options = _checked(ProducerOptions(**options))
-        self._brokers = Brokers(addresses)
+        self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
         self._limits = Limits(
             linger_ms=self.options.linger_ms,
             buffer_records=self.options.buffer_records,
@@ -195,13 +197,17 @@ class AsyncTopicProducer:
             raise
 
     async def _prepare(self) -> None:
-        """Make sure of the topic; while nobody answers, records wait until their time is up."""
+        """Make sure of the topic; while nobody answers, records wait until their time is up.
+
+        Where nobody has ever answered, it is given up with the connect timeout: the address is probably wrong.
+        """
         attempt = 0
+        began_s = time.monotonic()
         while not self._buffer.partitions:
             try:
                 await self._learn()
             except TidemillError as error:
-                if not error.retriable:
+                if not error.retriable or self._brokers.is_wrong_address(began_s):
                     raise
                 self._expire_early(error)
                 await asyncio.sleep(backoff_ms(attempt) / 1_000)
@@ -370,7 +376,7 @@ def _checked(options: ProducerOptions) -> ProducerOptions:
         raise ClientError(f"acks={options.acks!r}: give 'all' or 1")
     if options.partitioner not in PARTITIONERS:
         raise ClientError(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
-    for name in ("buffer_records", "call_records", "delivery_timeout_ms", "metadata_refresh_ms"):
+    for name in ("buffer_records", "call_records", "delivery_timeout_ms", "connect_timeout_ms", "metadata_refresh_ms"):
         if getattr(options, name) < 1:
             raise ClientError(f"{name}={getattr(options, name)} must be at least 1")
     if min(options.linger_ms, options.partitions, options.replication_factor) < 0:

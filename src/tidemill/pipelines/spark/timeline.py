@@ -22,6 +22,8 @@ from tidemill.pipelines.spark.lake import query_of
 
 MESSAGES = 1_000
 """How many messages are handed to a timeline at a time."""
+RESTART_MS = 30_000
+"""Every micro-batch knocks anew: a broker that does not answer is one that restarts, and not a wrong address."""
 ID_DIGITS = 32
 MS_PER_SECOND = 1_000
 
@@ -41,7 +43,7 @@ def into_timeline(address: str, name: str, checkpoint: Path) -> Callable[[DataFr
 
     def schedule(rows: DataFrame, batch: int) -> None:
         messages = to_messages(rows.toLocalIterator(), f"{query_of(checkpoint)}/{batch}")
-        with Timeline(address, name) as timeline:
+        with Timeline(address, name, connect_timeout_ms=RESTART_MS) as timeline:
             while waiting := list(islice(messages, MESSAGES)):
                 timeline.schedule(waiting)
 
