@@ -121,6 +121,7 @@ def test_a_file_says_it_once_for_all_commands(
         ({"sasl_password": "${NOBODYS}"}, WRONG_USE, "sasl.password names ${NOBODYS}, which the environment does not"),
         ({"sasl_mechanism": "GSSAPI"}, WRONG_USE, "--client: sasl.mechanism: GSSAPI is none of PLAIN"),
         ({"group_id": "mine"}, WRONG_USE, "--client group.id is made of the command and the topic"),
+        ({"linger_ms": "5"}, WRONG_USE, "--client linger.ms means nothing to this command; it takes client.id and how"),
         ({"bootstrap_servers": "x:1"}, WRONG_USE, "--client bootstrap.servers is what --bootstrap says"),
     ],
 )

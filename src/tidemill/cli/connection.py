@@ -1,6 +1,6 @@
 """The broker that a command talks to, through the Kafka client that users run in production."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -41,18 +41,21 @@ Client = Annotated[
         "--client",
         metavar="NAME=VALUE|FILE",
         help="How to be let in where there are TLS and logins: a setting of Kafka's clients such as "
-        "security.protocol=SASL_SSL, or a file of such lines; as often as needed, after that of "
-        f"{CLIENT_VARIABLE}. ${{NAME}} in a value is taken from the environment.",
+        "security.protocol=SASL_SSL, or a file of such lines (others in it are left alone); as often as needed, after "
+        f"that of {CLIENT_VARIABLE}. ${{NAME}} in a value is taken from the environment.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-def broker_at(bootstrap: str | None, client: list[str] | None) -> "KafkaBroker":
-    """The broker of --bootstrap and --client."""
+def broker_at(
+    bootstrap: str | None, client: list[str] | None, *, understood: Collection[str] | None = None
+) -> "KafkaBroker":
+    """The broker of --bootstrap and --client; without more that is `understood`, --client says how to be let in."""
     from os import environ
     from pathlib import Path
 
+    from tidemill.client.raw.options import LOGIN_NAMES
     from tidemill.pipelines.core.broker import parse_client
     from tidemill.pipelines.core.errors import WrongOption
 
@@ -63,6 +66,7 @@ def broker_at(bootstrap: str | None, client: list[str] | None) -> "KafkaBroker":
             [*given, *(client or ())],
             environ,
             default=DEFAULT_BOOTSTRAP,
+            understood=understood or LOGIN_NAMES,
             read=lambda name: Path(name).expanduser().read_text(encoding="utf-8"),
         )
     except WrongOption as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, broker_at, reach
+from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, reach
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
@@ -23,6 +23,7 @@ from tidemill.cli.pipeline_options import (
     known_topics,
     lake_for,
     lake_session,
+    pipeline_broker,
 )
 from tidemill.cli.problem import CommandFailed
 
@@ -59,7 +60,7 @@ def archive(
     from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
 
-    broker = broker_at(bootstrap, client)
+    broker = pipeline_broker(bootstrap, client)
     existing_topics(broker, [topic])
     lake = lake_for(to / topic, format_)
     before = sum(file.rows for file in lake.files())
@@ -101,7 +102,7 @@ def audit(
     found = look(existing_lake(lake))
     losses = None
     if against is not None:
-        broker = broker_at(against, client)
+        broker = pipeline_broker(against, client)
         reach(broker)
         with RawClient(broker.options) as raw:
             losses = lost(raw, lake.absolute().name, found.verdicts)
@@ -169,7 +170,7 @@ def replay(
 
     wanted = Wanted(to, None if since is None else moment_ms(since), rate, again)
     found = existing_lake(lake)
-    broker = broker_at(bootstrap, client)
+    broker = pipeline_broker(bootstrap, client)
     with RawClient(broker.options) as raw, orderly() as heed:
         run = Replay(raw, found, wanted)
         _make_topic(broker, to, run.partitions)

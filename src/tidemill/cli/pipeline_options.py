@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import no_topic, reach
+from tidemill.cli.connection import broker_at, no_topic, reach
 from tidemill.cli.output import hint, remark
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import timeline
@@ -37,6 +37,13 @@ Follow = Annotated[bool, typer.Option("--follow", help="Go on as the topic grows
 LOCK = "_lock"
 SPARK_FOLDER = "_spark"
 STARTING = "starting Spark, which takes some seconds"
+
+
+def pipeline_broker(bootstrap: str | None, client: list[str] | None) -> "KafkaBroker":
+    """The broker of --bootstrap and --client, which may also say how a pipeline reads, writes and waits."""
+    from tidemill.pipelines.core.broker import PIPELINE_NAMES
+
+    return broker_at(bootstrap, client, understood=PIPELINE_NAMES)
 
 
 def chosen_spark(

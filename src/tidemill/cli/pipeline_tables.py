@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, broker_at, no_topic
+from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, no_topic
 from tidemill.cli.moments import moment_ms
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
@@ -22,6 +22,7 @@ from tidemill.cli.pipeline_options import (
     known_topics,
     lake_for,
     lake_session,
+    pipeline_broker,
 )
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -60,7 +61,7 @@ def latest(
     from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
 
-    broker = broker_at(bootstrap, client)
+    broker = pipeline_broker(bootstrap, client)
     existing_topics(broker, [topic])
     table = lake_for(to / topic, format_)
     left_out = 0
@@ -118,7 +119,7 @@ def report(
     since_ms = moment_ms(since)
     if to.exists() and not to.is_dir():
         raise WrongUse(f"--to is {to}, which is a file; name a folder")
-    broker = broker_at(bootstrap, client)
+    broker = pipeline_broker(bootstrap, client)
     wanted = _topics(broker, topics)
     to.mkdir(parents=True, exist_ok=True)
     hint(STARTING)

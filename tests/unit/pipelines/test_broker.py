@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.client.raw.options import LOGIN_NAMES
 from tidemill.pipelines.core.broker import KafkaBroker, parse_client
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.properties import parse_properties
@@ -23,7 +24,14 @@ empty=
 
 
 def parsed(servers: str | None, *given: str, **files: str) -> KafkaBroker:
-    return parse_client(servers, given, {"PASSWORD": "secret"}, default="127.0.0.1:9092", read=files.__getitem__)
+    return parse_client(
+        servers,
+        given,
+        {"PASSWORD": "secret"},
+        default="127.0.0.1:9092",
+        understood=LOGIN_NAMES,
+        read=files.__getitem__,
+    )
 
 
 def test_files_are_read_as_java_reads_them() -> None:
@@ -71,3 +79,20 @@ def test_the_later_counts_and_the_command_line_names_the_broker() -> None:
 def test_a_setting_without_a_name_is_refused() -> None:
     with pytest.raises(WrongOption, match="--client =x has no name"):
         parsed(None, "=x")
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("sasl.usrname=ann", r"--client sasl.usrname means nothing to this command; did you mean sasl.username\?"),
+        ("linger.ms=5", "--client linger.ms means nothing to this command; it takes client.id and how to be let in"),
+        ("sasl.kerberos.service.name=kafka", "Kerberos is not supported"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_where_it_was_written_by_hand(given: str, line: str) -> None:
+    with pytest.raises(WrongOption, match=line):
+        parsed(None, given)
+
+
+def test_a_file_may_have_what_others_understand() -> None:
+    assert parsed(None, "shared", shared="linger.ms=5\nclient.id=one").client["client.id"] == "one"

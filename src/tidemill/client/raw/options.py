@@ -22,6 +22,44 @@ REFUSED = {
     "sasl.login.callback.handler.class": f"classes of Java are not run; {ADVICE}",
     "sasl.client.callback.handler.class": f"classes of Java are not run; {ADVICE}",
 }
+LOGIN_NAMES = frozenset(
+    {
+        "client.id",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.jaas.config",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.truststore.certificates",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.endpoint.identification.algorithm",
+        "enable.ssl.certificate.verification",
+    }
+)
+"""How to be let in, and who we say we are: all that can be handed on to another client."""
+PATIENCE_NAMES = frozenset(
+    {
+        "socket.connection.setup.timeout.ms",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+    }
+)
+"""How long this client waits."""
 FOREIGN = {
     "GSSAPI": "Kerberos is not supported",
     "OAUTHBEARER": "OAuth is not supported",

@@ -1,17 +1,31 @@
 """How a Kafka broker is reached: its address, and what the client is told beside it, in Kafka's spelling."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.options import parse_options
+from tidemill.client.raw.options import LOGIN_NAMES, PATIENCE_NAMES, REFUSED, parse_options
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.properties import parse_properties
 
 PATIENCE = {"socket.connection.setup.timeout.ms": "30000"}
 """A pipeline has asked the broker before it starts: one that does not answer later on restarts, and is waited for."""
 SERVERS, GROUP = "bootstrap.servers", "group.id"
+PIPELINE_NAMES = (
+    LOGIN_NAMES
+    | PATIENCE_NAMES
+    | {
+        "isolation.level",
+        "compression.type",
+        "compression.gzip.level",
+        "compression.zstd.level",
+        "batch.size",
+        "transaction.timeout.ms",
+    }
+)
+"""What a pipeline makes use of."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 ELSEWHERE = {
     SERVERS: "is what --bootstrap says",
@@ -44,15 +58,18 @@ def parse_client(
     environment: Mapping[str, str],
     *,
     default: str,
+    understood: Collection[str],
     read: Callable[[str], str],
 ) -> KafkaBroker:
     """A broker as it is written on a command line: its address, and name=value or a file of such lines, in any number.
 
-    Of two values for a name the later counts. A file may name the broker, for a command line that does not.
+    Of two values for a name the later counts. A file may name the broker, for a command line that does not. Whoever
+    writes a name by hand means it: one that is not `understood` is refused. In a file, which often serves several
+    programs, it is left alone.
     """
     client: dict[str, str] = {}
     for each in given:
-        source, told = _said(each, read)
+        source, told = _said(each, understood, read)
         for name, text in told.items():
             try:
                 client[name] = filled(text, environment)
@@ -68,7 +85,7 @@ def parse_client(
     return broker
 
 
-def _said(given: str, read: Callable[[str], str]) -> tuple[str, Mapping[str, str]]:
+def _said(given: str, understood: Collection[str], read: Callable[[str], str]) -> tuple[str, Mapping[str, str]]:
     """What one --client says, and how an error about it begins."""
     name, found, value = given.partition("=")
     if not found:
@@ -77,6 +94,10 @@ def _said(given: str, read: Callable[[str], str]) -> tuple[str, Mapping[str, str
         raise WrongOption(f"--client {given} has no name; write for example security.protocol=SASL_SSL")
     if name in ELSEWHERE:
         raise WrongOption(f"--client {name} {ELSEWHERE[name]}")
+    if name not in understood and name not in REFUSED:
+        near = get_close_matches(name, understood, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else "it takes client.id and how to be let in: sasl.*, ssl.*"
+        raise WrongOption(f"--client {name} means nothing to this command; {hint}")
     return "--client ", {name: value}
 
 

@@ -6,7 +6,15 @@ import pytest
 from tests.etcd import Certificates
 
 from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.options import ClientOptions, Credentials, Tls, parse_options
+from tidemill.client.raw.options import (
+    LOGIN_NAMES,
+    PATIENCE_NAMES,
+    REFUSED,
+    ClientOptions,
+    Credentials,
+    Tls,
+    parse_options,
+)
 from tidemill.client.raw.tls import tls_context
 from tidemill.client.raw.topology import Address
 
@@ -144,3 +152,18 @@ def test_a_name_is_checked_unless_that_is_switched_off() -> None:
     assert tls_context(Tls()).check_hostname
     assert not tls_context(Tls(check_name=False)).check_hostname
     assert not tls_context(Tls(verify=False)).check_hostname
+
+
+def test_the_names_that_are_understood_are_those_that_are_read() -> None:
+    """Commands refuse all others."""
+    asked: set[str] = set()
+
+    class Asked(dict[str, str]):
+        def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override] # it is for one test
+            asked.add(key)
+            return super().get(key, default)
+
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
+    parse_options(Asked({"bootstrap.servers": "h:1", **login}))
+    assert asked == LOGIN_NAMES | PATIENCE_NAMES
+    assert not asked & set(REFUSED)
