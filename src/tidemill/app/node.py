@@ -65,6 +65,11 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock_ms() -> int:
+    """Milliseconds by a clock that nobody can set."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class Node:
     """One broker process, or one broker in a thread."""
 
@@ -176,7 +181,7 @@ class Node:
     def _world(self, coordination: Coordination, directory: DataDirectory) -> World:
         store = open_streams(self.settings, system_clock_ms, self.tables)
         belong = partial(self._belong, coordination, directory)
-        return World(coordination, store, system_clock_ms, uuid4, directory.id, belong)
+        return World(coordination, store, system_clock_ms, uuid4, directory.id, steady_clock_ms, belong)
 
     async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:
         directory.belong(cluster_id)

@@ -90,6 +90,8 @@ class World:
     new_id: Callable[[], UUID]
     directory: UUID = NO_DIRECTORY
     """The id of the data directory."""
+    steady_ms: Callable[[], int] | None = None
+    """A clock that nobody can set; without one, nobody sets `clock_ms`."""
     belong: Callable[[str], Awaitable[None]] | None = None
     """Refuses what belongs to another cluster: a data directory, tables on servers."""
 
@@ -440,6 +442,7 @@ class Broker:
             topics=self._shapes,
             image_version=lambda: self.image_version,
             clock=self._world.clock_ms,
+            steady=self._world.steady_ms,
             new_id=lambda: str(self._world.new_id()),
             limits=group_limits(self.settings),
         )

@@ -30,6 +30,13 @@ class Alarms:
             heapq.heappush(self._heap, (at_ms, name))
             self._start_timer()
 
+    def shift(self, by_ms: int) -> None:
+        """The clock was set: everybody is called after as long as before, which the timer that runs is right about."""
+        self._heap = [(at_ms + by_ms, name) for at_ms, name in self._heap]
+        self._asked = {name: at_ms + by_ms for name, at_ms in self._asked.items()}
+        if self._timer is not None:
+            self._timer_ms += by_ms
+
     def close(self) -> None:
         """Call nobody any more."""
         self._closed = True
@@ -37,12 +44,13 @@ class Alarms:
             self._timer.cancel()
 
     def _start_timer(self) -> None:
+        now_ms = self._clock()
         if not self._heap or self._closed or self._heap[0][0] >= self._timer_ms:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = self._heap[0][0]
-        delay_ms = max(self._timer_ms - self._clock(), 0)
+        delay_ms = max(self._timer_ms - now_ms, 0)
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._time_is_up)
 
     def _time_is_up(self) -> None:

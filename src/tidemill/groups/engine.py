@@ -5,6 +5,8 @@ Rules:
 - An answer is released after the entries it rests on are durable. When the journal refuses, the caller gets the error
   and the group is as before.
 - One timer serves all groups: each says by when it wants to be looked at again.
+- Deadlines are by the clock that commits are stamped with. When that is set (it moves and `steady`, which nobody can
+  set, does not), all deadlines move with it: nobody loses a session, and nobody keeps one for an hour.
 """
 
 import asyncio
@@ -34,6 +36,8 @@ from tidemill.model.errors import (
 )
 
 RETRY_MS = 1_000
+CLOCK_SET_MS = 1_000
+"""From so much on, a difference of the two clocks is a clock that was set."""
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +52,7 @@ class GroupEngine:
         topics: Callable[[], Iterable[TopicShape]],
         image_version: Callable[[], int],
         clock: Callable[[], int],
+        steady: Callable[[], int] | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
         limits: GroupLimits | None = None,
     ) -> None:
@@ -55,7 +60,9 @@ class GroupEngine:
         self._journal = journal
         self._topics = topics
         self._image_version = image_version
-        self._clock = clock
+        self._wall = clock
+        self._steady = steady or clock
+        self._ahead_ms = clock() - self._steady()
         self._new_id = new_id
         self._catalog = TopicCatalog(-1)
         self._shards: dict[int, Shard] = {}
@@ -63,7 +70,7 @@ class GroupEngine:
         self._writers: dict[int, ShardWriter] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._parked: dict[asyncio.Future[Any], int] = {}  # in order, so that an end is the same each time
-        self._alarms = Alarms(clock, self._ring)
+        self._alarms = Alarms(self._clock, self._ring)
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
@@ -197,6 +204,19 @@ class GroupEngine:
         outbox.clear()
 
     # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _clock(self) -> int:
+        """The time; every deadline is by it."""
+        now_ms = self._wall()
+        jump_ms = now_ms - self._steady() - self._ahead_ms
+        if abs(jump_ms) >= CLOCK_SET_MS:
+            self._ahead_ms += jump_ms
+            self._alarms.shift(jump_ms)
+            for shard in self._shards.values():
+                for group in shard.groups.values():
+                    group.shift(jump_ms)
+            log.warning("the clock was set", by_ms=jump_ms)
+        return now_ms
 
     def _schedule(self, shard: Shard, group_id: str, not_before_ms: int = 0) -> None:
         group = shard.groups.get(group_id)

@@ -70,13 +70,15 @@ class Lab:
 
     def __init__(self, journal: FakeJournal, limits: GroupLimits = LIMITS) -> None:
         self.clock = VirtualClock()
+        self.set_by_ms = 0
         self.journal = journal
         self.ids = 0
         self.groups = GroupCoordinator(
             journal,
             topics=lambda: [TopicShape("t", UUID(int=1), 2)],
             image_version=lambda: 1,
-            clock=self.clock,
+            clock=lambda: self.clock() + self.set_by_ms,
+            steady=self.clock,
             new_id=self._new_id,
             limits=limits,
         )
@@ -404,6 +406,56 @@ def test_old_offsets_go_by_themselves() -> None:
         await until(lambda: lab.groups.list_groups() == [])
 
     play(scene, limits=GroupLimits(expiry_interval_ms=1))
+
+
+@pytest.mark.parametrize("by_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_takes_no_session_and_gives_none(by_ms: int) -> None:
+    async def heartbeat(lab: Lab, member_id: str, epoch: int) -> HeartbeatAnswer:
+        names = ("t",) if not epoch else None
+        return await lab.groups.consumer_heartbeat(
+            HeartbeatRequest("new", member_id, epoch, "c", "/h", None, None, 30_000, names, None, None, frozenset())
+        )
+
+    async def scene(lab: Lab) -> None:
+        joined = await lab.member("g", "a")
+        other = await heartbeat(lab, "m", 0)
+        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+        lab.set_by_ms = by_ms
+        lab.clock.advance(9_999)
+        await lab.groups._tick("g")
+        lab.groups.heartbeat("g", joined.generation, joined.member_id, None)
+        lab.clock.advance(10_000)
+        await lab.groups._tick("g")
+        assert lab.groups.describe("g").members == ()
+        lab.clock.advance(25_000)
+        await lab.groups._tick("new")
+        other = await heartbeat(lab, "m", other.member_epoch)
+        lab.clock.advance(45_000)
+        await lab.groups._tick("new")
+        with pytest.raises(UnknownMemberId):
+            await heartbeat(lab, "m", other.member_epoch)
+        lab.clock.advance(LIMITS.offsets_retention_ms - 100_000 - abs(by_ms))
+        await lab.groups.expire()
+        assert lab.committed("simple") == 1
+
+    play(scene)
+
+
+def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
+    async def run() -> None:
+        clock = VirtualClock(1_000_000)
+        rung: list[str] = []
+        alarms = Alarms(clock, rung.append)
+        alarms.set("a", 1_000_020)
+        clock.now_ms = 500_000
+        alarms.shift(-500_000)
+        await asyncio.sleep(0.005)
+        assert rung == []
+        clock.advance(20)
+        await until(lambda: rung == ["a"])
+        alarms.close()
+
+    asyncio.run(run())
 
 
 def test_alarms_ring_once_and_the_earliest_wins() -> None:

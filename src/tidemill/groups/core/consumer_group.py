@@ -35,7 +35,7 @@ from tidemill.groups.core.entries import (
     TargetValue,
     Value,
 )
-from tidemill.groups.core.group import CONSUMER_PROTOCOL, NEVER_MS
+from tidemill.groups.core.group import CONSUMER_PROTOCOL, NEVER_MS, shifted
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, Step, Ticket
 from tidemill.groups.core.patterns import TopicPattern
@@ -178,6 +178,13 @@ class ConsumerGroup:
     def arm(self, deadline_ms: int) -> None:
         """Make sure that `tick` comes not later than this."""
         self.wake_ms = min(self.wake_ms, deadline_ms)
+
+    def shift(self, by_ms: int) -> None:
+        """The clock was set: everybody still has as long as before."""
+        self.deadlines = {member_id: until_ms + by_ms for member_id, until_ms in self.deadlines.items()}
+        for revocation in self.revocations.values():
+            revocation.deadline_ms += by_ms
+        self.wake_ms = shifted(self.wake_ms, by_ms)
 
     def tick(self, now_ms: int) -> Step:
         """Fence the members that were not heard of, or that did not give up their partitions in time."""

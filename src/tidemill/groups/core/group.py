@@ -381,6 +381,15 @@ class ClassicGroup:
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
+    def shift(self, by_ms: int) -> None:
+        """The clock was set: everybody still has as long as before."""
+        for member in self.members.values():
+            member.deadline_ms += by_ms
+        self.pending = {member_id: until_ms + by_ms for member_id, until_ms in self.pending.items()}
+        self._join_deadline_ms = shifted(self._join_deadline_ms, by_ms)
+        self._sync_deadline_ms = shifted(self._sync_deadline_ms, by_ms)
+        self.wake_ms = shifted(self.wake_ms, by_ms)
+
     def tick(self, now_ms: int) -> Step:
         """Act on every deadline that has passed, and find the next."""
         self._expire_pending(now_ms)
@@ -417,3 +426,8 @@ class ClassicGroup:
         deadlines.append(self._join_deadline_ms if self.state is State.PREPARING else NEVER_MS)
         deadlines.append(self._sync_deadline_ms)
         return min(deadlines)
+
+
+def shifted(deadline_ms: int, by_ms: int) -> int:
+    """A deadline by a clock that was set; never stays never."""
+    return deadline_ms if deadline_ms == NEVER_MS else deadline_ms + by_ms
