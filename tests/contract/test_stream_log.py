@@ -201,7 +201,7 @@ def test_an_old_leader_epoch_is_fenced(play: Callable[[Scenario], None]) -> None
         await log.append(batch(b"b", b"c"), acks=-1)
         with pytest.raises(FencedLeaderEpoch):
             await log.read(0, 1, leader_epoch=2)
-        assert [log.end_of_epoch(epoch) for epoch in (1, 2, 4, 5, 9)] == [(-1, -1), (2, 1), (2, 1), (5, 3), (5, 3)]
+        assert [log.end_of_epoch(epoch) for epoch in (1, 2, 4, 5, 9)] == [(-1, -1), (2, 1), (2, 1), (5, 3), (-1, -1)]
 
     play(scenario)
 
@@ -269,13 +269,16 @@ def test_transactions_hold_back_and_mark_readers(play: Callable[[Scenario], None
     async def scenario(world: World) -> None:
         log = await world.open()
         await log.append(batch(b"plain"), acks=-1)
-        await log.append(numbered(0, 2, producer=1, transactional=True), acks=-1)
+        await log.append(numbered(0, 2, producer=1, transactional=True, time=NOW + 9), acks=-1)
         await log.append(numbered(0, 1, producer=2, transactional=True), acks=-1)
         assert (log.open_transaction(1, 0), log.open_transaction(2, 0), log.open_transaction(3, 0)) == (1, 3, None)
         assert (log.high_watermark, log.last_stable_offset) == (4, 1)
         with pytest.raises(InvalidTxnState):
             await log.append(numbered(2, producer=1), acks=-1)
         assert list(await everything(log, committed=True)) == [0]
+        assert (await log.offset_at(NOW + 1, committed=True)) == NOT_FOUND
+        assert [(await log.offset_at(NOW + 1)).offset, (await log.offset_of_max_timestamp()).offset] == [1, 1]
+        assert (await log.offset_of_max_timestamp(committed=True)).offset == 0
         await log.append_marker(1, 0, commit=False)
         assert log.last_stable_offset == 3
         await log.append_marker(2, 0, commit=True, coordinator_epoch=4)

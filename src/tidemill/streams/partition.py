@@ -31,6 +31,7 @@ from tidemill.records.validate import check_produced
 from tidemill.streams.copying import Copied, Copier
 from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
 from tidemill.streams.core.admission import admit
+from tidemill.streams.core.epochs import UNKNOWN as UNKNOWN_EPOCH
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
 from tidemill.streams.core.insync import InSync, Lag, Term
 from tidemill.streams.core.leader import Duplicate, Leader, Marker, Refused
@@ -227,7 +228,7 @@ class Partition:
         if not log.start_offset <= offset <= log.end_offset:
             raise OffsetOutOfRange(f"offset {offset} is not within {log.start_offset} and {log.end_offset}")
         high_watermark, stable_offset = self._high_watermark, self._stable_offset
-        end_offset = stable_offset if committed else high_watermark
+        end_offset = self._visible_end(committed=committed)
         records: list[Buffer] = []
         if offset < end_offset and (max_bytes > 0 or at_least_one):
             records = await log.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
@@ -242,21 +243,23 @@ class Partition:
         """The aborted transactions that are still in the log, for those who read its rows without it."""
         return self._leader.aborted.ranges()
 
-    async def offset_at(self, timestamp: int) -> FoundOffset:
-        """The first record whose time is `timestamp` or later."""
+    async def offset_at(self, timestamp: int, *, committed: bool = False) -> FoundOffset:
+        """The first record whose time is `timestamp` or later, of those that a reader can see."""
         self.check_leads()
-        return await first_at(self._log, self._high_watermark, timestamp)
+        return await first_at(self._log, self._visible_end(committed=committed), timestamp)
 
-    async def offset_of_max_timestamp(self) -> FoundOffset:
-        """The first record with the largest time of all."""
+    async def offset_of_max_timestamp(self, *, committed: bool = False) -> FoundOffset:
+        """The first record with the largest time of all that a reader can see."""
         self.check_leads()
-        return await first_with_largest(self._log, self._high_watermark)
+        return await first_with_largest(self._log, self._visible_end(committed=committed))
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch not above `epoch` and its end offset, or (-1, -1)."""
         self.check_leads()
         if epoch == self._leader.epoch:
             return epoch, self._log.end_offset
+        if epoch > self._leader.epoch:
+            return UNKNOWN_EPOCH
         return self._leader.epochs.end_of(epoch, self._log.end_offset)
 
     async def end_settled(self) -> int:
@@ -542,6 +545,10 @@ class Partition:
         self._high_watermark = high_watermark
         self._stable_offset = self._leader.stable_offset(high_watermark)
         self._waiters.wake()
+
+    def _visible_end(self, *, committed: bool) -> int:
+        """Where the records end that a reader can see."""
+        return self._stable_offset if committed else self._high_watermark
 
     def _wake(self) -> None:
         self._waiters.wake()

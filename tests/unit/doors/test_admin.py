@@ -331,6 +331,19 @@ def test_settings_are_altered(tmp_path: Path) -> None:
         run_with(test)
 
 
+def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path) -> None:
+    async def test(client: RawClient, door: KafkaDoor) -> None:
+        await door.broker.create_topic("t")
+        change = request_part(44, 1, "AlterableConfig", name="cleanup.policy", config_operation=2, value="delete")
+        await client.ask(44, 1, resources=(resource(44, 1, 2, "t", configs=(change,)),))
+        topic = door.broker.topic("t")
+        assert topic is not None
+        assert dict(topic.overrides) == {"cleanup.policy": "compact,delete"}
+
+    with with_door(tmp_path, {"log.cleanup.policy": "compact"}) as run_with:
+        run_with(test)
+
+
 def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaDoor) -> None:
         await door.broker.create_topic("t")

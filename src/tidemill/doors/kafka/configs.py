@@ -177,7 +177,7 @@ async def incremental_alter_configs(call: Call, request: Any) -> Any:
     return await _alter(call, request, _changed)
 
 
-async def _alter(call: Call, request: Any, decide: Callable[[Topic, Sequence[Any]], dict[str, str]]) -> Any:
+async def _alter(call: Call, request: Any, decide: Callable[[Broker, Topic, Sequence[Any]], dict[str, str]]) -> Any:
     counted = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     responses = []
     for asked in request.resources:
@@ -188,7 +188,7 @@ async def _alter(call: Call, request: Any, decide: Callable[[Topic, Sequence[Any
             if len({config.name for config in asked.configs}) != len(asked.configs):
                 raise InvalidRequest("the request names a setting twice")
             topic = _alterable(call.broker, asked)
-            overrides = decide(topic, asked.configs)
+            overrides = decide(call.broker, topic, asked.configs)
             await call.broker.alter_topic(topic.name, overrides, validate_only=request.validate_only)
         except TidemillError as caught:
             error = caught
@@ -212,11 +212,12 @@ def _alterable(broker: Broker, asked: Any) -> Topic:
     return _topic(broker, asked.resource_name)
 
 
-def _replaced(_topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
+def _replaced(_broker: Broker, _topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
     return {config.name: _value(config) for config in configs}
 
 
-def _changed(topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
+def _changed(broker: Broker, topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
+    defaults = broker.settings.topic_defaults
     overrides = dict(topic.overrides)
     for config in configs:
         setting = topic_settings.setting(config.name)
@@ -225,7 +226,8 @@ def _changed(topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
         elif config.config_operation == SET:
             overrides[config.name] = _value(config)
         elif config.config_operation in {APPEND, SUBTRACT}:
-            overrides[config.name] = _edited(overrides.get(config.name, setting.default), setting, config)
+            current = overrides.get(config.name, defaults.get(config.name, setting.default))
+            overrides[config.name] = _edited(current, setting, config)
         else:
             raise InvalidRequest(f"operation {config.config_operation} on {config.name}")
     return overrides

@@ -76,10 +76,10 @@ async def _find(partition: Partition, timestamp: int, *, committed: bool) -> Fou
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return FoundOffset(partition.log_start_offset, -1, epoch)
     if timestamp == MAX_TIMESTAMP:
-        return await partition.offset_of_max_timestamp()
+        return await partition.offset_of_max_timestamp(committed=committed)
     if timestamp == LAST_TIERED:
         return _NOTHING
-    return await partition.offset_at(timestamp)
+    return await partition.offset_at(timestamp, committed=committed)
 
 
 def _check_epoch(partition: Partition, epoch: int) -> None:
