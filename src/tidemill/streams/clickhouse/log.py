@@ -7,6 +7,10 @@ readers go on.
 
 The log begins where its newest note says. Rows below go later (`sweep`), as rows do whose time is over. A truncation is
 noted before rows are deleted, so that a crash between the two is finished at the next start.
+
+Rows expire by the server's clock, also while no broker runs. So that the next one does not give their offsets again,
+offsets are noted before they are given, many at a time. While the time that rows are kept changes, new ones are kept
+for the longer of both: of two rows the newer one never expires first.
 """
 
 import asyncio
@@ -23,7 +27,7 @@ from tidemill.streams.clickhouse.claims import Claims
 from tidemill.streams.clickhouse.committer import Committer
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError
-from tidemill.streams.clickhouse.notes import NO_CUT, Note, Notes
+from tidemill.streams.clickhouse.notes import FOR_EVER, NO_CUT, UNKNOWN, Note, Notes
 from tidemill.streams.clickhouse.pieces import Piece, Pieces
 from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.rewriting import Kept, Replacement
@@ -36,6 +40,8 @@ from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 AHEAD_BYTES = 4 * 1024 * 1024
 """What is read at once for a reader of old records."""
 NEVER_INLINE = -1
+GIVEN_AHEAD = 1_000_000
+"""Offsets that one note covers."""
 
 T = TypeVar("T")
 log = structlog.get_logger("tidemill.streams")
@@ -86,7 +92,8 @@ class ClickHouseLog:
         self._ahead = Window()
         self._changes = 0  # how often old rows were changed under a reader
         self._rows_before = opened.start_offset > 0
-        self._retention_ms = settings.retention_ms
+        self._kept_ms = opened.note.kept_ms if opened.note.kept_ms != UNKNOWN else _kept_ms(settings)
+        self._noting = asyncio.Lock()
         self._closed = False
 
     @property
@@ -131,6 +138,7 @@ class ClickHouseLog:
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Insert the batches together with what others append at the same time."""
         self._check_open()
+        await self._give(headers[-1].next_offset, now_ms)
         expires_s = self._expires_s(now_ms)
         entries = [
             Entry(self._place, header, batch, expires_s, self._claim)
@@ -254,7 +262,7 @@ class ClickHouseLog:
         """On a thread."""
         return await asyncio.to_thread(call)
 
-    async def sweep(self, now_ms: int) -> None:  # noqa: ARG002 - there is no hurry
+    async def sweep(self, now_ms: int) -> None:
         """Delete rows that nobody may read, and let the rest expire as the topic says now."""
         try:
             if self.away:
@@ -262,10 +270,8 @@ class ClickHouseLog:
             if self._rows_before:
                 await self._command(f"DELETE FROM messages WHERE {self._where} AND batch_last < {self._start_offset}")
                 self._rows_before = False
-            if self._retention_ms != self.settings.retention_ms:
-                retention_ms = self.settings.retention_ms
-                await self._command(f"ALTER TABLE messages UPDATE {_expiry(retention_ms)} WHERE {self._where}")
-                self._retention_ms = retention_ms
+            if self._kept_ms != _kept_ms(self.settings):
+                await self._keep(_kept_ms(self.settings), now_ms)
         except EngineError as error:
             topic, partition, _ = self._place
             log.warning("old rows stay for now", topic=topic, partition=partition, error=str(error))
@@ -296,10 +302,25 @@ class ClickHouseLog:
         self._ahead = Window()
 
     def _expires_s(self, now_ms: int) -> int:
-        settings = self.settings
-        if not settings.deleted or settings.retention_ms < 0:
+        times = (self._kept_ms, _kept_ms(self.settings))
+        if FOR_EVER in times:
             return EXPIRES_MAX_S
-        return min((now_ms + settings.retention_ms) // 1000 + 1, EXPIRES_MAX_S)
+        return min((now_ms + max(times)) // 1000 + 1, EXPIRES_MAX_S)
+
+    async def _keep(self, kept_ms: int, now_ms: int) -> None:
+        """Let all rows expire after this time."""
+        await self._give(self._end_offset, now_ms)
+        await self._command(f"ALTER TABLE messages UPDATE {_expiry(kept_ms)} WHERE {self._where}")
+        self._kept_ms = kept_ms
+        async with self._noting:
+            await self._put(self._note)
+
+    async def _give(self, next_offset: int, now_ms: int) -> None:
+        """Before offsets are given to records: note them, if rows can expire."""
+        can_expire = not self._kept_ms == _kept_ms(self.settings) == FOR_EVER
+        if can_expire and next_offset > self._note.given_offset:
+            async with self._noting:
+                await self._put(self._note._replace(given_offset=next_offset + GIVEN_AHEAD, given_ms=now_ms))
 
     async def _from(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
         for window in (self._tail, self._ahead):
@@ -321,25 +342,38 @@ class ClickHouseLog:
         state: dict[str, Any] | None = None,
         pieces: Pieces | None = None,
     ) -> None:
-        note = Note(
-            self._start_offset if start_offset is None else start_offset,
-            self._end_offset if end_offset is None else end_offset,
-            cut_offset,
-            state is not None,
-            "" if state is None else json.dumps(state),
-            (pieces or self._pieces).dump(),
-            self._note.next_version(self._epoch),
-        )
+        end_offset = self._end_offset if end_offset is None else end_offset
+        async with self._noting:
+            await self._put(
+                Note(
+                    self._start_offset if start_offset is None else start_offset,
+                    end_offset,
+                    cut_offset,
+                    state is not None,
+                    "" if state is None else json.dumps(state),
+                    (pieces or self._pieces).dump(),
+                    given_offset=end_offset,
+                )
+            )
+            self._saved = None if state is None else Saved(end_offset, state)
+
+    async def _put(self, note: Note) -> None:
+        """Write a note that follows the last one; the caller has the turn."""
+        note = note._replace(version=self._note.next_version(self._epoch), kept_ms=self._kept_ms)
         await self._shared.notes.write(self._place, note)
         self._note = note
-        self._saved = None if state is None else Saved(note.end_offset, state)
 
     async def _command(self, sql: str) -> None:
         await self._shared.engine.command(sql, server=self._shared.server)
 
 
-def _expiry(retention_ms: int) -> str:
-    if retention_ms < 0:
+def _kept_ms(settings: TopicSettings) -> int:
+    """How long after their insert rows expire."""
+    return settings.retention_ms if settings.deleted and settings.retention_ms >= 0 else FOR_EVER
+
+
+def _expiry(kept_ms: int) -> str:
+    if kept_ms == FOR_EVER:
         return f"expires_at = toDateTime({EXPIRES_MAX_S}, 'UTC')"
-    at = f"toUInt64(toUnixTimestamp(appended_at)) + {retention_ms // 1000 + 1}"
+    at = f"toUInt64(toUnixTimestamp(appended_at)) + {kept_ms // 1000 + 1}"
     return f"expires_at = toDateTime(least({at}, {EXPIRES_MAX_S}), 'UTC')"

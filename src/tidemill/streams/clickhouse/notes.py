@@ -3,6 +3,9 @@
 A note is a row of `partitions`; the newest of a partition is the one that counts. Notes of many partitions that are
 written at the same time (all of them when a broker stops) become one insert. On servers they are kept by the topic's
 id: a late note of a topic that was deleted says nothing about one that was made since.
+
+A note also says which offsets may have been given to records since (`given_offset`), and for how long rows are kept:
+when a broker was killed and all rows have expired before the next one starts, no offset is given twice.
 """
 
 import asyncio
@@ -20,13 +23,19 @@ from tidemill.streams.clickhouse.gathering import Gathering
 from tidemill.streams.clickhouse.statements import Place, listed
 
 NO_CUT = -1
+FOR_EVER = -1
+UNKNOWN = -2
 ATTEMPTS_MAX = 5
 RETRY_S = 0.2
-_COLUMNS = "start_offset, end_offset, cut_offset, saved, state, pieces, version"
+_COLUMNS = "start_offset, end_offset, cut_offset, saved, state, pieces, version, given_offset, given_ms, kept_ms"
 
 
 class Note(NamedTuple):
-    """One note; `cut_offset` says that rows from there on are being removed."""
+    """One note; `cut_offset` says that rows from there on are being removed.
+
+    `given_offset`: offsets below it may belong to records that came after `given_ms`. `kept_ms`: how long after their
+    insert rows expire.
+    """
 
     start_offset: int = 0
     end_offset: int = 0
@@ -35,6 +44,13 @@ class Note(NamedTuple):
     state: str = ""
     pieces: str = ""
     version: int = 0
+    given_offset: int = 0
+    given_ms: int = 0
+    kept_ms: int = UNKNOWN
+
+    def outlived(self, now_ms: int) -> bool:
+        """Whether rows that got these offsets may have expired; clocks differ, so half of the time is enough."""
+        return self.kept_ms >= 0 and now_ms - self.given_ms >= self.kept_ms // 2
 
     def next_version(self, epoch: int) -> int:
         """The version of the note that follows this one: those of a later leader count, however late one comes."""
@@ -118,6 +134,9 @@ def _rows(pending: Sequence[Noted]) -> pa.RecordBatch:
             "saved": pa.array([note.saved for note in notes], pa.bool_()),
             "state": pa.array([note.state for note in notes], pa.string()),
             "pieces": pa.array([note.pieces for note in notes], pa.string()),
+            "given_offset": pa.array([note.given_offset for note in notes], pa.int64()),
+            "given_ms": pa.array([note.given_ms for note in notes], pa.int64()),
+            "kept_ms": pa.array([note.kept_ms for note in notes], pa.int64()),
         }
     )
 
@@ -131,4 +150,7 @@ def _note(row: dict[str, Any]) -> Note:
         row["state"].decode(),
         row["pieces"].decode(),
         row["version"],
+        row["given_offset"],
+        row["given_ms"],
+        row["kept_ms"],
     )

@@ -349,6 +349,14 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         Definition("messages_claimed", "DROP TABLE IF EXISTS {table}", servers_only=True),
         Definition("messages_admitted", "DROP TABLE IF EXISTS {table}", servers_only=True),
     ),
+    (
+        # When all rows have expired while no broker ran, nothing else says which offsets they had.
+        Definition(
+            "partitions",
+            """ALTER TABLE {table} ADD COLUMN IF NOT EXISTS given_offset Int64 DEFAULT 0,
+            ADD COLUMN IF NOT EXISTS given_ms Int64 DEFAULT 0, ADD COLUMN IF NOT EXISTS kept_ms Int64 DEFAULT -2""",
+        ),
+    ),
 )
 VERSION = len(MIGRATIONS)
 _VERSIONS = Definition(

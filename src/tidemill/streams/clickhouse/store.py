@@ -92,7 +92,7 @@ class ClickHouseStore:
             where = f"{place.own_rows} AND batch_offset >= {note.cut_offset}"
             await self.engine.command(f"DELETE FROM messages WHERE {where}", server=shared.server)
             bounds = await reader.bounds()
-        opened = await _opened(reader, note, bounds, settings)
+        opened = await _opened(reader, note, bounds, settings, self._clock())
         return ClickHouseLog(shared, place, settings, opened._replace(epoch=leader_epoch, claim=claim))
 
     async def has_topic(self, topic: str) -> bool:
@@ -187,11 +187,15 @@ def _shared(engine: Engine, server: int, clock: Callable[[], int], run: Run, bud
     return Shared(engine, server, committer, Notes(engine, server, run.prefix), claims, budget)
 
 
-async def _opened(reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings) -> Opened:
+async def _opened(
+    reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings, now_ms: int
+) -> Opened:
     """What a log begins with: what was noted, and what rows came after that."""
     first, end = bounds or (note.end_offset, note.end_offset)
     end = max(end, note.end_offset)
     start = note.start_offset
+    if bounds is None and note.outlived(now_ms):  # what came after the note has expired; the newest goes last
+        first = end = max(end, note.given_offset)
     if settings.deleted:
         start = max(start, first)  # rows before it have expired
     pieces = Pieces.load(note.pieces)

@@ -1,0 +1,115 @@
+"""Rows that the engine lets expire by itself, also while no broker runs: what the next one must still know."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import uuid4
+
+import pytest
+from tests.contract.test_stream_log import NOW, World, batch, embedded
+
+from tidemill.model.errors import KafkaStorageError
+from tidemill.model.topic_settings import parse
+from tidemill.streams.clickhouse import ClickHouseStore, Run
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry
+from tidemill.streams.partition import Partition
+
+RETENTION_MS = 60_000
+WAIT_S = 20
+
+
+async def opened(now_ms: int = NOW, **overrides: str) -> tuple[World, Partition]:
+    """A broker that knows nothing but what is in the tables, and its log."""
+    world = World(ClickHouseStore(embedded(), lambda: now_ms, Run("0", uuid4().hex)))
+    world.now_ms = now_ms
+    return world, await world.open(**overrides)
+
+
+async def expire() -> None:
+    """What the engine does when the time of all rows is over."""
+    await embedded().command("DELETE FROM messages WHERE topic = 'orders'", server=0)
+
+
+async def expiry() -> set[int]:
+    found = await embedded().query(
+        "SELECT DISTINCT toUnixTimestamp(expires_at) AS at FROM messages WHERE topic = 'orders'", server=0
+    )
+    return set(found["at"].to_pylist())
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await ClickHouseStore(embedded(), lambda: NOW, Run("0", uuid4().hex)).remove_topic("orders")
+        async with asyncio.timeout(WAIT_S * 3):
+            await scenario()
+
+    asyncio.run(main())
+
+
+def test_offsets_of_rows_that_expired_while_nobody_ran_are_not_given_again() -> None:
+    async def scenario() -> None:
+        _, log = await opened(retention_ms=str(RETENTION_MS))
+        for value in (b"a", b"b", b"c"):
+            await log.append(batch(value), acks=-1)
+        given = 3
+        for life in (1, 2):
+            await expire()
+            now_ms = NOW + life * (RETENTION_MS + 1000)
+            _, log = await opened(now_ms, retention_ms=str(RETENTION_MS))
+            end_offset = log.log_end_offset
+            assert log.log_start_offset == end_offset >= given
+            assert (await log.append(batch(b"d"), acks=-1)).base_offset == end_offset
+            await log.append(batch(b"e"), acks=-1)
+            given = end_offset + 2
+            _, again = await opened(now_ms, retention_ms=str(RETENTION_MS))
+            assert (again.log_start_offset, again.log_end_offset) == (end_offset, given)
+
+    play(scenario)
+
+
+def test_nothing_is_left_out_when_nothing_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: Sequence[Entry]) -> None:
+        raise KafkaStorageError("no room")
+
+    async def scenario() -> None:
+        world, log = await opened(retention_ms=str(RETENTION_MS))
+        assert isinstance(world.store, ClickHouseStore)
+        monkeypatch.setattr(world.store._shared[0].committer, "store", fail)
+        with pytest.raises(KafkaStorageError):
+            await log.append(batch(b"refused"), acks=-1)
+        _, log = await opened(retention_ms=str(RETENTION_MS))
+        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+        await log.append(batch(b"a", b"b"), acks=-1)
+        await log.close()
+        await expire()
+        _, log = await opened(NOW + 10 * RETENTION_MS, retention_ms=str(RETENTION_MS))
+        assert log.log_end_offset == 2, "a log that was closed knows its end"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: bool) -> None:
+    async def until(condition: Callable[[set[int]], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition(await expiry()):  # noqa: ASYNC110 -- the engine works in its own time
+                await asyncio.sleep(0.05)
+
+    async def scenario() -> None:
+        world, log = await opened(retention_ms=str(RETENTION_MS))
+        await log.append(batch(b"a"), acks=-1)
+        assert EXPIRES_MAX_S not in await expiry()
+        if killed:
+            world, log = await opened(cleanup_policy="compact")
+        else:
+            log.apply_settings(parse({"cleanup.policy": "compact"}))
+        await log.append(batch(b"b"), acks=-1)
+        await log.tend(world.now_ms)
+        await until({EXPIRES_MAX_S}.__eq__)
+        log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
+        await log.append(batch(b"c"), acks=-1)
+        assert await expiry() == {EXPIRES_MAX_S}, "of two rows the newer one never expires first"
+        await log.tend(world.now_ms)
+        await until(lambda found: EXPIRES_MAX_S not in found)
+        await log.close()
+
+    play(scenario)
