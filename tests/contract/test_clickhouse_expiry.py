@@ -21,7 +21,7 @@ async def opened(now_ms: int = NOW, **overrides: str) -> tuple[World, Partition]
     """A broker that knows nothing but what is in the tables, and its log."""
     world = World(ClickHouseStore(embedded(), lambda: now_ms, Run("0", uuid4().hex)))
     world.now_ms = now_ms
-    return world, await world.open(**overrides)
+    return world, await world.open(0, **overrides)
 
 
 async def expire() -> None:
