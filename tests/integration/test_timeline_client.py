@@ -315,6 +315,46 @@ def test_a_program_that_closes_nothing_ends(broker: Broker, timeline: Timeline) 
     assert (ran.returncode, ran.stdout) == (0, "b'x'\n"), ran.stderr
 
 
+FORKING = """
+import os, sys
+from tidemill import Timeline
+timeline = Timeline(sys.argv[1], topic=sys.argv[2])
+timeline.count()
+child = os.fork()
+if not child:
+    for attempt in (timeline.count, lambda: Timeline(sys.argv[1], topic=sys.argv[2]).count()):
+        try:
+            attempt()
+        except Exception as error:
+            print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(timeline.count())
+"""
+
+
+def test_a_forked_child_is_told_instead_of_waiting_for_ever(broker: Broker, timeline: Timeline) -> None:
+    words = [sys.executable, "-c", FORKING, broker.grpc, timeline.topic]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    old, new, count = ran.stdout.splitlines()
+    assert "opened before the process was forked" in old
+    assert "gRPC was in use when this process was forked" in new
+    assert count == "0"
+
+
+def test_who_works_while_another_thread_closes_has_no_more_to_do(broker: Broker, timeline: Timeline) -> None:
+    other = Timeline(broker.grpc, timeline.topic)
+    timeline.schedule([Message(b"x", 0)])
+    work = other.work()
+    next(work).complete()
+    with ThreadPoolExecutor(1) as threads:
+        rest = threads.submit(list, work)
+        other.close()
+        assert rest.result(60) == []
+    with pytest.raises(errors.TimelineError, match="this Timeline is closed"):
+        next(other.work())
+
+
 def test_ping_measures(timeline: Timeline) -> None:
     for _ in range(3):
         latency = timeline.ping()

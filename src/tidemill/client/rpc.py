@@ -6,9 +6,13 @@ told apart from it: only the latter is tried elsewhere.
 A broker that does not answer is waited for in two ways. One that has answered before is restarting, or the network is
 away: it gets as long as the call allows. Where nobody has ever answered, the address is probably wrong: the connect
 timeout is all it gets.
+
+A process that was forked while its parent had a channel open can never use gRPC: calls would wait for threads that
+only the parent has. It is told so instead.
 """
 
 import os
+import weakref
 from collections.abc import Sequence
 
 # gRPC's handlers around fork() can abort the child of a process that only wants to start another program. They are
@@ -18,6 +22,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 import grpc
 import grpc.aio
 
+from tidemill.client.raw.errors import ClientError
 from tidemill.client.raw.options import parse_addresses
 
 CONNECT_TIMEOUT_MS = 3_000
@@ -36,11 +41,40 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 10_000),
 )
 UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+FORKED = (
+    "gRPC was in use when this process was forked, and cannot work here: start processes with multiprocessing's "
+    "spawn or forkserver, or close what is open before the fork"
+)
+
+
+class _Channels:
+    """Those of this process that are open."""
+
+    def __init__(self) -> None:
+        self.open: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
+        self.lost = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.lost = self.lost or bool(self.open)
+
+
+_channels = _Channels()
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """A channel to a broker, which connects when it is first used."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    if _channels.lost:
+        raise ClientError(FORKED)
+    channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    _channels.open.add(channel)
+    return channel
+
+
+async def close_channel(channel: grpc.aio.Channel) -> None:
+    """End it, and what is called through it."""
+    await channel.close()
+    _channels.open.discard(channel)
 
 
 def split_addresses(addresses: str | Sequence[str]) -> list[str]:

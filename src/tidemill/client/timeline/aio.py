@@ -203,7 +203,7 @@ class AsyncTimeline:
         lease_ms: int = 0,
         idle_ms: int | None = None,
     ) -> AsyncGenerator[AsyncLease, None]:
-        """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
+        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`."""
         worker = self.worker(consumer_id, rack, max_in_flight, lease_ms)
         try:
             while arrived := await worker.arrivals(idle_ms):

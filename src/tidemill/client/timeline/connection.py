@@ -24,6 +24,7 @@ from tidemill.client.rpc import (
     CONNECT_TIMEOUT_MS,
     MESSAGE_BYTES_MAX,
     UNREACHABLE,
+    close_channel,
     error_name,
     nobody_answers,
     open_channel,
@@ -92,7 +93,7 @@ class Connection:
         if not named:
             return channel
         self.contacted()
-        await channel.close()
+        await close_channel(channel)
         self.address = named[0]
         return open_channel(self.address)
 
@@ -165,4 +166,4 @@ class Connection:
         """Close the channel; the next call opens a new one."""
         channel, self._channel, self._stub, self._session = self._channel, None, None, ""
         if channel is not None:
-            await channel.close()
+            await close_channel(channel)

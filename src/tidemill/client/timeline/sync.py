@@ -3,6 +3,7 @@
 Every call is a coroutine of `AsyncTimeline` that is waited for. One instance may be used by several threads.
 """
 
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import Self
 
@@ -12,6 +13,7 @@ from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, Ti
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
 from tidemill.client.timeline.message import Due, Message, ScheduledId
+from tidemill.client.timeline.worker import Arrival, Worker
 from tidemill.model.timeline_errors import TimelineError
 
 
@@ -106,13 +108,21 @@ class Timeline:
         lease_ms: int = 0,
         idle_ms: int | None = None,
     ) -> Generator[Lease, None, None]:
-        """Lease messages as they fall due, for ever, or until none came for `idle_ms`."""
+        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`."""
         worker = self._background.make(lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms))
         try:
-            while arrived := self._run(worker.arrivals(idle_ms)):
+            while arrived := self._arrivals(worker, idle_ms):
                 while arrived:
                     if (one := arrived.popleft()).live:
                         yield Lease(worker, one.lease, self._run)
         finally:
+            self._background.run_last(self._async.dismiss(worker))
+
+    def _arrivals(self, worker: Worker, idle_ms: int | None) -> deque[Arrival]:
+        """Who works while another thread closes the timeline has no more to do."""
+        try:
+            return self._run(worker.arrivals(idle_ms))
+        except TimelineError:
             if not self._background.is_closed:
-                self._run(self._async.dismiss(worker))
+                raise
+            return deque()

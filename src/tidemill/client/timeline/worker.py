@@ -90,7 +90,7 @@ class Worker:
         self._task = asyncio.create_task(self._keep_connected())
 
     async def arrivals(self, idle_ms: int | None = None) -> deque[Arrival]:
-        """All leases that are here, waiting for the first; none when nothing came within `idle_ms`.
+        """All leases that are here, waiting for the first; none when nothing came within `idle_ms`, or after `close`.
 
         Whoever takes them hands them out one by one while they are `live`; `close` gives back what it left there.
         """
@@ -101,6 +101,8 @@ class Worker:
             if arrived:
                 self._taken = arrived
                 return arrived
+            if self._closing.is_set():
+                return deque()
             self._refuse_if_failed()
             try:
                 await asyncio.wait_for(self._arrived.wait(), timeout)

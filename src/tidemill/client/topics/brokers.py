@@ -17,7 +17,7 @@ import grpc.aio
 
 from tidemill.client.choosing import carriers
 from tidemill.client.raw.errors import ClientError, Unreachable
-from tidemill.client.rpc import UNREACHABLE, error_name, nobody_answers, open_channel, split_addresses
+from tidemill.client.rpc import UNREACHABLE, close_channel, error_name, nobody_answers, open_channel, split_addresses
 from tidemill.model.errors import LeaderNotAvailable, TidemillError, UnknownServerError, by_name
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
@@ -122,7 +122,7 @@ class Brokers:
         """A connection that failed is not used again."""
         stub = self._stubs.pop(address, None)
         if stub is not None:
-            await stub[0].close()
+            await close_channel(stub[0])
 
     async def close(self) -> None:
         """Close every connection."""

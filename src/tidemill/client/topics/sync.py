@@ -46,15 +46,14 @@ class TopicProducer:
     ) -> "Future[Delivery]":
         """Put a record into the buffer, waiting for room; the future tells where it is, or why it is nowhere."""
         record = outgoing(value, key, headers, timestamp_ms, partition)
-        if self._background.is_closed:
-            raise ProducerClosed
         self._room.acquire()
         ticket: Future[Delivery] = Future()
         ticket.add_done_callback(lambda _: self._room.release())
         try:
-            self._background.loop.call_soon_threadsafe(self._async.offer, record, ticket)
-        except RuntimeError as error:  # it was closed while this thread waited for room
-            raise ProducerClosed from error
+            self._background.tell(self._async.offer, record, ticket)
+        except ProducerClosed:
+            ticket.cancel()
+            raise
         return ticket
 
     def flush(self) -> None:
