@@ -81,8 +81,9 @@ def cli_page() -> str:
     parts = [part for name in COMMANDS for part in _command_parts(f"tidemill {name}", root.commands[name], 2)]
     return _page(
         "Commands",
-        "Tables on a terminal, `--json` for programs. Exit code 0: fine, 1: failed, 2: wrong use. Errors are one line "
-        "on standard error. `tidemill --install-completion` teaches your shell to complete commands and options.",
+        "Tables on a terminal, `--json` for programs. Exit code 0: fine, 1: failed, 2: wrong use, 130: stopped before "
+        "its end. Errors are one line on standard error. `tidemill --install-completion` teaches your shell "
+        "to complete commands and options.",
         *parts,
     )
 

@@ -107,6 +107,26 @@ def test_a_reader_that_goes_away(cli_broker: Broker) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "streams", "code", "said"),
+    [
+        ("--help", ">&-", 0, ""),
+        ("topic list --json", ">&-", 0, ""),
+        ("topic list", "2>&-", 0, ""),
+        ("frobnicate", "2>&-", WRONG_USE, ""),
+        ("--help", ">/dev/full", FAILED, "error: No space left on device\n"),
+        ("topic list --json", ">/dev/full", FAILED, "error: No space left on device\n"),
+        ("sql --tables", ">/dev/full", FAILED, "error: No space left on device\n"),
+    ],
+)
+def test_nobody_can_be_told(cli_broker: Broker, words: str, streams: str, code: int, said: str) -> None:
+    line = f"'{sys.executable}' -m tidemill {words} {streams}"
+    ran = subprocess.run(
+        ["bash", "-c", line], env=environ(cli_broker), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (code, said)
+
+
 @pytest.mark.parametrize("words", [[], ["--group", "followers"]])
 def test_ctrl_c_ends_a_reader_in_order(cli_broker: Broker, words: list[str]) -> None:
     env = environ(cli_broker)

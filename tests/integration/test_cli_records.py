@@ -156,6 +156,8 @@ def test_a_command_that_keeps_failing(tidemill: CommandLine) -> None:
         (["produce", "x", "-m", "a", "-f", "b"], WRONG_USE, "not both"),
         (["produce", "x", "-f", "/no/such/file"], FAILED, "cannot read /no/such/file: No such file or directory"),
         (["produce", "x", "-m", "a", "--key-separator", ":"], FAILED, "this line has no ':': a"),
+        (["produce", "x", "-m", "a", "--key-separator", ""], WRONG_USE, "--key-separator is empty; give what stands"),
+        (["produce", "x", "-m", "a", "--key-separator", ":", "-k", "b"], WRONG_USE, "--key or --key-separator, not"),
         (["produce", "x", "-m", "a", "--compression", "brotli"], WRONG_USE, "none, gzip, snappy, lz4, zstd"),
         (["produce", "x", "-m", "a", "--acks", "7"], WRONG_USE, "--acks 7 is none of 0, 1, all"),
         (["produce", "x", "-m", "a", "-H", "novalue"], WRONG_USE, "is not name=value"),

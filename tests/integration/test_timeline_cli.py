@@ -124,19 +124,22 @@ def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_is_stopped_gives_back_what_was_not_shown(broker: Broker, name: str, number: int) -> None:
+@pytest.mark.parametrize(("more", "code"), [([], 0), (["--count", "1000"], 130)])  # 130: it did not come to its end
+def test_who_is_stopped_gives_back_what_was_not_shown(
+    broker: Broker, name: str, number: int, more: list[str], code: int
+) -> None:
     total, body = 200, b"x" * 4_000  # far more than a pipe that nobody reads can take: the worker stops in the middle
     with Timeline(broker.grpc, name) as timeline:
         timeline.schedule([Message(body, 0.0) for _ in range(total)])
         words = [sys.executable, "-m", "tidemill", "timeline", "work", name, "--address", broker.grpc]
-        words += ["--lease-ms", "600000", "--max-in-flight", str(total)]
+        words += ["--lease-ms", "600000", "--max-in-flight", str(total), *more]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as worker:
             assert worker.stdout is not None
             first = worker.stdout.read(1)  # it has begun to show them
             worker.send_signal(number)
             out, err = worker.communicate(timeout=60)
         shown = (first + out).count(body)
-        assert worker.returncode == 130
+        assert worker.returncode == code
         assert f"completed {shown} message" in err.decode()
         assert 0 < shown < total
         wait_until(lambda: timeline.count("leased") == 0)  # long before the leases end

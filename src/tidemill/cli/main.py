@@ -11,8 +11,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tidemill import __version__
 
@@ -54,7 +55,19 @@ HINT = "see tidemill --help"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
     _speak_as_the_terminal_can()
-    words = list(map(_read, sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = _answer(list(map(_read, sys.argv[1:] if arguments is None else arguments)))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_what_is_unsaid()
+        return FAILED
+    except OSError as error:
+        _forget_what_is_unsaid()
+        return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", FAILED)
+    return code
+
+
+def _answer(words: list[str]) -> int:
     if COMPLETION_ASKED in os.environ or words[:1] in COMPLETION_FLAGS:
         from tidemill.cli import completion
 
@@ -89,11 +102,6 @@ def _run(name: str, command: Command, arguments: list[str]) -> int:
         return _fail("stopped; nothing was changed", FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return FAILED
-    except OSError as error:
-        return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", FAILED)
     except Exception as error:
         format_message = getattr(error, "format_message", None)
         if format_message is None:
@@ -121,10 +129,28 @@ def _app(command: Command) -> "typer.Typer":
 
 
 def _speak_as_the_terminal_can() -> None:
-    """Where the locale has no Unicode, what it cannot write is written as an escape."""
+    """Where the locale has no Unicode, what it cannot write is written as an escape.
+
+    A stream that the shell has closed (`>&-`) is none: what is said there goes nowhere.
+    """
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and (stream.encoding or "").lower() != "utf-8":
             stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 -- as long as the program runs
+
+
+def _forget_what_is_unsaid() -> None:
+    """What nobody could be told, Python must not try to tell again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(_nowhere().fileno(), sys.stdout.fileno())
 
 
 def _read(word: str) -> str:

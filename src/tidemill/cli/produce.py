@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -80,14 +80,15 @@ def produce(
 
     Example: tidemill produce orders --file orders.txt --key-separator : --compression zstd
     """
-    if compression not in CODECS:
-        raise WrongUse(f"--compression {compression} is none of {', '.join(CODECS)}")
-    if acks not in ACKS:
-        raise WrongUse(f"--acks {acks} is none of {', '.join(ACKS)}")
-    if partitioner not in PARTITIONERS:
-        raise WrongUse(f"--partitioner {partitioner} is none of {', '.join(PARTITIONERS)}")
+    _one_of("--compression", compression, CODECS)
+    _one_of("--acks", acks, ACKS)
+    _one_of("--partitioner", partitioner, PARTITIONERS)
     if message and file:
         raise WrongUse("give --message or --file, not both")
+    if key is not None and key_separator is not None:
+        raise WrongUse("give --key or --key-separator, not both")
+    if key_separator == "":
+        raise WrongUse("--key-separator is empty; give what stands between key and value, for example :")
     check_topic_name(topic)
     headers = list(pairs(header or [], "--header").items())
     broker = broker_at(bootstrap, access)
@@ -100,6 +101,11 @@ def produce(
         run = _Run(topic, turn, headers, _producer(broker, compression, acks, partitioner))
         run.send(lines, stack.enter_context(_bar(topic, total, typed=not message and file is None)))
     run.report(as_json=as_json)
+
+
+def _one_of(option: str, given: str, choices: Collection[str]) -> None:
+    if given not in choices:
+        raise WrongUse(f"{option} {given} is none of {', '.join(choices)}")
 
 
 def _producer(broker: "KafkaBroker", compression: str, acks: str, partitioner: str) -> "Producer":

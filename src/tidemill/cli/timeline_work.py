@@ -63,7 +63,9 @@ def work(
             asyncio.run(run())
     except (KeyboardInterrupt, asyncio.CancelledError):  # what was held and not shown has been given back by now
         remark(_completed(done))
-        raise KeyboardInterrupt from None
+        if count or idle is not None:  # it had an end that it did not come to
+            raise KeyboardInterrupt from None
+        return
     remark(_completed(done))
 
 
