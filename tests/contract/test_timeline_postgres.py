@@ -55,7 +55,7 @@ def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> 
             free = [one for one in page if one.due_ms <= NOW]
             if not free:
                 return
-            claims = [Claim(one.seq, one.version, name, NOW + 1000) for one in free]
+            claims = [Claim(one.seq, one.version, name, NOW + 1000, one.due_ms) for one in free]
             leases = await store.acquire("line", claims, now_ms=NOW)
             mine = [(one, lease) for one, lease in zip(free, leases, strict=True) if lease is not None]
             for one, _ in mine:
@@ -100,7 +100,7 @@ def test_a_completion_that_waited_goes_by_the_lease_as_it_is_then(
         async with stores(url, 1) as (store,):
             await make_line(store)
             [kept] = await store.schedule("line", [new("m")])
-            [lease] = await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000)], now_ms=NOW)
+            [lease] = await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
             assert lease is not None
             settle = store.settle("line", [Complete(kept.seq, lease.token)], now_ms=NOW)
             assert await behind(url, settle, LEASED_ANEW.format(token=token)) == [outcome]
@@ -127,8 +127,15 @@ def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgr
 
 @pytest.mark.parametrize(
     ("statement", "values"),
-    [(writes._TAKE, (1, [1], [NOW], ["w"], [NOW], NOW)), (writes._COMPLETE, (1, [1], [2], NOW))],
-    ids=["first-leases", "completions"],
+    [
+        (writes._TAKE, (1, [1], [NOW], ["w"], [NOW], NOW)),
+        (writes._COMPLETE, (1, [1], [2], NOW)),
+        (writes._CLAIMED, (1, [1])),
+        (writes._OURS_TO_CHANGE, (1, [1], [NOW])),
+        (writes._DELETE, (1, [1], [NOW])),
+        (writes._BURY, (1, 1, NOW, 2, "dead")),
+    ],
+    ids=["first-leases", "completions", "claims", "states", "removals", "burials"],
 )
 def test_messages_are_looked_up_by_their_place_also_where_there_were_none_when_the_server_counted(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str, values: tuple[object, ...]
@@ -277,6 +284,11 @@ WHERE table_schema = 'tidemill' AND table_name = $1 ORDER BY ordinal_position
 """
 
 
+INDEXES = """
+SELECT indexname FROM pg_indexes WHERE schemaname = 'tidemill' AND tablename IN ('fresh', 'sorted', 'changed')
+"""
+
+
 # As version 2 made its tables of these: a lease was a row of its own.
 VERSION_2 = (
     VERSION_1
@@ -310,7 +322,33 @@ UPDATE tidemill.schema_version SET version = 3;
 )
 
 
-@pytest.mark.parametrize("tables", [VERSION_1, VERSION_2, VERSION_3], ids=["version-1", "version-2", "version-3"])
+# As version 4 made its tables of these: there was a second table, and a row had an index entry for its number.
+VERSION_4 = (
+    VERSION_3
+    + """
+ALTER TABLE tidemill.changed ADD COLUMN row_ms bigint;
+UPDATE tidemill.changed c SET row_ms = m.due_ms FROM tidemill.messages m WHERE m.seq = c.seq;
+ALTER TABLE tidemill.changed ALTER COLUMN row_ms SET NOT NULL;
+ALTER TABLE tidemill.messages ALTER COLUMN id TYPE text COLLATE "C";
+ALTER TABLE tidemill.messages RENAME TO sorted;
+ALTER SEQUENCE tidemill.messages_seq_seq RENAME TO sorted_seq_seq;
+ALTER INDEX tidemill.messages_pkey RENAME TO sorted_pkey;
+ALTER INDEX tidemill.message_ids RENAME TO sorted_ids;
+ALTER INDEX tidemill.message_order RENAME TO sorted_order;
+CREATE TABLE tidemill.fresh (LIKE tidemill.sorted);
+CREATE UNIQUE INDEX fresh_ids ON tidemill.fresh (timeline, id);
+CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq) INCLUDE (bucket);
+ALTER TABLE tidemill.fresh ADD PRIMARY KEY (seq);
+UPDATE tidemill.schema_version SET version = 4;
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [VERSION_1, VERSION_2, VERSION_3, VERSION_4],
+    ids=["version-1", "version-2", "version-3", "version-4"],
+)
 def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postgres, tables: str) -> None:
     async def run() -> None:
         url = postgres.new_database()
@@ -330,7 +368,7 @@ def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postg
                 Outcome.DONE,
                 Outcome.STALE,
             ]
-            [lease] = await store.acquire("line", [Claim(1, 1, "w", NOW + 1_000)], now_ms=NOW)
+            [lease] = await store.acquire("line", [Claim(1, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
             assert lease is not None
             [again] = await store.schedule("line", [new("next")])
             assert again.seq == 4
@@ -340,6 +378,14 @@ def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postg
         assert await connection.fetchval("SELECT to_regclass('tidemill.messages')") is None, "an old broker goes on"
         shapes = [await connection.fetch(SHAPE, table) for table in ("fresh", "sorted")]
         assert shapes[0] == shapes[1]
+        assert sorted(row[0] for row in await connection.fetch(INDEXES)) == [
+            "changed_order",
+            "changed_pkey",
+            "fresh_ids",
+            "fresh_order",
+            "sorted_ids",
+            "sorted_order",
+        ]
         await connection.close()
 
     asyncio.run(run())

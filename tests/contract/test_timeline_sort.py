@@ -171,7 +171,7 @@ def test_brokers_lose_nothing_and_double_nothing_while_one_sorts(postgres: Postg
             page = await store.find("line", Selection(), now_ms=NOW, limit=30)
             if not page and last:
                 return
-            claims = [Claim(one.seq, one.version, who, FAR + 10_000) for one in page]
+            claims = [Claim(one.seq, one.version, who, FAR + 10_000, one.due_ms) for one in page]
             leases = await store.acquire("line", claims, now_ms=FAR + 1_000)
             held = {lease.seq: lease for lease in leases if lease is not None}
             mine = [one for one in page if one.seq in held]
@@ -250,7 +250,7 @@ def test_a_sorted_timeline_is_purged_as_a_whole(postgres: Postgres) -> None:
                 await store.schedule("line", [new(f"m{index}", FAR if index % 2 else NOW)])
                 await store.sorter.finish()
             [one, *_] = await listed(store)
-            await store.acquire("line", [Claim(one.seq, one.version, "w", NOW + 9)], now_ms=NOW)
+            await store.acquire("line", [Claim(one.seq, one.version, "w", NOW + 9, one.due_ms)], now_ms=NOW)
             await store.govern(Delete("line"))
             while await store.govern(Purge("line", 7)) is not None:
                 pass

@@ -110,7 +110,7 @@ async def everything(store: TimelineStore, now_ms: int = NOW, *, line: str = "li
 
 async def leased(store: TimelineStore, name: str, now_ms: int = NOW, *, lease_ms: int = 1000) -> Lease:
     (message,) = await store.find("line", Selection(ids=(name,)), now_ms=now_ms, limit=1)
-    claim = Claim(message.seq, message.version, "worker", now_ms + lease_ms)
+    claim = Claim(message.seq, message.version, "worker", now_ms + lease_ms, message.due_ms)
     (lease,) = await store.acquire("line", [claim], now_ms=now_ms)
     assert lease is not None
     return lease
@@ -264,15 +264,15 @@ def test_large_bodies_come_in_several_answers(opening: Opening) -> None:
 def test_a_lease_moves_the_message_and_can_be_taken_once(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
         (kept,) = await store.schedule("line", [new("a")])
-        claims = [Claim(kept.seq, 1, "w1", NOW + 100), Claim(kept.seq, 1, "w2", NOW + 100)]
+        claims = [Claim(kept.seq, 1, "w1", NOW + 100, NOW), Claim(kept.seq, 1, "w2", NOW + 100, NOW)]
         lease, lost = await store.acquire("line", claims, now_ms=NOW)
         assert lease == Lease(kept.seq, 2, "w1", NOW + 100, 1)
         assert lost is None
         (message,) = await everything(store)
         assert (message.due_ms, message.scheduled_ms, message.holder, message.token) == (NOW + 100, NOW, "w1", 2)
         assert status_of(message.due_ms, message.holder, NOW) is Status.LEASED
-        assert await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200)], now_ms=NOW + 99) == [None]
-        (second,) = await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200)], now_ms=NOW + 100)
+        assert await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 99) == [None]
+        (second,) = await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 100)
         assert second == Lease(kept.seq, 3, "w2", NOW + 200, 2)
 
     play(opening, scenario)
@@ -281,12 +281,12 @@ def test_a_lease_moves_the_message_and_can_be_taken_once(opening: Opening) -> No
 def test_nothing_is_leased_before_it_is_due_unless_a_little_early_is_allowed(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
         (kept,) = await store.schedule("line", [new("a", NOW + 10)])
-        claim = Claim(kept.seq, 1, "w", NOW + 500)
+        claim = Claim(kept.seq, 1, "w", NOW + 500, NOW + 10)
         assert await store.acquire("line", [claim], now_ms=NOW + 9) == [None]
         assert await store.acquire("line", [claim], now_ms=NOW, early_ms=9) == [None]
         assert (await store.acquire("line", [claim], now_ms=NOW, early_ms=10))[0] is not None
         # A leased message is never taken early: its due time is the end of somebody's lease.
-        late = Claim(kept.seq, 2, "x", NOW + 900)
+        late = Claim(kept.seq, 2, "x", NOW + 900, NOW + 500)
         assert await store.acquire("line", [late], now_ms=NOW + 499, early_ms=10) == [None]
 
     play(opening, scenario)
@@ -412,11 +412,15 @@ def test_bad_commands_and_claims_change_nothing(opening: Opening) -> None:
         seq = before[0].seq
         with pytest.raises(errors.BadDueTime):
             await store.settle("line", [Cancel("a"), Move("a", -5)], now_ms=NOW)
-        for claim in (Claim(seq, 1, "", NOW + 9), Claim(seq, 1, "w", NOW), Claim(seq, 1, "w", NOW + 10**10)):
+        for claim in (
+            Claim(seq, 1, "", NOW + 9, NOW),
+            Claim(seq, 1, "w", NOW, NOW),
+            Claim(seq, 1, "w", NOW + 10**10, NOW),
+        ):
             with pytest.raises(errors.BadLease):
                 await store.acquire("line", [claim], now_ms=NOW)
         with pytest.raises(errors.BadLease):
-            await store.acquire("line", [Claim(seq, 1, "w", NOW + 9)], now_ms=NOW, early_ms=60_000)
+            await store.acquire("line", [Claim(seq, 1, "w", NOW + 9, NOW)], now_ms=NOW, early_ms=60_000)
         with pytest.raises(errors.BatchTooLarge):
             await store.find("line", now_ms=NOW, limit=FIND_LIMIT_MAX + 1)
         assert await everything(store) == before
@@ -520,7 +524,7 @@ def test_timelines_do_not_see_each_other(opening: Opening) -> None:
         (kept,) = await store.schedule("line", [new("a")])
         (twin,) = await store.schedule("other", [new("a")])
         assert not twin.duplicate
-        assert await store.acquire("other", [Claim(kept.seq, 1, "w", NOW + 9)], now_ms=NOW) == [None]
+        assert await store.acquire("other", [Claim(kept.seq, 1, "w", NOW + 9, NOW)], now_ms=NOW) == [None]
         assert await store.settle("other", [Complete(kept.seq, 1)], now_ms=NOW) == [Outcome.MISSING]
         assert await store.settle("other", [Cancel("a")], now_ms=NOW) == [Outcome.DONE]
         assert len(await everything(store)) == 1
@@ -533,7 +537,10 @@ def test_calls_that_overlap_give_each_message_to_one(opening: Opening) -> None:
         kept = await store.schedule("line", [new(f"m{index}") for index in range(100)])
         holders = [f"w{index}" for index in range(8)]
         batches = await asyncio.gather(
-            *(store.acquire("line", [Claim(one.seq, 1, who, NOW + 9) for one in kept], now_ms=NOW) for who in holders)
+            *(
+                store.acquire("line", [Claim(one.seq, 1, who, NOW + 9, NOW) for one in kept], now_ms=NOW)
+                for who in holders
+            )
         )
         winners = [lease for batch in batches for lease in batch if lease is not None]
         assert sorted(lease.seq for lease in winners) == sorted(one.seq for one in kept)
@@ -570,7 +577,13 @@ def test_random_commands_come_out_as_the_core_decides(opening: Opening) -> None:
                     model[answer.seq] = Message(*base, body)
             chosen = draw.sample(sorted(model), min(6, len(model)))
             claims = [
-                Claim(seq, model[seq].version - draw.choice([0, 0, 0, 1]), f"w{draw.randrange(3)}", now_ms + 50)
+                Claim(
+                    seq,
+                    model[seq].version - draw.choice([0, 0, 0, 1]),
+                    f"w{draw.randrange(3)}",
+                    now_ms + 50,
+                    model[seq].due_ms - draw.choice([0, 0, 0, 1]),
+                )
                 for seq in chosen[:3]
             ]
             for claim, lease in zip(claims, await store.acquire("line", claims, now_ms=now_ms), strict=True):

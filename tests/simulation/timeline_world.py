@@ -167,8 +167,8 @@ class World:
         if not self._clock.drifting or self._rules.trust_the_wall:
             now_ms += self._rules.ahead_ms
             while self._waiting and self._waiting[0][0] <= now_ms:
-                _, seq, version = heapq.heappop(self._waiting)
-                claim = Claim(seq, version, "w", now_ms + LEASE_MS)
+                seen_ms, seq, version = heapq.heappop(self._waiting)
+                claim = Claim(seq, version, "w", now_ms + LEASE_MS, seen_ms)
                 taken = self._rules.take(self._store.get(seq), claim, now_ms)
                 if taken is not None:
                     self._write(seq, taken)

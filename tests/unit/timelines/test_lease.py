@@ -40,22 +40,24 @@ def test_the_state_follows_from_position_holder_and_time(due_ms: int, holder: st
 
 
 @pytest.mark.parametrize(
-    ("message", "version", "now_ms", "early_ms", "taken"),
+    ("message", "version", "seen_ms", "now_ms", "early_ms", "taken"),
     [
-        (FREE, 1, 100, 0, True),
-        (FREE, 1, 99, 0, False),
-        (FREE, 1, 95, 5, True),
-        (FREE, 2, 100, 0, False),
-        (HELD, 2, 199, 0, False),
-        (HELD, 2, 199, 5, False),
-        (HELD, 2, 200, 0, True),
-        (None, 1, 100, 0, False),
+        (FREE, 1, 100, 100, 0, True),
+        (FREE, 1, 100, 99, 0, False),
+        (FREE, 1, 100, 95, 5, True),
+        (FREE, 1, 90, 100, 0, False),
+        (FREE, 2, 100, 100, 0, False),
+        (HELD, 2, 200, 199, 0, False),
+        (HELD, 2, 200, 199, 5, False),
+        (HELD, 2, 200, 200, 0, True),
+        (HELD, 2, 100, 200, 0, False),
+        (None, 1, 100, 100, 0, False),
     ],
 )
 def test_a_lease_is_taken_from_the_version_seen_when_due(
-    message: Message | None, version: int, now_ms: int, early_ms: int, *, taken: bool
+    message: Message | None, version: int, seen_ms: int, now_ms: int, early_ms: int, *, taken: bool
 ) -> None:
-    result = take(message, Claim(1, version, "x", 500), now_ms, early_ms)
+    result = take(message, Claim(1, version, "x", 500, seen_ms), now_ms, early_ms)
     assert (result is not None) == taken
     if result is not None:
         assert (result.due_ms, result.holder, result.token, result.version) == (500, "x", version + 1, version + 1)
@@ -67,7 +69,7 @@ def test_a_lease_is_taken_from_the_version_seen_when_due(
         (HELD, Complete(1, 2), 199, Outcome.DONE),
         (HELD, Complete(1, 2), 200, Outcome.STALE),
         (HELD, Complete(1, 1), 150, Outcome.STALE),
-        (FREE, Complete(1, 0), 50, Outcome.STALE),
+        (FREE, Complete(1, 0), 50, Outcome.MISSING),
         (None, Complete(1, 2), 150, Outcome.MISSING),
         (HELD, Release(1, 2, 300), 199, Outcome.DONE),
         (HELD, Extend(1, 2, 300), 200, Outcome.STALE),
@@ -75,8 +77,9 @@ def test_a_lease_is_taken_from_the_version_seen_when_due(
         (HELD, Cancel("a", "mine"), 200, Outcome.DONE),
         (HELD, Move("a", 5, "yours"), 200, Outcome.NOT_OWNER),
         (FREE, Move("a", 5, "mine"), 50, Outcome.DONE),
-        (FREE, Bury(1, 1, "dead"), 100, Outcome.DONE),
-        (FREE, Bury(1, 1, "dead"), 99, Outcome.STALE),
+        (FREE, Bury(1, 1, "dead"), 100, Outcome.MISSING),
+        (HELD, Bury(1, 2, "dead"), 200, Outcome.DONE),
+        (HELD, Bury(1, 2, "dead"), 199, Outcome.STALE),
         (HELD, Bury(1, 1, "dead"), 200, Outcome.STALE),
     ],
 )
@@ -97,7 +100,7 @@ def test_outcomes_have_typed_errors() -> None:
 
 
 def test_two_claims_of_one_batch_give_one_lease() -> None:
-    leases, changes = plan_leases("line", [FREE], [Claim(1, 1, "x", 500), Claim(1, 1, "y", 500)], 100, 0)
+    leases, changes = plan_leases("line", [FREE], [Claim(1, 1, "x", 500, 100), Claim(1, 1, "y", 500, 100)], 100, 0)
     assert [lease is not None for lease in leases] == [True, False]
     assert len(changes) == 1
 

@@ -47,7 +47,7 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
 
     async def fill(store: SqliteStore) -> None:
         (kept,) = await store.schedule("line", [new("a")])
-        await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 50)], now_ms=NOW)
+        await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 50, NOW)], now_ms=NOW)
 
     async def look(store: SqliteStore) -> None:
         (message,) = await store.find("line", Selection(status=Status.LEASED), now_ms=NOW, limit=9, bodies=True)

@@ -162,7 +162,7 @@ async def one_turn(store: TimelineStore, turn: int, draw: random.Random) -> list
 
 
 def claim(one: Message, now_ms: int, draw: random.Random) -> Claim:
-    return Claim(one.seq, one.version, "w", now_ms + 500, draw.choice([one.due_ms, None]))
+    return Claim(one.seq, one.version, "w", now_ms + 500, one.due_ms + draw.choice([0, 0, 0, 1]))
 
 
 def plain(one: Message) -> Message:

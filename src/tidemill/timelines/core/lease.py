@@ -33,14 +33,14 @@ BURIED_NAME_CHARS_MAX = 100
 class Claim(NamedTuple):
     """A wish to lease the message `seq` as it was seen at `version`, until `until_ms`.
 
-    `seen_ms` is the due time that it had then: a store finds a message sooner that knows where on the timeline it is.
+    `seen_ms` is the due time that it had then: stores look messages up by their place on the timeline.
     """
 
     seq: int
     version: int
     holder: str
     until_ms: int
-    seen_ms: int | None = None
+    seen_ms: int
 
 
 class Lease(NamedTuple):
@@ -106,7 +106,7 @@ class Outcome(Enum):
     """What became of a command."""
 
     DONE = "done"
-    MISSING = "missing"  # completed, cancelled or never there
+    MISSING = "missing"  # completed, cancelled or never there; by number also: nobody has had it yet
     STALE = "stale"  # the lease has ended, or the message changed since it was seen
     LEASED = "leased"  # a consumer holds it
     NOT_OWNER = "not owner"
@@ -163,7 +163,7 @@ def take(message: Message | None, claim: Claim, now_ms: int, early_ms: int = 0) 
     `early_ms` lets the dispatcher take a waiting message shortly before it is due, to have it on the way in time. A
     message under a live lease is never taken early: its due time is the end of somebody else's lease.
     """
-    if message is None or message.version != claim.version:
+    if message is None or (message.version, message.due_ms) != (claim.version, claim.seen_ms):
         return None
     if message.due_ms > now_ms and (message.holder is not None or message.due_ms > now_ms + early_ms):
         return None
@@ -174,8 +174,12 @@ def take(message: Message | None, claim: Claim, now_ms: int, early_ms: int = 0) 
 
 
 def decide(message: Message | None, command: Command, now_ms: int) -> tuple[Outcome, Message | None]:
-    """What becomes of a command on this message, and the message afterwards (None: it is gone, or not changed)."""
-    if message is None:
+    """What becomes of a command on this message, and the message afterwards (None: it is gone, or not changed).
+
+    Commands with a number come from those who have had the message: one that is as it was scheduled is not theirs, and
+    stores need not find it by its number.
+    """
+    if message is None or (message.version == 1 and not isinstance(command, Cancel | Move)):
         return Outcome.MISSING, None
     match command:
         case Complete(_, token) | Release(_, token, _) | Extend(_, token, _):

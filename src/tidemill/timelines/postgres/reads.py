@@ -14,18 +14,27 @@ COLUMNS = (
 )
 TABLES = ("tidemill.fresh", "tidemill.sorted")
 """Where the row of a message may be: in one of them at any instant."""
+AT = "m.timeline = {0} AND (m.due_ms, m.seq) >= ({1}, {2}) AND (m.due_ms, m.seq) <= ({1}, {2})"
+"""Rows are looked up by their place on the timeline, and there is no index of their numbers: in that of places those
+that are due together are beside each other. Only as a range do both columns make the planner take it."""
 _ROWS = "(SELECT * FROM tidemill.fresh UNION ALL SELECT * FROM tidemill.sorted) m"
+_PLACED = f"CROSS JOIN LATERAL (SELECT * FROM {_ROWS} WHERE {AT} OFFSET 0) m"  # noqa: S608 (own text)
 # What a few messages need of another table is looked up one by one: joined, the planner of a long timeline would rather
 # read all there is. A body comes with its row, which is not looked for again.
-STATES = f"""(
+_STATES = """(
     SELECT m.seq, m.timeline, m.id, coalesce(c.due_ms, m.due_ms) AS due_ms,
            coalesce(c.scheduled_ms, m.due_ms) AS scheduled_ms, m.bucket, m.producer_group, c.holder,
            coalesce(c.token, 0) AS token, coalesce(c.version, 1) AS version, coalesce(c.attempts, 0) AS attempts,
            m.size, m.key, m.body
-    FROM {_ROWS}
+    FROM {}
     LEFT JOIN LATERAL (SELECT * FROM tidemill.changed c WHERE c.seq = m.seq OFFSET 0) c ON true
-) s"""  # noqa: S608 (own text)
+) s"""
+STATES = _STATES.format(_ROWS)
 """Messages in any state, for those who know which ones they want."""
+STATES_AT = _STATES.format(
+    f"unnest($2::bigint[], $3::bigint[]) AS g (seq, row_ms) {_PLACED.format('$1', 'g.row_ms', 'g.seq')}"
+)
+"""Messages in any state by numbers and due times of their rows."""
 _UNTOUCHED = """(
     SELECT m.seq, m.timeline, m.id, m.due_ms, m.due_ms AS scheduled_ms, m.bucket, m.producer_group,
            NULL::text AS holder, 0::bigint AS token, 1::bigint AS version, 0::bigint AS attempts, m.size, m.key,
@@ -37,8 +46,7 @@ _JOINED = "NOT EXISTS (SELECT FROM tidemill.changed c WHERE c.seq = m.seq)"
 _CHANGED = f"""(
     SELECT c.seq, c.timeline, m.id, c.due_ms, c.scheduled_ms, c.bucket, m.producer_group, c.holder, c.token,
            c.version, c.attempts, m.size, m.key, m.body
-    FROM tidemill.changed c
-    CROSS JOIN LATERAL (SELECT * FROM {_ROWS} WHERE m.seq = c.seq OFFSET 0) m
+    FROM tidemill.changed c {_PLACED.format("c.timeline", "c.row_ms", "c.seq")}
 ) s"""  # noqa: S608 (own text)
 _LISTED = (*(_UNTOUCHED.format(table, _LOOKED_UP) for table in TABLES), _CHANGED)
 _COUNTED = (*(_UNTOUCHED.format(table, _JOINED) for table in TABLES), "tidemill.changed s")

@@ -19,22 +19,31 @@ from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
 from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
 from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
-from tidemill.timelines.postgres.reads import COLUMNS, STATES, TABLES, timeline_named, usable_timeline
+from tidemill.timelines.postgres.reads import AT, COLUMNS, STATES, STATES_AT, TABLES, timeline_named, usable_timeline
+
+
+def _places(table: str, wanted: str) -> str:
+    """Where in the file of a table those rows are whose numbers and due times are wanted."""
+    row = f"SELECT m.ctid AS place FROM {table} m WHERE {AT.format('$1', 'w.row_ms', 'w.seq')} OFFSET 0"  # noqa: S608 (own text; values are bound)
+    return f"ARRAY(SELECT m.place FROM {wanted} w CROSS JOIN LATERAL ({row}) m)"  # noqa: S608 (own text)
+
 
 _KNOWN = f"SELECT {COLUMNS} FROM {STATES} WHERE s.timeline = $1 AND s.id = ANY($2::text[])"  # noqa: S608 (own text; values are bound)
-_OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES} WHERE s.seq = ANY($1::bigint[])"  # noqa: S608 (own text; values are bound)
-_LOCKED = "SELECT seq FROM (SELECT seq FROM {} m WHERE {} ORDER BY seq {}) m"
+_OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES_AT}"  # noqa: S608 (own text; values are bound)
+# "+ 0" keeps the planner from an index by that column, which it would take for a table that was empty when it was last
+# counted.
+_LOCKED = """
+SELECT seq, due_ms FROM (SELECT seq, due_ms FROM {} WHERE timeline + 0 = $1 AND ctid = ANY({}) ORDER BY seq {}) m
+"""
+_TOUCHED = "(SELECT seq, row_ms FROM tidemill.changed WHERE seq = ANY($2::bigint[]) AND timeline + 0 = $1)"
 _CLAIMED = " UNION ALL ".join(
-    _LOCKED.format(table, "timeline = $1 AND seq = ANY($2::bigint[])", "FOR UPDATE SKIP LOCKED") for table in TABLES
+    _LOCKED.format(table, _places(table, _TOUCHED), "FOR UPDATE SKIP LOCKED") for table in TABLES
 )
-# Rows are looked up by their place on the timeline, and not by their number: those that are due together are beside
-# each other in that index, too. Only as a range do both columns make the planner take it. A row in `changed` that the
-# statement is too old to see is in the way of the new one all the same.
-_AT = "m.timeline = $1 AND (m.due_ms, m.seq) >= ({0}, {1}) AND (m.due_ms, m.seq) <= ({0}, {1})"
+# A row in `changed` that the statement is too old to see is in the way of the new one all the same.
 _FREE = f"""
 SELECT * FROM (
     SELECT m.seq, m.bucket, m.due_ms FROM {{}} m
-    WHERE {_AT.format("g.seen_ms", "g.seq")} AND m.due_ms + 0 <= $6 FOR UPDATE SKIP LOCKED
+    WHERE {AT.format("$1", "g.seen_ms", "g.seq")} AND m.due_ms + 0 <= $6 FOR UPDATE SKIP LOCKED
 ) m
 """  # noqa: S608 (own text; values are bound)
 _TAKE = f"""
@@ -45,14 +54,7 @@ CROSS JOIN LATERAL ({" UNION ALL ".join(_FREE.format(table) for table in TABLES)
 ON CONFLICT (seq) DO NOTHING
 RETURNING seq
 """  # noqa: S608 (own text; values are bound)
-_HELD_IN = f"""
-ARRAY(
-    SELECT m.place FROM held h
-    CROSS JOIN LATERAL (SELECT m.ctid AS place FROM {{}} m WHERE {_AT.format("h.row_ms", "h.seq")} OFFSET 0) m
-)
-"""  # noqa: S608 (own text; values are bound)
-# "+ 0" keeps the planner from the index by due time, which it would take for a table that was empty when it was last
-# counted. A lease that changes while this waits for its message is a row of its own then: `gone` has one more than
+# A lease that changes while this waits for its message is a row of its own then: `gone` has one more than
 # `left_over`. Rows are locked in the order of the file, not of their numbers: whoever cancels the same messages at the
 # same time may collide with this, and then one of the two is run again.
 _COMPLETE = f"""
@@ -64,9 +66,9 @@ WITH held AS (
         OFFSET 0
     ) h
 ), new AS (
-    DELETE FROM tidemill.fresh WHERE ctid = ANY({_HELD_IN.format("tidemill.fresh")}) RETURNING seq
+    DELETE FROM tidemill.fresh WHERE ctid = ANY({_places("tidemill.fresh", "held")}) RETURNING seq
 ), old AS (
-    DELETE FROM tidemill.sorted WHERE ctid = ANY({_HELD_IN.format("tidemill.sorted")}) RETURNING seq
+    DELETE FROM tidemill.sorted WHERE ctid = ANY({_places("tidemill.sorted", "held")}) RETURNING seq
 ), gone AS (
     SELECT seq FROM new UNION ALL SELECT seq FROM old
 ), left_over AS (
@@ -74,11 +76,9 @@ WITH held AS (
 )
 SELECT ARRAY(SELECT seq FROM gone), (SELECT count(*) FROM left_over)
 """  # noqa: S608 (own text; values are bound)
-# Ids are looked up first: for "by number or by id" the planner would rather walk the timeline.
-_NAMED = "ARRAY(SELECT seq FROM {} WHERE timeline = $1 AND id = ANY($3::text[]))"
+_NAMED = "ARRAY(SELECT ctid FROM {} WHERE timeline = $1 AND id = ANY($3::text[]))"
 _TARGETS = " UNION ALL ".join(
-    _LOCKED.format(table, f"timeline = $1 AND seq = ANY($2::bigint[] || {_NAMED.format(table)})", "FOR UPDATE")
-    for table in TABLES
+    _LOCKED.format(table, f"{_places(table, _TOUCHED)} || {_NAMED.format(table)}", "FOR UPDATE") for table in TABLES
 )
 # Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
 _INSERT = """
@@ -103,15 +103,18 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5
                      $8::bigint[], $9::bigint[], $10::bigint[])
 """
 _LEAVE_CHANGED = "DELETE FROM tidemill.changed WHERE seq = ANY($1::bigint[]) RETURNING seq, version, row_ms"
-_EACH = """
-WITH new AS ({0} tidemill.fresh {1} RETURNING seq), old AS ({0} tidemill.sorted {1} RETURNING seq)
+_BOTH = """
+WITH new AS ({} RETURNING seq), old AS ({} RETURNING seq)
 SELECT (SELECT count(*) FROM new) + (SELECT count(*) FROM old)
 """
-_BURY = _EACH.format("UPDATE", "SET timeline = $1, id = $2 WHERE seq = $3")
-_DELETE = _EACH.format("DELETE FROM", "WHERE seq = ANY($1::bigint[])")
+_BURY = _BOTH.format(
+    *(f"UPDATE {table} m SET timeline = $4, id = $5 WHERE {AT.format('$1', '$3', '$2')}" for table in TABLES)  # noqa: S608 (own text; values are bound)
+)
+_GIVEN = "(SELECT * FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, row_ms))"
+_DELETE = _BOTH.format(*(f"DELETE FROM {table} WHERE ctid = ANY({_places(table, _GIVEN)})" for table in TABLES))  # noqa: S608 (own text; values are bound)
 _PURGE = """
 WITH gone AS (
-    DELETE FROM {0} WHERE seq = ANY(ARRAY(SELECT seq FROM {0} WHERE timeline = $1 LIMIT $2)) RETURNING seq
+    DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE timeline = $1 LIMIT $2)) RETURNING seq
 )
 DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 """
@@ -168,20 +171,15 @@ async def acquire(
     timeline = await usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
     taken = await _take(connection, timeline.number, claims, now_ms + early_ms)
-    others = [claim for claim in claims if not _is_first(claim)]
+    others = [claim for claim in claims if claim.version > 1]
     if not others:
         return [taken.pop(claim.seq, None) for claim in claims]
     locked = await connection.fetch(_CLAIMED, timeline.number, [claim.seq for claim in others])
-    messages = await _states(connection, locked)
+    messages = await _states(connection, timeline.number, locked)
     leases, changes = plan_leases(name, messages, others, now_ms, early_ms)
     await _write(connection, timeline.number, changes, {})
     rest = iter(leases)
-    return [taken.pop(claim.seq, None) if _is_first(claim) else next(rest) for claim in claims]
-
-
-def _is_first(claim: Claim) -> bool:
-    """Whether nobody had touched the message when it was seen, and it is known where it was."""
-    return claim.version == 1 and claim.seen_ms is not None
+    return [next(rest) if claim.version > 1 else taken.pop(claim.seq, None) for claim in claims]
 
 
 async def _take(
@@ -190,7 +188,7 @@ async def _take(
     """The first leases of messages that nobody has touched yet and that are due by then."""
     first: dict[int, Claim] = {}
     for claim in claims:
-        if _is_first(claim):
+        if claim.version == 1:
             first.setdefault(claim.seq, claim)
     if not first:
         return {}
@@ -230,7 +228,8 @@ async def _decide(
     graves = {}
     for to in sorted({command.to for command in commands if isinstance(command, Bury)}):
         graves[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
-    messages = await _states(connection, await _locked(connection, timeline.number, *targets(commands)))
+    locked = await _locked(connection, timeline.number, *targets(commands))
+    messages = await _states(connection, timeline.number, locked)
     outcomes, changes = plan_commands(timeline.name, messages, commands, now_ms)
     await _write(connection, timeline.number, changes, graves)
     return outcomes
@@ -239,7 +238,7 @@ async def _decide(
 async def _locked(
     connection: asyncpg.Connection, timeline: int, seqs: Sequence[int], ids: Sequence[str]
 ) -> list[asyncpg.Record]:
-    """Lock messages by number and by id."""
+    """Lock messages by number, if they were leased or moved in time, and by id."""
     locked = list(await connection.fetch(_TARGETS, timeline, seqs, ids))
     if len(locked) == len(seqs) + len(ids):
         return locked
@@ -247,9 +246,10 @@ async def _locked(
     return list(await connection.fetch(_TARGETS, timeline, seqs, ids))
 
 
-async def _states(connection: asyncpg.Connection, locked: Sequence[asyncpg.Record]) -> list[Message]:
+async def _states(connection: asyncpg.Connection, timeline: int, locked: Sequence[asyncpg.Record]) -> list[Message]:
     """Read messages after they were locked: a statement sees what was there when it began, before it waited."""
-    return [Message(*row) for row in await connection.fetch(_OURS_TO_CHANGE, [row[0] for row in locked])]
+    seqs, row_ms = [seq for seq, _ in locked], [due_ms for _, due_ms in locked]
+    return [Message(*row) for row in await connection.fetch(_OURS_TO_CHANGE, timeline, seqs, row_ms)]
 
 
 def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
@@ -260,7 +260,7 @@ def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
 async def _write(
     connection: asyncpg.Connection, timeline: int, changes: Iterable[Change], graves: Mapping[str, int]
 ) -> None:
-    gone, kept = [], []
+    gone, kept, buried = [], [], []
     left: dict[int, int] = {}
     row_ms: dict[int, int] = {}
     for before, now, home in changes:
@@ -273,7 +273,7 @@ async def _write(
         place = (timeline if now.id == before.id else graves[home], now.bucket, now.due_ms, now.scheduled_ms)
         kept.append((now.seq, *place, now.holder, now.token, now.version, now.attempts))
         if now.id != before.id:
-            await _expect(connection, 1, _BURY, graves[home], now.id, now.seq)
+            buried.append((now.seq, graves[home], now.id))
     if left:
         were = await connection.fetch(_LEAVE_CHANGED, list(left))
         if {seq: version for seq, version, _ in were} != left:
@@ -282,8 +282,10 @@ async def _write(
     if kept:
         rows = ((seq, row_ms[seq], *rest) for seq, *rest in kept)
         await connection.execute(_CHANGE, *map(list, zip(*rows, strict=True)))
+    for seq, *grave in buried:
+        await _expect(connection, 1, _BURY, timeline, seq, row_ms[seq], *grave)
     if gone:
-        await _expect(connection, len(gone), _DELETE, gone)
+        await _expect(connection, len(gone), _DELETE, timeline, gone, [row_ms[seq] for seq in gone])
 
 
 async def _expect(connection: asyncpg.Connection, rows: int, statement: str, *values: object) -> None:

@@ -139,7 +139,7 @@ def acquire(
     """Lease the claimed messages."""
     timeline = usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
-    first = [claim for claim in claims if claim.version == 1 and claim.seen_ms is not None]
+    first = [claim for claim in claims if claim.version == 1]
     taken = _take(connection, timeline.number, first, now_ms + early_ms)
     others = [claim for claim in claims if claim.seq not in taken]
     messages = _states(connection, _BY_SEQ, timeline.number, [claim.seq for claim in others])
