@@ -92,7 +92,8 @@ def test_lz4_is_read_by_the_reference(content: bytes) -> None:
     assert lz4.frame.decompress(frame) == content
     assert len(frame) <= len(content) + 40
     told = lz4.frame.get_frame_info(frame)
-    assert (told["block_linked"], told["block_size"]) == (False, LZ4_BLOCK_BYTES)
+    assert not told["block_linked"]
+    assert told["block_size"] >= LZ4_BLOCK_BYTES, "no block is larger than the frame says"
 
 
 def test_lz4_blocks_are_independent_and_others_are_read() -> None:

@@ -59,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
-        with RawClient(self._options.client) as client:
+        with settled(), RawClient(self._options.client) as client:
             commit_all(client, [each.written for each in _told(messages)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
