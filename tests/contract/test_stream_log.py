@@ -446,6 +446,25 @@ def test_retention_by_size_time_and_age(play: Callable[[Scenario], None]) -> Non
     play(scenario)
 
 
+def test_a_cut_of_a_compacted_log_knows_where_epochs_began_also_after_a_kill(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        small = {"cleanup_policy": "compact", "segment_bytes": "100", "min_cleanable_dirty_ratio": "0.01"}
+        log = await world.open(epoch=2, **small)
+        await log.append(batch(b"a", key=b"another"), acks=-1)
+        await log.close()
+        log = await world.open(epoch=3)
+        for value in (b"b", b"c", b"d", b"e"):
+            await log.append(batch(value), acks=-1)
+        await log.tend(world.now_ms)
+        await log.cleaned()
+        assert list(await everything(log)) == [0, 3, 4]
+        await log.truncate(4)
+        log = await world.open(epoch=4)
+        assert (log.log_end_offset, log.end_of_epoch(2), log.end_of_epoch(3)) == (4, (2, 1), (3, 4))
+
+    play(scenario)
+
+
 def test_compaction_keeps_the_last_of_each_key(play: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         log = await world.open(cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.01")

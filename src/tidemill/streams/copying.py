@@ -74,14 +74,22 @@ class Copier:
             await self.cut(step.end_offset)
 
     async def cut(self, end_offset: int) -> None:
-        """Drop everything from the batch with `end_offset` on; producers are as the rest of the log says."""
+        """Drop everything from the batch with `end_offset` on; producers are as the rest of the log says.
+
+        Where epochs began is kept: the batches that began them may have been left out by compaction. That leaves a
+        checkpoint; where the cut leaves none, a new one is saved.
+        """
         if end_offset >= self._log.end_offset:
             return
         await self._flusher.settled()
         await self._log.truncate(end_offset)
         fresh = Leader(self._leader.epoch)
         await replay(self._log, fresh, self._clock())
+        fresh.epochs = self._leader.epochs
+        fresh.epochs.truncate(self._log.end_offset)
         self._settle(fresh)
+        if self._log.saved is None:
+            await self._upkeep.save_held()
 
     async def _begin(self, offset: int) -> None:
         await self._flusher.settled()

@@ -94,6 +94,11 @@ class Upkeep:
         """Leave a checkpoint."""
         await self.to_the_end(self._checkpoint())
 
+    async def save_held(self) -> None:
+        """The same for who holds back the writer already."""
+        await self._log.save(self._state())
+        self._note_saved()
+
     def forget_saved(self) -> None:
         """The log was cut: the last checkpoint says nothing about it."""
         self._saved_at = -1
@@ -175,8 +180,7 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         async with self._writer.exclusive():
-            await self._log.save(self._state())
-            self._note_saved()
+            await self.save_held()
 
     def _note_saved(self) -> None:
         self._saved_at = self._log.end_offset

@@ -409,3 +409,35 @@ def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads
         assert cluster.nodes[0].log_end_offset == 1, "what was in doubt is dropped by the next leader's log"
 
     run(scenario, min_insync_replicas=min_insync)
+
+
+def test_what_compaction_left_out_does_not_hide_where_an_epoch_began() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        first, second, third = cluster.nodes
+        await first.append(build_batch([NewRecord(b"another", b"a", (), 1)]), acks=1)
+        await cluster.copy(1, 2)
+        for _ in range(3):
+            await first.append(batch(b"lost"), acks=1)
+        await cluster.copy(2)
+        await cluster.elect(1, isr=(0, 1))  # the third is away, with what was never committed
+        for value in (b"b", b"c", b"d", b"e"):
+            await second.append(batch(value), acks=1)
+        await cluster.copy(0, rounds=3)
+        await second.tend(1)
+        await second.cleaned()
+        assert await values(second) == [b"a", b"d", b"e"], "the beginning of the epoch is left out"
+        await second.append(batch(b"cut"), acks=1)
+        await second.tend(1)
+        await second.cleaned()
+        await cluster.elect(0, isr=(0, 1))
+        await first.append(batch(b"f"), acks=1)
+        await cluster.copy(1, rounds=4)
+        await cluster.elect(1, isr=(0, 1))
+        await cluster.copy(0, 2, rounds=4)
+        await cluster.elect(2, isr=(0, 1, 2))
+        await cluster.copy(0, 1, rounds=3)
+        found = await values(third)
+        assert b"lost" not in found
+        assert (found[0], found[-2:]) == (b"a", [b"e", b"f"])
+
+    run(scenario, cleanup_policy="compact", segment_bytes="80", min_cleanable_dirty_ratio="0.01")
