@@ -70,7 +70,9 @@ def errors_page() -> str:
         "## Streams, groups, transactions",
         _error_table(_classes(errors)),
         "## Timelines",
-        "gRPC carries the name; the Python client raises the class of that name.",
+        "gRPC carries the name; the Python client raises the class of that name, of "
+        "`tidemill.model.timeline_errors`. All are a `tidemill.TimelineError`, and everything on this page is a "
+        "`tidemill.TidemillError`.",
         _error_table(_classes(timeline_errors)),
     )
 

@@ -9,37 +9,49 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.client.parallel.consumer import ParallelConsumer
     from tidemill.client.parallel.options import Halted, Retry
-    from tidemill.client.timeline import AsyncTimeline, Message, Timeline
+    from tidemill.client.timeline import AsyncLease, AsyncTimeline, Lease, Message, Timeline
     from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Consumer, DeliveryFailed, TopicProducer
+    from tidemill.model.errors import TidemillError
+    from tidemill.model.timeline_errors import StaleLease, TimelineError
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncLease",
     "AsyncTimeline",
     "AsyncTopicProducer",
     "Consumer",
     "DeliveryFailed",
     "Halted",
+    "Lease",
     "Message",
     "ParallelConsumer",
     "Retry",
+    "StaleLease",
+    "TidemillError",
     "Timeline",
+    "TimelineError",
     "TopicProducer",
     "__version__",
 ]
 
 _HOMES = {
     "AsyncConsumer": "tidemill.client.topics",
+    "AsyncLease": "tidemill.client.timeline",
     "AsyncTimeline": "tidemill.client.timeline",
     "AsyncTopicProducer": "tidemill.client.topics",
     "Consumer": "tidemill.client.topics",
     "DeliveryFailed": "tidemill.client.topics",
     "Halted": "tidemill.client.parallel.options",
+    "Lease": "tidemill.client.timeline",
     "Message": "tidemill.client.timeline",
     "ParallelConsumer": "tidemill.client.parallel.consumer",
     "Retry": "tidemill.client.parallel.options",
+    "StaleLease": "tidemill.model.timeline_errors",
+    "TidemillError": "tidemill.model.errors",
     "Timeline": "tidemill.client.timeline",
+    "TimelineError": "tidemill.model.timeline_errors",
     "TopicProducer": "tidemill.client.topics",
 }
 """Public name -> module that has it."""

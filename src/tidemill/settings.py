@@ -292,7 +292,10 @@ def _as_text(name: str, value: Any) -> str:
 
 def _pairs(text: str) -> dict[str, str]:
     """`TIDEMILL_SET="a=b c=d"`."""
-    return dict(parse_pair(item) for item in shlex.split(text))
+    try:
+        return dict(map(parse_pair, shlex.split(text)))
+    except (InvalidConfig, ValueError) as error:
+        raise InvalidConfig(f"{SET_VARIABLE}: {error}") from None
 
 
 def parse_pair(text: str) -> tuple[str, str]:

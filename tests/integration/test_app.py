@@ -3,17 +3,21 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 from tests.addresses import speaks_ipv6
 
+from tidemill import Message, Timeline
 from tidemill.testing import Broker
 
 WAIT_S = 60
@@ -114,10 +118,21 @@ def test_a_second_broker_is_told_who_has_the_data(tmp_path: Path) -> None:
 def test_a_taken_port_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for door in ("kafka", "http"):
+        for door in ("kafka", "grpc", "http"):
             code, errors = end_of(serve(*DOORS, f"--{door}", address, "--data-dir", str(tmp_path), cwd=tmp_path))
-            assert code == 1
-            assert f"error: {door} address {address} is in use; choose another with --{door} host:port" in errors
+            assert (code, errors) == (
+                1,
+                f"error: {door} address {address} is in use; choose another with --{door} host:port\n",
+            )
+
+
+@pytest.mark.parametrize("door", ["kafka", "grpc", "http"])
+def test_an_address_that_is_not_ours_is_told(tmp_path: Path, door: str) -> None:
+    code, errors = end_of(serve(*DOORS, f"--{door}", "nowhere.invalid:1", cwd=tmp_path))
+    assert (code, errors.partition(": ")[2].partition(": ")[0]) == (
+        1,
+        f"{door} address nowhere.invalid:1 cannot be opened",
+    )
 
 
 def test_wrong_use_is_told_in_one_line(tmp_path: Path) -> None:
@@ -173,3 +188,38 @@ def test_the_advertised_address_is_what_clients_are_told() -> None:
         metadata = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_S)
         assert [node.host for node in metadata.brokers.values()] == ["localhost"]
         assert [node.port for node in metadata.brokers.values()] == [int(broker.bootstrap_servers.rsplit(":")[-1])]
+
+
+def test_a_copy_of_the_data_directory_is_a_backup(tmp_path: Path) -> None:
+    """Records, committed offsets and timelines, as they were when the broker was stopped."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with Broker(data_dir=data) as broker, Timeline(broker.grpc, "later") as timeline:
+        produce(broker, "before")
+        assert consumed(broker) == [b"before"]
+        timeline.create()
+        timeline.schedule([Message(b"kept", time.time() + 3_600, id="kept")])
+        broker.stop()
+        shutil.copytree(data, copy)
+        broker.start()
+        produce(broker, "after")
+    with Broker(data_dir=copy) as restored, Timeline(restored.grpc, "later") as timeline:
+        assert [message.id for message in timeline.messages()] == ["kept"]
+        produce(restored, "again")
+        assert consumed(restored) == [b"again"]
+
+
+def produce(broker: Broker, value: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("orders", value)
+    assert producer.flush(WAIT_S) == 0
+
+
+def consumed(broker: Broker) -> list[bytes | None]:
+    """The next record of a group, which commits it."""
+    group = {"group.id": "mailer", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, **group})
+    consumer.subscribe(["orders"])
+    found = [message.value() for message in consumer.consume(1, WAIT_S)]
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found

@@ -245,7 +245,33 @@ def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
         row["check"]: row["state"] for row in tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
     }
     assert checks["python"] == "fine"
-    assert {"port 9092", "port 6174", "port 8080", "disk", "open files", "java", "extra postgres"} <= set(checks)
+    assert checks["kafka door"] == "note"  # the broker of this test
+    assert {"settings", "grpc door", "http door", "disk", "open files", "java", "extra postgres"} <= set(checks)
+
+
+def test_doctor_looks_at_the_settings_that_a_broker_would_have(
+    tidemill: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def findings() -> dict[str, tuple[str, str]]:
+        rows = json.loads(tidemill("doctor", "--json").out)
+        return {row["check"]: (row["state"], row["found"]) for row in rows}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMILL_KAFKA")
+    file = tmp_path / "tidemill.toml"
+    file.write_text('kafak = "127.0.0.1:0"\n')
+    assert findings()["settings"] == ("wrong", "tidemill.toml: unknown key 'kafak'; did you mean kafka?")
+    file.write_text(
+        'kafka = "127.0.0.1:0"\ngrpc = "nowhere.invalid:1"\nhttp = "none"\n'
+        'timelines = "postgresql://ann:secret@127.0.0.1:1/shop"\n'
+    )
+    found = findings()
+    assert found["settings"] == ("fine", "tidemill.toml")
+    assert found["kafka door"] == ("fine", "127.0.0.1:0 is free")
+    assert found["grpc door"][0] == "wrong"
+    assert found["http door"] == ("fine", "switched off")
+    assert found["postgres 127.0.0.1:1/shop"][0] == "wrong"
+    assert "grpc door, postgres 127.0.0.1:1/shop: see the advice above" in tidemill.refused(FAILED, "doctor")
 
 
 @pytest.mark.parametrize(

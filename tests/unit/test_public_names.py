@@ -21,6 +21,7 @@ def test_every_public_name_is_there(module: object) -> None:
 
 def test_all_names_are_listed() -> None:
     assert {"AsyncTimeline", "Halted", "Message", "ParallelConsumer", "Retry", "Timeline"} <= set(tidemill.__all__)
+    assert {"AsyncLease", "Lease", "StaleLease", "TidemillError", "TimelineError"} <= set(tidemill.__all__)
     assert set(tidemill.__all__) <= set(dir(tidemill))
     assert set(tidemill._HOMES) < set(tidemill.__all__)
 

@@ -26,6 +26,7 @@ from tidemill.timelines.sqlite import open_store
 if TYPE_CHECKING:
     from tidemill.cluster.etcd.url import EtcdUrl
     from tidemill.streams.clickhouse import ClickHouseStore, Engine
+    from tidemill.timelines.postgres.visit import Visit
 
 TIMELINES = "timelines.db"
 EMBEDDED = "chdb"
@@ -80,7 +81,15 @@ async def _open_postgres(url: str) -> TimelineStore:
         store: TimelineStore = await postgres.open_store(url)
     except StoreUnavailable as error:
         raise StoreUnavailable(f"{error}; does {shown(url)} answer, and is --timelines right?") from None
+    except ValueError as error:
+        raise InvalidConfig(f"{shown(url)} is no address of PostgreSQL: {error}; mend --timelines") from None
     return store
+
+
+async def visit_timelines(url: str) -> "Visit":
+    """What answers at the address of a PostgreSQL; StoreUnavailable says what is wrong."""
+    found: Visit = await import_module("tidemill.timelines.postgres.visit").visit(url)
+    return found
 
 
 class Tables:

@@ -1,5 +1,6 @@
 """`tidemill doctor`: whether this machine has what Tidemill needs, and what would give it more."""
 
+import errno
 import importlib.metadata
 import importlib.util
 import os
@@ -16,12 +17,13 @@ import typer
 from tidemill.cli.connection import Json
 from tidemill.cli.output import show
 from tidemill.cli.problem import CommandFailed
+from tidemill.model.errors import InvalidConfig
 from tidemill.pipelines import java
+from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, Address, Settings, load, shown
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30
 FILES_MIN = 4_096
-DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
 EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "yaml"),
     "lake": ("deltalake", "pyiceberg"),
@@ -38,8 +40,6 @@ SERVERS = {
     "postgres": ("postgres", "one for large timelines: apt-get install postgresql"),
 }
 POSTGRES_PLACES = "/usr/lib/postgresql/*/bin/postgres"
-
-
 ETCD_S = 3.0
 
 
@@ -53,33 +53,35 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    data_dir: Annotated[
-        Path, typer.Option(envvar="TIDEMILL_DATA_DIR", help="Where the broker would keep its data.")
-    ] = Path("data"),
-    coordination: Annotated[
-        str, typer.Option(envvar="TIDEMILL_COORDINATION", help="etcd of a cluster, to see whether it answers.")
-    ] = "local:",
-    streams: Annotated[
-        str, typer.Option(envvar="TIDEMILL_STREAMS", help="ClickHouse of the streams, to see whether it answers.")
-    ] = "segments:",
+    data_dir: Annotated[str | None, typer.Option(help="Where the broker would keep its data.")] = None,
+    coordination: Annotated[str | None, typer.Option(help="etcd of a cluster, to see whether it answers.")] = None,
+    streams: Annotated[str | None, typer.Option(help="ClickHouse of streams, to see whether it answers.")] = None,
+    timelines: Annotated[str | None, typer.Option(help="PostgreSQL of timelines, to see whether it answers.")] = None,
+    config: Annotated[str | None, typer.Option(help=f"Settings file; {CONFIG_FILE} if there is one.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Check Python, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong.
+    """Check Python, settings, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong.
 
-    Example: tidemill doctor --data-dir /var/lib/tidemill
+    The settings are those that tidemill serve would find: flags, environment, file, defaults.
+
+    Example: tidemill doctor --config /etc/tidemill/tidemill.toml
     """
+    flags = {"data-dir": data_dir, "coordination": coordination, "streams": streams, "timelines": timelines}
+    settings, told = _settings(flags, config)
     findings = [
         _python(),
-        *(_port(name, port) for name, port in DOORS.items()),
-        _disk(data_dir),
+        told,
+        *(_door(name, getattr(settings, name)) for name in ("kafka", "grpc", "http")),
+        _disk(settings.data_dir),
         _files(),
         _java(),
         _spark(),
         _spark_connect(),
         *_extras(),
         *_servers(),
-        *_coordination(coordination),
-        *_streams(streams),
+        *_coordination(settings.coordination),
+        *_streams(settings.streams),
+        *_timelines(settings.timelines),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
     wrong = [finding.check for finding in findings if finding.state == "wrong"]
@@ -94,16 +96,32 @@ def _python() -> Finding:
     return Finding("python", "fine", version)
 
 
-def _port(name: str, port: int) -> Finding:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return Finding(
-                f"port {port}", "note", "in use", f"a broker runs already, or use: tidemill serve --{name} 127.0.0.1:0"
-            )
-    return Finding(f"port {port}", "fine", f"free for {name}")
+def _settings(flags: dict[str, str | None], config: str | None) -> tuple[Settings, Finding]:
+    """What a broker would run with; where it would not start, the rest is looked at with the defaults."""
+    file = Path(config or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
+    try:
+        found = load(flags, os.environ, config=config, folder=Path())
+    except InvalidConfig as error:
+        return load(), Finding("settings", "wrong", str(error), "see tidemill serve --help")
+    return found, Finding("settings", "fine", str(file) if file.exists() else f"no {CONFIG_FILE} here")
+
+
+def _door(name: str, address: Address | None) -> Finding:
+    """Whether the door can be opened where it is to be."""
+    check = f"{name} door"
+    if address is None:
+        return Finding(check, "fine", "switched off")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            advice = f"a broker runs already, or use: tidemill serve --{name} 127.0.0.1:0"
+            return Finding(check, "note", f"{address} is in use", advice)
+        return Finding(check, "wrong", f"{address}: {error.strerror}", f"mend --{name}")
+    return Finding(check, "fine", f"{address} is free")
 
 
 def _disk(data_dir: Path) -> Finding:
@@ -189,7 +207,6 @@ def _coordination(url: str) -> list[Finding]:
     from urllib.request import urlopen
 
     from tidemill.app.engines import etcd_address
-    from tidemill.model.errors import InvalidConfig
 
     context = None
     try:
@@ -221,7 +238,6 @@ def _streams(url: str) -> list[Finding]:
     if not url.startswith("clickhouse:"):
         return []
     from tidemill.app.engines import load_tables
-    from tidemill.model.errors import InvalidConfig
 
     found = []
     try:
@@ -238,6 +254,29 @@ def _streams(url: str) -> list[Finding]:
     except InvalidConfig as error:
         found.append(Finding("clickhouse", "wrong", str(error), "mend --streams"))
     return found
+
+
+def _timelines(url: str) -> list[Finding]:
+    """Whether the server answers that timelines would be kept on, and what tables it has."""
+    if not url.startswith(("postgresql:", "postgres:")):
+        return []
+    check = f"postgres {shown(url).partition('://')[2]}"
+    if not _there("asyncpg"):
+        return [Finding(check, "wrong", "the package asyncpg is missing", "pip install 'tidemill[postgres]'")]
+    import asyncio
+
+    from tidemill.app.engines import visit_timelines
+    from tidemill.model.timeline_errors import TimelineError
+
+    try:
+        found = asyncio.run(visit_timelines(url))
+    except (TimelineError, ValueError) as error:
+        return [Finding(check, "wrong", f"does not answer: {error}", "start it, or mend --timelines")]
+    if found.schema > found.newest:
+        told = f"{found.server}, tables of version {found.schema}"
+        return [Finding(check, "wrong", told, f"this Tidemill knows {found.newest}: upgrade it")]
+    tables = f"tables of version {found.schema} of {found.newest}" if found.schema else "no tables yet"
+    return [Finding(check, "fine", f"{found.server}, {tables}")]
 
 
 def _there(module: str) -> bool:

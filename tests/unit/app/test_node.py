@@ -9,6 +9,7 @@ from tests.addresses import speaks_ipv6
 from tidemill.app.node import DoorUnavailable, Node
 from tidemill.broker.broker import Broker
 from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.model.errors import InvalidConfig
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.settings import Settings, load
 
@@ -62,6 +63,12 @@ def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
         await first.stop()
 
     asyncio.run(scenario())
+
+
+def test_what_is_no_address_of_a_store_is_told(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@host:port/shop")
+    with pytest.raises(InvalidConfig, match=r"postgresql://host:port/shop is no address of PostgreSQL: .*--timelines"):
+        asyncio.run(Node(settings).start())
 
 
 def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:

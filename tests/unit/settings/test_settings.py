@@ -70,6 +70,12 @@ def test_unknown_keys_are_refused_with_the_nearest(tmp_path: Path) -> None:
         load(broker={"num.partitons": "3"})
 
 
+@pytest.mark.parametrize("given", ["num.partitions", "a=b 'c", "'"])
+def test_what_the_environment_sets_is_refused_by_its_name(given: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"^TIDEMILL_SET: "):
+        load(environ={"TIDEMILL_SET": given})
+
+
 def test_broker_settings_of_file_environment_and_flags(tmp_path: Path) -> None:
     (tmp_path / "tidemill.toml").write_text(
         '[broker]\nnum.partitions = 3\n"log.retention.ms" = 5000\nauto.create.topics.enable = false\n'

@@ -4,7 +4,9 @@ Limits have names: the size of a message, the streams of one connection, how lon
 Importing gRPC takes longer than starting everything else, so the node imports this module late (see `app.py`).
 """
 
+import asyncio
 import errno
+import socket
 
 import grpc.aio
 
@@ -49,6 +51,7 @@ class GrpcDoor:
         )
         server = grpc.aio.server(options=options)
         self._serve(server)
+        await _check_address(host, port)
         try:
             bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
@@ -71,3 +74,12 @@ class GrpcDoor:
             mine = self._broker.timelines
             timelines = TimelineRelay(self._routes) if mine is None else TimelineService(mine)
             timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)  # type: ignore[no-untyped-call] # generated
+
+
+async def _check_address(host: str, port: int) -> None:
+    """Say what is wrong with an address; gRPC itself says of any that it could not be taken, and no more."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
