@@ -178,6 +178,21 @@ def test_a_record_that_is_too_large(tidemill: CommandLine, monkeypatch: pytest.M
     assert "a record has 5,000 bytes, and this command sends at most 2,000" in said
 
 
+@pytest.mark.parametrize(
+    ("setting", "words", "advice"),
+    [
+        ("cleanup.policy=compact", [], "a topic with cleanup.policy=compact takes no record without a key"),
+        ("tidemill.schedule.enable=true", ["-H", "tidemill-delay-ms=soon"], "tidemill-delay-ms are whole milliseconds"),
+    ],
+)
+def test_a_record_that_its_topic_does_not_take(
+    tidemill: CommandLine, setting: str, words: list[str], advice: str
+) -> None:
+    topic = f"choosy-{setting.split('.', maxsplit=1)[0]}"
+    tidemill.fine("topic", "create", topic, "--config", setting)
+    assert advice in tidemill.refused(FAILED, "produce", topic, "-m", "x", *words)
+
+
 def test_a_time_that_is_none(tidemill: CommandLine) -> None:
     tidemill.fine("produce", "timed", "-m", "x")
     assert "is not a time" in tidemill.refused(WRONG_USE, "consume", "timed", "--from", "tomorrow")

@@ -38,6 +38,12 @@ QUIET_S = 10.0
 LAST_WORD_S = 1.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
+SCHEDULING = "tidemill-"
+SCHEDULING_ADVICE = (
+    "tidemill-deliver-at and tidemill-delay-ms are whole milliseconds, tidemill-schedule-id and tidemill-cancel have 1 "
+    "to 200 printable characters"
+)
+KEYLESS_ADVICE = "a topic with cleanup.policy=compact takes no record without a key"
 
 
 class Line(NamedTuple):
@@ -261,11 +267,15 @@ class _Run:
             self._places[turn] = place
 
     def _failed(self, error: "KafkaError") -> None:
+        """Brokers say what is wrong with a record; the client keeps that to itself, and tells only the kind."""
         from confluent_kafka import KafkaError
 
         advice = ""
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             advice = f"; more is taken after: tidemill topic alter {self._topic} --config max.message.bytes=N"
+        elif error.code() == KafkaError.INVALID_RECORD:
+            scheduled = any(name.startswith(SCHEDULING) for name, _ in self._headers)
+            advice = f"; {SCHEDULING_ADVICE if scheduled else KEYLESS_ADVICE}"
         self._error = self._error or f"{error.str()}{advice}"
 
     def report(self, *, as_json: bool) -> None:

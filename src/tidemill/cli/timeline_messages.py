@@ -52,7 +52,7 @@ def schedule(
 ) -> None:
     """Put a message on a timeline for later, and print its id.
 
-    Example: tidemill timeline schedule reminders --in 5s --key user-7 'tea is ready'
+    Example: tidemill schedule reminders --in 5s --key user-7 'tea is ready'
     """
     from tidemill.client.timeline import Message
 
