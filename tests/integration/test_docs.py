@@ -1,6 +1,7 @@
 """Everything that the documentation shows is run: commands print what the page says, programs end well."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     broken = [target for target in links(page) if not (page.parent / target).exists()]
     assert broken == []
+
+
+def test_the_map_of_the_source_is_complete_and_true() -> None:
+    """Every path that the architecture names is there, and every package is on it."""
+    source = ROOT / "src" / "tidemill"
+    named = set(re.findall(r"`([a-z_/]+/[a-z_]*(?:\.py)?)`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
+    assert [path for path in sorted(named) if not ((source / path).exists() or (ROOT / path).exists())] == ["core/"]
+    found = (*source.glob("*/__init__.py"), *source.glob("*/*/__init__.py"))
+    packages = {str(each.parent.relative_to(source)) + "/" for each in found}
+    folders = {"/".join(path.split("/")[:depth]) + "/" for path in named for depth in (1, 2)}
+    assert packages - folders == set()
 
 
 def test_the_reference_is_what_the_tables_say() -> None:
