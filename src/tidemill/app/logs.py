@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 from typing import Any, TextIO
 
@@ -20,9 +21,8 @@ def configure(level: str, style: str) -> None:
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
         structlog.processors.format_exc_info if not human else _unchanged,
     ]
-    renderer = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_pretty) if human else _json
-    )
+    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_pretty) if human else _json
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),

@@ -56,6 +56,20 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert not shown.startswith("{")
 
 
+@pytest.mark.parametrize(
+    ("surroundings", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colors_are_for_terminals_that_want_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, surroundings: dict[str, str], colored: bool
+) -> None:
+    for name, value in {"NO_COLOR": "", "TERM": "xterm", **surroundings}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    logs.configure("info", "auto")
+    structlog.get_logger("tidemill.test").info("hello")
+    assert ("\x1b[" in capsys.readouterr().err) == colored
+
+
 def test_a_broker_starts_without_rich_and_shows_tracebacks_with_it() -> None:
     program = """
 import sys
