@@ -78,7 +78,8 @@ def test_a_given_folder_stays(tmp_path: Path) -> None:
 def test_settings_reach_the_broker() -> None:
     from confluent_kafka.admin import AdminClient
 
-    with Broker(settings={"num.partitions": "5"}, flags={"http": "none", "streams": "memory:"}) as broker:
+    settings = {"num.partitions": 5, "auto.create.topics.enable": True}
+    with Broker(settings=settings, flags={"http": "none", "streams": "memory:", "node-id": 7}) as broker:
         produce(broker, "orders", b"1")
         topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_S).topics
         assert len(topics["orders"].partitions) == 5
@@ -91,6 +92,20 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     with pytest.raises(InvalidConfig), broken:
         pass
     assert not broken.data_dir.exists()
+    broken = Broker(process=True, settings={"num.partition": "1"})
+    with pytest.raises(ChildFailed, match=r"did you mean num\.partitions"):
+        broken.start()
+    assert not broken.data_dir.exists()
+
+
+def test_a_broker_that_runs_is_not_started_again() -> None:
+    with Broker() as broker:
+        with pytest.raises(RuntimeError, match="runs already"):
+            broker.start()
+        produce(broker, "orders", b"1")
+        broker.stop()
+        broker.restart()  # with the same addresses, and a new folder
+        produce(broker, "orders", b"1")
 
 
 def test_a_process_that_ends_by_itself_is_told() -> None:

@@ -59,7 +59,7 @@ class InThread:
 class Broker:
     """A broker for a test.
 
-    `settings` are broker settings in Kafka's spelling (`{"num.partitions": "3"}`), `flags` those of `tidemill serve`
+    `settings` are broker settings in Kafka's spelling (`{"num.partitions": 3}`), `flags` those of `tidemill serve`
     (`{"timelines": "memory:"}`). A `data_dir` that is given stays; otherwise there is a new one, which goes with the
     broker.
     """
@@ -69,21 +69,27 @@ class Broker:
         *,
         process: bool = False,
         data_dir: Path | str | None = None,
-        settings: Mapping[str, str] | None = None,
-        flags: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        flags: Mapping[str, object] | None = None,
     ) -> None:
         self._process = process
         self._own_folder = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="tidemill-")) if data_dir is None else Path(data_dir)
-        self._settings = dict(settings or {})
-        self._flags = {**dict.fromkeys(DOORS, ANY_PORT), "data-dir": str(self.data_dir), **(flags or {})}
+        self._settings = _texts(settings or {})
+        self._flags = {**dict.fromkeys(DOORS, ANY_PORT), "data-dir": str(self.data_dir), **_texts(flags or {})}
         self._addresses: Mapping[str, Address | None] = {}
         self._runner: Runner | None = None
 
     def start(self) -> Self:
-        """Start; ready for clients when this returns."""
-        self._runner = (Child if self._process else InThread)(self._flags, self._settings)
-        self._addresses = self._runner.start()
+        """Start; ready for clients when this returns. A start that fails leaves nothing."""
+        if self._runner is not None:
+            raise RuntimeError("the broker runs already")
+        try:
+            self._runner = (Child if self._process else InThread)(self._flags, self._settings)
+            self._addresses = self._runner.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -103,8 +109,9 @@ class Broker:
 
     def restart(self) -> None:
         """Stop (unless it was killed) and start again: same addresses, same data."""
-        if self._runner is not None:
-            self._runner.stop()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.stop()
         self._flags.update({name: str(at) for name, at in self._addresses.items() if at is not None})
         self.start()
 
@@ -137,13 +144,14 @@ class Broker:
         return address
 
     def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _texts(given: Mapping[str, object]) -> dict[str, str]:
+    """Settings as a file or a command line has them: whoever writes Python writes numbers and booleans."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
