@@ -153,7 +153,7 @@ def _engine(*schemes: str) -> Callable[[str], str]:
 ROWS = (
     Row("data-dir", "data", Path, "Folder that holds everything this broker keeps."),
     Row("kafka", "127.0.0.1:9092", _optional_address, "Kafka door, host:port; port 0 is any free one; none is off."),
-    Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC door of the timelines, host:port or none."),
+    Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC door (timelines, streams), host:port or none."),
     Row("http", "127.0.0.1:8080", _optional_address, "HTTP door (console, metrics, health), host:port or none."),
     Row("advertise", "", _optional_address, "Address that Kafka clients are told; same as --kafka unless given."),
     Row("node-id", "0", _number(0, NODE_ID_MAX), "Number of this broker."),
