@@ -275,3 +275,7 @@ def test_a_broken_expectation_can_fail_the_pipeline_and_mistakes_are_one_line(
     with pytest.raises(WrongSpec, match=r"expectations\.sane_price\.expect: .*prise") as caught:
         run_once(spark, root)
     assert "\n" not in str(caught.value)
+    change(root, "prise > 0", "price > 0")
+    (root / "transformations" / "priced.py").write_text("def priced(orders):\n    return ordres\n")
+    with pytest.raises(WrongSpec, match=r"priced\.py: line 2: NameError: name 'ordres' is not defined$"):
+        run_once(spark, root)

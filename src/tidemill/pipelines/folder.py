@@ -9,7 +9,7 @@ shop/.tidemill/spark.log             what Spark says
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,23 @@ class Folder:
         return self.state.absolute() / "checkpoints" / sink
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice: of two sinks of one name, the first would be forgotten without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        known: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in known:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+            known.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load(root: Path) -> Folder:
     """Read a pipeline; WrongSpec in one line when it is not right."""
     file = root / SPEC
     try:
-        parsed = yaml.safe_load(file.read_text(encoding="utf-8"))
+        parsed = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe one
     except FileNotFoundError:
         raise WrongSpec(f"there is no {file}; make a pipeline with: tidemill pipeline init {root}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -115,6 +127,8 @@ def _step(root: Path, spec: Spec, each: Transformation) -> Step:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise WrongSpec(f"{root / SPEC}: transformations.{each.name}.file: there is no {path}") from None
+    except UnicodeDecodeError as error:
+        raise WrongSpec(f"{path}: it is not text in UTF-8: {error}") from None
     others = [view for view in spec.views if view != each.name]
     if each.sql:
         return Step(each, path, text, tuple(sorted(views_in_sql(text, others))))

@@ -129,8 +129,8 @@ def test_everything_is_understood() -> None:
         ),
         (
             "sinks.more",
-            {"from": "orders", "delta": "lake/orders"},
-            "p.yml: sinks.more.delta is lake/orders, where sink files writes already",
+            {"from": "orders", "delta": "./lake//orders/"},
+            "p.yml: sinks.more.delta is ./lake//orders/, where sink files writes already",
         ),
         ("client", ["security"], "p.yml: client is a list, not a mapping of names to values"),
         ("client", {"group.id": "mine"}, "p.yml: client.group.id is made of the names of pipeline and sink"),
@@ -240,10 +240,16 @@ def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yml").write_text("a: [", encoding="utf-8")
     with pytest.raises(WrongSpec, match="it is not YAML"):
         load(tmp_path)
+    (tmp_path / "pipeline.yml").write_text("sinks:\n  out: {}\n  more: {}\n  out: {}\n", encoding="utf-8")
+    with pytest.raises(WrongSpec, match=r"out is there twice .* line 4, column 3"):
+        load(tmp_path)
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(GOOD), encoding="utf-8")
     with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: there is no "):
         load(tmp_path)
     (tmp_path / "transformations").mkdir()
+    (tmp_path / "transformations" / "revenue.sql").write_bytes(b"SELECT '\xf6'")
+    with pytest.raises(WrongSpec, match=r"revenue\.sql: it is not text in UTF-8"):
+        load(tmp_path)
     (tmp_path / "transformations" / "revenue.py").write_text("def revenue(ordes): ...", encoding="utf-8")
     python = changed("transformations.revenue.file", "transformations/revenue.py")
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(python), encoding="utf-8")

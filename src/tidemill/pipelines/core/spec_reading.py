@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
+from posixpath import normpath
 from typing import Any, TypeVar
 
 from tidemill.client.raw.errors import InvalidOption
@@ -313,11 +314,11 @@ def _check_targets(top: Section, spec: Spec) -> None:
             raise top.wrong(
                 f"sinks.{sink.name}.topic", f"is {sink.target}, which source {source} reads: it would never end"
             )
-        if sink.kind in LAKES and sink.target in folders:
-            other = folders[sink.target]
-            raise top.wrong(f"sinks.{sink.name}.{sink.kind}", f"is {sink.target}, where sink {other} writes already")
         if sink.kind in LAKES:
-            folders[sink.target] = sink.name
+            other = folders.setdefault(normpath(sink.target), sink.name)
+            if other != sink.name:
+                what = f"is {sink.target}, where sink {other} writes already"
+                raise top.wrong(f"sinks.{sink.name}.{sink.kind}", what)
 
 
 def _check_view(top: Section, key: str, view: str, spec: Spec) -> None:

@@ -37,8 +37,8 @@ EMBEDDED = {
 }
 """Of a server that is started here for one command."""
 ANSWER_S = 5.0
-TALKATIVE = "DataFrameQueryContextLogger"
-"""PySpark says errors a second time through this logger, as a page of JSON."""
+TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""PySpark says errors a second time through these loggers, as a page of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Where:
 @contextmanager
 def session_for(where: Where, name: str, folder: Path, say: Say, *, verbose: bool) -> Iterator[SparkSession]:
     """A session for one command; what a Spark of its own says is in the folder, what it waits for is told."""
-    logging.getLogger(TALKATIVE).disabled = not verbose
+    for logger in TALKATIVE:
+        logging.getLogger(logger).disabled = not verbose
     try:
         with _session(where, name, folder, say, verbose=verbose) as spark:
             yield spark

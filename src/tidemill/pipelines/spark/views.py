@@ -1,6 +1,7 @@
 """The views of a pipeline: topics with columns, transformations over them, expectations built in."""
 
 import importlib.util
+import traceback
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
@@ -57,7 +58,18 @@ def _transformed(spark: SparkSession, step: Step, views: Mapping[str, DataFrame]
             return spark.sql(step.text.strip().removesuffix(";"))
         return _called(step, views)
     except PySparkException as error:
-        raise WrongSpec(f"{step.path}: {line_of(str(error))}") from None
+        raise WrongSpec(f"{_place(step, error)}: {line_of(str(error))}") from None
+    except WrongSpec:
+        raise
+    except Exception as error:
+        raise WrongSpec(f"{_place(step, error)}: {type(error).__name__}: {line_of(str(error))}") from error
+
+
+def _place(step: Step, error: Exception) -> str:
+    """The file, and the last line of it that was at work when it failed."""
+    file = str(step.path.absolute())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{step.path}: line {lines[-1]}" if lines else str(step.path)
 
 
 def _called(step: Step, views: Mapping[str, DataFrame]) -> DataFrame:
