@@ -7,6 +7,7 @@ TIDEMILL_TEST_SERVERS=host:port runs them against another broker, such as Apache
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -354,6 +355,9 @@ def test_an_abort_leaves_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) ->
         huge = pa.record_batch({"key": ["k"], "value": ["x" * 2_000_000]})
         with pytest.raises(MessageTooLarge):
             TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), huge, rows(0, 0, 1)])
+        patient = replace(sink.options, timeout_ms=10**9)
+        with pytest.raises(WrongOption, match=r"transaction\.timeout\.ms: 1000000000 is more than the broker's"):
+            TaskWriter(client, patient, Place(0), sink.name).write([rows(0, 0, 1)])
     assert nothing_open(sink)
     assert visible(sink) == []
 

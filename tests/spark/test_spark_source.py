@@ -111,6 +111,10 @@ def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, to
     assert read(**late) == [8, 9]
     with pytest.raises(PySparkException, match=f"startingOffsetsByTimestamp: {topic}-1 has no record so late"):
         read(startingOffsetsByTimestamp=times)
+    beyond = json.dumps({topic: {"0": 1, "1": 11}})
+    with pytest.raises(PySparkException, match=f"endingOffsets: {topic}-1 ends at offset 10, before 11"):
+        read(endingOffsets=beyond)
+    assert read(endingOffsets=beyond, failOnDataLoss="false") == [0, *range(10, 20)]
     chosen = table(spark, outside, "value binary, offset long", assign=json.dumps({topic: [1]}))
     assert ints(chosen) == list(range(10, 20))
     matching = table(spark, outside, "offset long, value binary", subscribePattern=topic[:20] + ".*")
@@ -233,5 +237,7 @@ def test_what_is_wrong_is_said_in_one_line(
 def test_a_column_that_there_is_not(spark: SparkSession, outside: Outside, topic: str) -> None:
     with pytest.raises(PySparkException, match="there is no column price"):
         table(spark, outside, "price int", subscribe=topic).collect()
+    with pytest.raises(PySparkException, match="the column value is there twice"):
+        table(spark, outside, "value binary, value binary", subscribe=topic).collect()
     with pytest.raises(PySparkException, match="the column value is binary, not string"):
         table(spark, outside, "value string", subscribe=topic).collect()

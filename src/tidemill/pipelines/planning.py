@@ -30,21 +30,19 @@ class Planner:
 
     def batch(self, pushed: Pushed = Pushed()) -> list[tuple[OffsetRange, ...]]:  # noqa: B008 - it is never changed
         """The tasks of a batch query; of what its filters let through, where that can be told without reading."""
-        partitions, _ = self._partitions()
-        start = self._place(self._options.starting, partitions)
-        end = self._place(self._options.ending, partitions)
+        partitions = self._partitions()
+        start = self._bounded(self._options.starting, self._place(self._options.starting, partitions))
+        end = self._bounded(self._options.ending, self._place(self._options.ending, partitions))
         wanted = [pushed.cut(OffsetRange(part, start[part], end[part])) for part in partitions if pushed.wants(part)]
         return self._cut(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
 
     def beginning(self) -> Progress:
         """Where a streaming query without a checkpoint begins."""
-        partitions, ids = self._partitions()
-        return Progress(self._place(self._options.starting, partitions), ids)
+        return self._as_told(self._place(self._options.starting, self._partitions()))
 
     def newest(self) -> Progress:
         """Where the logs end now."""
-        partitions, ids = self._partitions()
-        return Progress(self._ask(dict.fromkeys(partitions, LATEST)), ids)
+        return self._as_told(self._ask(dict.fromkeys(self._partitions(), LATEST)))
 
     def advance(self, start: Progress, newest: Progress, *, unlimited: bool) -> Progress:
         """How far the next micro-batch goes; DataLost when something between is gone for ever."""
@@ -87,18 +85,25 @@ class Planner:
         limits = self._options.min_partitions, self._options.max_records
         return packed(split(ranges, *limits), *limits)
 
-    def _partitions(self) -> tuple[list[TopicPartition], dict[str, str]]:
+    def _as_told(self, offsets: Mapping[TopicPartition, int]) -> Progress:
+        """Offsets, with the ids of the topics as they are behind the question and not before it.
+
+        A topic that was deleted is asked for again for a while: who answers then may be another of the same name.
+        """
+        topics = self._client.known({part.topic for part in offsets})
+        return Progress(offsets, {each.name: each.topic_id.hex for each in topics if each.topic_id is not None})
+
+    def _partitions(self) -> list[TopicPartition]:
         wanted = self._options.subscription
         if wanted.pattern is not None:
             topics = self._client.topics(wanted.pattern)
         else:
             topics = self._named(wanted.topics or {part.topic for part in wanted.assigned})
-        ids = {name: topic.topic_id.hex for name, topic in topics.items() if topic.topic_id is not None}
         there = [TopicPartition(name, index) for name, topic in topics.items() for index in topic.leaders]
         absent = sorted(part for part in wanted.assigned if part.topic in topics and part not in there)
         if absent:
             raise WrongOption(f"assign: topic {absent[0].topic} has no partition {absent[0].partition}")
-        return [part for part in there if not wanted.assigned or part in wanted.assigned], ids
+        return [part for part in there if not wanted.assigned or part in wanted.assigned]
 
     def _named(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         if self._options.fail_on_data_loss:
@@ -133,6 +138,17 @@ class Planner:
             return ends[part]
 
         return position.place(partitions, answers, otherwise)
+
+    def _bounded(self, position: Position, placed: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """None beyond the end of its log: a batch query does not wait for records that nobody has written."""
+        if not position.numbers:
+            return placed
+        ends = self._client.list_offsets(dict.fromkeys(position.numbers, LATEST))  # transactions that are open may end
+        beyond = {part: end.offset for part, end in sorted(ends.items()) if end.offset < placed[part]}
+        for part, at in beyond.items():
+            if self._options.fail_on_data_loss:
+                raise DataLost(f"{position.option}: {part} ends at offset {at}, before {placed[part]}; {ADVICE}")
+        return placed | beyond
 
     def _check_losses(self, start: Progress, newest: Progress) -> None:
         if not self._options.fail_on_data_loss:

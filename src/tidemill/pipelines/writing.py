@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from tidemill.client.raw import ProducerIdentity, RawClient
 from tidemill.client.raw.kernels import HERE
+from tidemill.model.errors import InvalidTransactionTimeout
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.committing import Plan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
@@ -111,8 +112,14 @@ class TaskWriter:
 
     def _begin(self) -> None:
         if self._options.transactional:
-            name = self._place.name(self._sink)
-            self._producer = self._client.init_producer(name, timeout_ms=self._options.timeout_ms)
+            name, timeout_ms = self._place.name(self._sink), self._options.timeout_ms
+            try:
+                self._producer = self._client.init_producer(name, timeout_ms=timeout_ms)
+            except InvalidTransactionTimeout:
+                raise WrongOption(
+                    f"kafka.transaction.timeout.ms: {timeout_ms} is more than the broker's "
+                    "transaction.max.timeout.ms; give less"
+                ) from None
         else:
             self._producer = self._client.init_producer()
 

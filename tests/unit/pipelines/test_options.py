@@ -86,6 +86,7 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a/b"}, "subscribe: 'a/b' is not a topic name"),
         ({"subscribePattern": "("}, "is not a regular expression"),
         ({"assign": "[0]"}, "assign: '[0]' is not JSON such as"),
+        ({"assign": '{"a": []}'}, "assign names no partition"),
         ({"assign": '{"a": ["0"]}'}, "assign: the partitions of a are not a list of numbers"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions: '0' is not a whole number above 0"),
         ({"subscribe": "a", "includeHeaders": "yes"}, "includeHeaders: 'yes' is neither true nor false"),

@@ -282,4 +282,6 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
         if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
             raise WrongOption(f"assign: the partitions of {topic} are not a list of numbers, {example}")
         found.extend(TopicPartition(topic, index) for index in indexes)
+    if not found:
+        raise WrongOption(f"assign names no partition; write them {example}")
     return tuple(sorted(set(found)))

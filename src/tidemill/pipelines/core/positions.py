@@ -32,6 +32,11 @@ class Position:
         wanted = self._wanted(partitions)
         return {part: at for part, at in wanted.items() if self.by_time or at < 0}
 
+    @property
+    def numbers(self) -> dict[TopicPartition, int]:
+        """The offsets that were given as such."""
+        return {} if self.by_time else {part: at for part, at in self.each.items() if at >= 0}
+
     def place(
         self,
         partitions: Collection[TopicPartition],

@@ -42,4 +42,8 @@ def columns_in(schema: StructType) -> tuple[str, ...]:
         if field.dataType.simpleString() != known.simpleString():
             found, right = field.dataType.simpleString(), known.simpleString()
             raise WrongOption(f"schema: the column {field.name} is {right}, not {found}; convert it after reading")
-    return tuple(schema.fieldNames())
+    names = schema.fieldNames()
+    for name in names:
+        if names.count(name) > 1:
+            raise WrongOption(f"schema: the column {name} is there twice")
+    return tuple(names)
