@@ -53,16 +53,14 @@ CREATE TABLE tidemill.sorted (
     body bytea NOT NULL
 );
 """
-_INDEXES = """
-CREATE UNIQUE INDEX sorted_ids ON tidemill.sorted (timeline, id);
-CREATE INDEX sorted_order ON tidemill.sorted (timeline, due_ms, seq) INCLUDE (bucket);
-"""
+_FRESH = "CREATE TABLE tidemill.fresh (LIKE tidemill.sorted);"
 # Among indexes that cost the same, as all do while the table is empty, the planner takes the one that was made last,
 # and its plan may outlast that. So the order of a timeline comes after its ids.
-_FRESH = """
-CREATE TABLE tidemill.fresh (LIKE tidemill.sorted);
-CREATE UNIQUE INDEX fresh_ids ON tidemill.fresh (timeline, id);
-CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq) INCLUDE (bucket);
+_INDEXES = """
+CREATE UNIQUE INDEX sorted_ids ON tidemill.sorted (id, timeline);
+CREATE INDEX sorted_order ON tidemill.sorted (timeline, due_ms, seq);
+CREATE UNIQUE INDEX fresh_ids ON tidemill.fresh (id, timeline);
+CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq);
 """
 # The index has no seq: while the table is empty the planner would take it for one that serves to look numbers up.
 _CHANGED = """
@@ -80,6 +78,8 @@ CREATE TABLE tidemill.changed (
 );
 CREATE INDEX changed_order ON tidemill.changed (timeline, due_ms);
 """
+# Most upgrades write every row anew, which takes longer with indexes.
+_BARE = "DROP INDEX tidemill.message_ids, tidemill.message_order;"
 # Version 1 kept the state of a message in its row.
 _SPLIT = """
 CREATE TEMPORARY TABLE touched ON COMMIT DROP AS
@@ -89,15 +89,12 @@ ALTER TABLE tidemill.messages DROP COLUMN scheduled_ms, DROP COLUMN holder, DROP
     DROP COLUMN attempts;
 """
 _TOUCHED = "INSERT INTO tidemill.changed SELECT * FROM touched;"
-# Versions 1 and 2 kept bodies in a table of their own. Every row is written anew, so its indexes are, too.
+# Versions 1 and 2 kept bodies in a table of their own.
 _JOIN_BODIES = """
-DROP INDEX IF EXISTS tidemill.message_ids, tidemill.message_order;
 ALTER TABLE tidemill.messages ADD COLUMN body bytea;
 UPDATE tidemill.messages m SET body = b.body FROM tidemill.bodies b WHERE b.seq = m.seq;
 ALTER TABLE tidemill.messages ALTER COLUMN body SET NOT NULL;
 DROP TABLE tidemill.bodies;
-CREATE UNIQUE INDEX message_ids ON tidemill.messages (timeline, id);
-CREATE INDEX message_order ON tidemill.messages (timeline, due_ms, seq) INCLUDE (bucket);
 """
 # Versions 2 and 3 did not note of a message that was leased or moved which due time its row has.
 _NOTE_ROWS = """
@@ -108,17 +105,16 @@ ALTER TABLE tidemill.changed ALTER COLUMN row_ms SET NOT NULL;
 # Up to version 3 all messages were in one table, which brokers of these versions do not find any more: a message that
 # is fresh would be unknown to them, and might be kept twice.
 _RENAME = """
+ALTER TABLE tidemill.messages DROP CONSTRAINT messages_pkey;
 ALTER TABLE tidemill.messages ALTER COLUMN id TYPE text COLLATE "C";
 ALTER TABLE tidemill.messages RENAME TO sorted;
 ALTER SEQUENCE tidemill.messages_seq_seq RENAME TO sorted_seq_seq;
-ALTER TABLE tidemill.sorted DROP CONSTRAINT messages_pkey;
-ALTER INDEX tidemill.message_ids RENAME TO sorted_ids;
-ALTER INDEX tidemill.message_order RENAME TO sorted_order;
 """
-# Version 4 could look rows up by their numbers.
-_FORGET_NUMBERS = """
+# Version 4 had wider indexes, and one more: of numbers.
+_SLIM = """
 ALTER TABLE tidemill.sorted DROP CONSTRAINT sorted_pkey;
 ALTER TABLE tidemill.fresh DROP CONSTRAINT fresh_pkey;
+DROP INDEX tidemill.sorted_ids, tidemill.sorted_order, tidemill.fresh_ids, tidemill.fresh_order;
 """
 
 
@@ -130,7 +126,7 @@ async def prepare(connection: asyncpg.Connection) -> None:
         await connection.execute(_COMMON)
         version = await connection.fetchval("SELECT max(version) FROM tidemill.schema_version")
         if version is None:
-            await connection.execute(_SORTED + _CHANGED + _INDEXES + _FRESH)
+            await connection.execute(_SORTED + _FRESH + _CHANGED + _INDEXES)
             await connection.execute("INSERT INTO tidemill.schema_version VALUES ($1)", VERSION)
         elif version < VERSION:
             await connection.execute("SET LOCAL enable_seqscan = on")  # an upgrade reads whole tables
@@ -143,10 +139,10 @@ async def prepare(connection: asyncpg.Connection) -> None:
 def _upgrade(version: int) -> str:
     """What makes this version of an earlier one."""
     if version == 4:
-        return _FORGET_NUMBERS
+        return _SLIM + _INDEXES
     split = _SPLIT + _CHANGED + _TOUCHED if version == 1 else _NOTE_ROWS
     join = _JOIN_BODIES if version < 3 else ""
-    return split + join + _RENAME + _FRESH
+    return _BARE + split + join + _RENAME + _FRESH + _INDEXES
 
 
 @contextmanager
