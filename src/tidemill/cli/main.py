@@ -72,6 +72,8 @@ def _answer(words: list[str]) -> int:
         from tidemill.cli import completion
 
         return completion.answer({name: command.target for name, command in COMMANDS.items()}, words)
+    if words[:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+        words = [*words[1:], "--help"]
     if not words or words[0] in {"--help", "-h", "help"}:
         sys.stdout.write(_help())
         return FINE if words else WRONG_USE

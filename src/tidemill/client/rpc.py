@@ -12,6 +12,7 @@ only the parent has. It is told so instead.
 """
 
 import os
+import time
 import weakref
 from collections.abc import Sequence
 
@@ -75,6 +76,18 @@ async def close_channel(channel: grpc.aio.Channel) -> None:
     """End it, and what is called through it."""
     await channel.close()
     _channels.open.discard(channel)
+
+
+class Contact:
+    """Whether anybody has ever answered, and how long that is waited for."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_s = timeout_ms / 1_000
+        self.made = False
+
+    def is_hopeless(self, since_s: float) -> bool:
+        """Whether nobody has ever answered, and who began to try then (by the monotonic clock) has tried enough."""
+        return not self.made and time.monotonic() - since_s >= self._timeout_s
 
 
 def split_addresses(addresses: str | Sequence[str]) -> list[str]:

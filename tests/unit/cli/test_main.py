@@ -71,6 +71,13 @@ def test_every_command_loads_and_has_help(name: str, capsys: pytest.CaptureFixtu
     assert f"tidemill {name}" in plain(capsys.readouterr().out)
 
 
+def test_help_may_come_before_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "topic", "create"]) == FINE
+    assert "Usage: tidemill topic create" in plain(capsys.readouterr().out)
+    assert main(["help", "nothing"]) == FINE
+    assert "Start here:" in capsys.readouterr().out
+
+
 def test_an_unknown_command_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics"]) == WRONG_USE
     assert capsys.readouterr().err == "error: there is no command 'topics'; did you mean topic? see tidemill --help\n"

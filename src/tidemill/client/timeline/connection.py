@@ -24,6 +24,7 @@ from tidemill.client.rpc import (
     CONNECT_TIMEOUT_MS,
     MESSAGE_BYTES_MAX,
     UNREACHABLE,
+    Contact,
     close_channel,
     error_name,
     nobody_answers,
@@ -69,8 +70,7 @@ class Connection:
         self._timeline = timeline
         self.address = self._given[0]
         self.timeout_ms = timeout_ms
-        self._connect_timeout_ms = connect_timeout_ms
-        self._contacted = False
+        self.contact = Contact(connect_timeout_ms)
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
         self._session = ""
@@ -92,7 +92,7 @@ class Connection:
         named = await carriers(channel, timeline=self._timeline or ANY, timeout_s=self.timeout_ms / 1_000)
         if not named:
             return channel
-        self.contacted()
+        self.contact.made = True
         await close_channel(channel)
         self.address = named[0]
         return open_channel(self.address)
@@ -106,14 +106,6 @@ class Connection:
             self._in_use = (self._in_use + 1) % len(self._given)
         await self.close()
 
-    def contacted(self) -> None:
-        """Somebody has answered: from now on a broker that does not is one that will be back."""
-        self._contacted = True
-
-    def is_wrong_address(self, since_s: float) -> bool:
-        """Whether nobody has ever answered, and who began to try then has tried for long enough."""
-        return not self._contacted and time.monotonic() - since_s >= self._connect_timeout_ms / 1_000
-
     def pause_s(self, attempt: int) -> float:
         """The pause before the next attempt: doubling when every address has had its turn, up to a limit."""
         doublings = min(attempt // len(self._given), DOUBLINGS_MAX)
@@ -121,7 +113,7 @@ class Connection:
 
     def typed(self, error: grpc.aio.AioRpcError) -> TidemillError:
         """The error as the broker raised it; where nobody ever answered, with all addresses that were tried."""
-        return typed(error, self.address if self._contacted else ", ".join(self._given))
+        return typed(error, self.address if self.contact.made else ", ".join(self._given))
 
     async def call(self, method: str, request: Any) -> Any:
         """Call, and try again while the broker is away, up to the deadline."""
@@ -136,13 +128,13 @@ class Connection:
             except grpc.aio.AioRpcError as error:
                 failure = self.typed(error)
             else:
-                self.contacted()
+                self.contact.made = True
                 return reply
             if not isinstance(failure, Unreachable):
-                self.contacted()
+                self.contact.made = True
                 raise failure
             pause = self.pause_s(attempt)
-            if time.monotonic() + pause >= ends or self.is_wrong_address(began):
+            if time.monotonic() + pause >= ends or self.contact.is_hopeless(began):
                 raise failure
             await self.elsewhere(address)
             await asyncio.sleep(pause)

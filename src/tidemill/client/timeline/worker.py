@@ -175,10 +175,10 @@ class Worker:
     async def _is_final(self, failure: TidemillError, began_s: float) -> bool:
         """Whether trying again is of no use; where nobody answers, the next address has its turn."""
         if not isinstance(failure, Unreachable):
-            self._connection.contacted()
+            self._connection.contact.made = True
             return not failure.retriable
         await self._connection.elsewhere(self._connection.address)
-        return self._connection.is_wrong_address(began_s)
+        return self._connection.contact.is_hopeless(began_s)
 
     async def _pause(self, length_s: float) -> None:
         with suppress(TimeoutError):
@@ -195,7 +195,7 @@ class Worker:
     async def _one_stream(self) -> None:
         stub = await self._connection.stub()
         reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
-        self._connection.contacted()
+        self._connection.contact.made = True
         if self._closing.is_set():
             return
         self._call = call = stub.Work()

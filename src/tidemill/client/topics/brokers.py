@@ -17,7 +17,15 @@ import grpc.aio
 
 from tidemill.client.choosing import carriers
 from tidemill.client.raw.errors import ClientError, Unreachable
-from tidemill.client.rpc import UNREACHABLE, close_channel, error_name, nobody_answers, open_channel, split_addresses
+from tidemill.client.rpc import (
+    UNREACHABLE,
+    Contact,
+    close_channel,
+    error_name,
+    nobody_answers,
+    open_channel,
+    split_addresses,
+)
 from tidemill.model.errors import LeaderNotAvailable, TidemillError, UnknownServerError, by_name
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
@@ -39,8 +47,7 @@ class Brokers:
 
     def __init__(self, addresses: str | Sequence[str], *, connect_timeout_ms: int) -> None:
         self._given = self._addresses = split_addresses(addresses)
-        self._connect_timeout_ms = connect_timeout_ms
-        self._contacted = False
+        self.contact = Contact(connect_timeout_ms)
         self._in_use = 0
         self._stubs: dict[str, tuple[grpc.aio.Channel, Any]] = {}
         self._leaders: Mapping[tuple[str, int], str] = {}
@@ -59,7 +66,7 @@ class Brokers:
         """Go on with a carrier, where the broker in use is none; the addresses that were given stay the last resort."""
         found = await carriers(self._stub(self.address)[0], topic=topic)
         if found:
-            self._contacted = True
+            self.contact.made = True
             self._addresses, self._in_use = [*found, *self._given], 0
 
     def leader_of(self, topic: str, partition: int) -> str:
@@ -76,10 +83,6 @@ class Brokers:
             self._leaders = {(info.name, one.partition): where.get(one.leader, "") for one in info.partitions}
         return info
 
-    def is_wrong_address(self, since_s: float) -> bool:
-        """Whether nobody has ever answered, and who began to try then has tried for long enough."""
-        return not self._contacted and time.monotonic() - since_s >= self._connect_timeout_ms / 1_000
-
     async def call(self, method: str, request: Any, *, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
         """Call any broker, and try again elsewhere while nobody answers, up to the deadline."""
         began = time.monotonic()
@@ -91,7 +94,7 @@ class Brokers:
                 return await self.call_at(self.address, method, request, timeout_ms=left_ms)
             except TidemillError as error:
                 pause_s = backoff_ms(attempt) / 1_000
-                if not error.retriable or time.monotonic() + pause_s >= ends or self.is_wrong_address(began):
+                if not error.retriable or time.monotonic() + pause_s >= ends or self.contact.is_hopeless(began):
                     raise
             await asyncio.sleep(pause_s)
             attempt += 1
@@ -101,15 +104,15 @@ class Brokers:
         try:
             reply = await getattr(self._stub(address)[1], method)(request, timeout=timeout_ms / 1_000)
         except grpc.aio.AioRpcError as error:
-            failure = _typed(error, address if self._contacted else ", ".join(self._given))
+            failure = _typed(error, address if self.contact.made else ", ".join(self._given))
         else:
-            self._contacted = True
+            self.contact.made = True
             return reply
         if isinstance(failure, Unreachable):
             self.switch(address)
             await self._drop(address)
         else:
-            self._contacted = True
+            self.contact.made = True
         raise failure
 
     def _stub(self, address: str) -> tuple[grpc.aio.Channel, Any]:

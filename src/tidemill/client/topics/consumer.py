@@ -215,7 +215,7 @@ class AsyncConsumer:
             except (*FENCED, StaleMemberEpoch):
                 self._lose()
             except TidemillError as error:
-                if not error.retriable or self._brokers.is_wrong_address(began_s):
+                if not error.retriable or self._brokers.contact.is_hopeless(began_s):
                     self._failure = error
                     self._arrived.set()
                     return

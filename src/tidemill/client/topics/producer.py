@@ -207,7 +207,7 @@ class AsyncTopicProducer:
             try:
                 await self._learn()
             except TidemillError as error:
-                if not error.retriable or self._brokers.is_wrong_address(began_s):
+                if not error.retriable or self._brokers.contact.is_hopeless(began_s):
                     raise
                 self._expire_early(error)
                 await asyncio.sleep(backoff_ms(attempt) / 1_000)
