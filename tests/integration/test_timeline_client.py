@@ -148,6 +148,9 @@ def test_counts_lists_and_histogram(timeline: Timeline) -> None:
     bars = timeline.histogram(start, start + 10, 5)
     assert [bar.count for bar in bars] == [2] * 5
     assert abs(bars[1].start.timestamp() - start - 2) < 0.01
+    for end in (start, start - 1):
+        with pytest.raises(errors.BadDueTime, match="ends after it begins"):
+            timeline.histogram(start, end)
 
 
 @pytest.mark.parametrize(

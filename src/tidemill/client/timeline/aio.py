@@ -163,7 +163,7 @@ class AsyncTimeline:
     async def messages(
         self, status: str | None = None, start: Due | None = None, end: Due | None = None, *, limit: int = 100
     ) -> list[Stored]:
-        """The first messages, by due time."""
+        """The first messages, by due time: at most `limit`, and no more than 1,000 or 16 MiB of bodies at once."""
         first_ms, end_ms = _range(start, end)
         request = wire.ListMessagesRequest(
             timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms, limit=limit

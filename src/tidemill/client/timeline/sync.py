@@ -88,7 +88,7 @@ class Timeline:
     def messages(
         self, status: str | None = None, start: Due | None = None, end: Due | None = None, *, limit: int = 100
     ) -> list[Stored]:
-        """The first messages, by due time."""
+        """The first messages, by due time: at most `limit`, and no more than 1,000 or 16 MiB of bodies at once."""
         return self._run(self._async.messages(status, start, end, limit=limit))
 
     def histogram(self, start: Due, end: Due, buckets: int = 20, *, status: str | None = None) -> list[Bar]:

@@ -13,7 +13,7 @@ from typing import Any
 from tidemill.doors.grpc.refusals import answered, meaning, refuse
 from tidemill.doors.grpc.sessions import Sessions
 from tidemill.doors.grpc.work import OPERATIONS_MAX, work
-from tidemill.model.timeline_errors import BatchTooLarge, TimelineError
+from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge, TimelineError
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import Outcome, error_of
 from tidemill.timelines.core.message import DUE_MS_MAX, Message, Selection, Status, check_due, status_of
@@ -188,6 +188,8 @@ class TimelineService(generated.TimelineServiceServicer):
 
         async def histogram() -> wire.HistogramReply:
             selection = _selection(request.from_ms, request.to_ms, request.status)
+            if selection.start_ms >= selection.end_ms:
+                raise BadDueTime("a histogram ends after it begins: the first time is earlier than the second")
             counts = await self._dispatcher.histogram(request.timeline, selection, request.buckets)
             return wire.HistogramReply(from_ms=selection.start_ms, to_ms=selection.end_ms, counts=counts)
 
