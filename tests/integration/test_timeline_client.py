@@ -345,6 +345,28 @@ def test_a_forked_child_is_told_instead_of_waiting_for_ever(broker: Broker, time
     assert count == "0"
 
 
+FORKING_A_BROKER = """
+import os
+from tidemill import Timeline
+from tidemill.testing import Broker
+with Broker() as broker:
+    child = os.fork()
+    if not child:
+        try:
+            Timeline(broker.grpc, topic="x").count()
+        except Exception as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_so_is_the_child_of_a_process_with_a_broker() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORKING_A_BROKER], capture_output=True, text=True, timeout=60)
+    assert "gRPC was in use when this process was forked" in ran.stdout
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_who_works_while_another_thread_closes_has_no_more_to_do(broker: Broker, timeline: Timeline) -> None:
     other = Timeline(broker.grpc, timeline.topic)
     timeline.schedule([Message(b"x", 0)])

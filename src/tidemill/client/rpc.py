@@ -7,8 +7,8 @@ A broker that does not answer is waited for in two ways. One that has answered b
 away: it gets as long as the call allows. Where nobody has ever answered, the address is probably wrong: the connect
 timeout is all it gets.
 
-A process that was forked while its parent had a channel open can never use gRPC: calls would wait for threads that
-only the parent has. It is told so instead.
+A process that was forked while its parent had a channel or a server open can never use gRPC: calls would wait for
+threads that only the parent has. It is told so instead.
 """
 
 import os
@@ -48,11 +48,11 @@ FORKED = (
 )
 
 
-class _Channels:
-    """Those of this process that are open."""
+class InUse:
+    """Channels and servers of this process that are open."""
 
     def __init__(self) -> None:
-        self.open: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
+        self.open: weakref.WeakSet[grpc.aio.Channel | grpc.aio.Server] = weakref.WeakSet()
         self.lost = False
         os.register_at_fork(after_in_child=self._forked)
 
@@ -60,22 +60,22 @@ class _Channels:
         self.lost = self.lost or bool(self.open)
 
 
-_channels = _Channels()
+IN_USE = InUse()
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """A channel to a broker, which connects when it is first used."""
-    if _channels.lost:
+    if IN_USE.lost:
         raise ClientError(FORKED)
     channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-    _channels.open.add(channel)
+    IN_USE.open.add(channel)
     return channel
 
 
 async def close_channel(channel: grpc.aio.Channel) -> None:
     """End it, and what is called through it."""
     await channel.close()
-    _channels.open.discard(channel)
+    IN_USE.open.discard(channel)
 
 
 class Contact:

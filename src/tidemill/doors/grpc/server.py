@@ -11,6 +11,7 @@ import socket
 import grpc.aio
 
 from tidemill.broker.broker import Broker
+from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
 from tidemill.doors.grpc.relay import TimelineRelay
 from tidemill.doors.grpc.routes import Routes
@@ -57,6 +58,7 @@ class GrpcDoor:
         except RuntimeError as error:
             raise OSError(errno.EADDRINUSE, str(error)) from error
         await server.start()
+        IN_USE.open.add(server)
         self._server, self.address = server, (host, bound)
         self._routes.here = "" if host in EVERYWHERE else str(Endpoint(host, bound))
 
@@ -64,6 +66,7 @@ class GrpcDoor:
         """Refuse new calls, end those under way."""
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
+            IN_USE.open.discard(self._server)
             self._server = None
         await self._routes.close()
 
