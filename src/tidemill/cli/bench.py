@@ -18,13 +18,13 @@ from tidemill.cli.connection import (
     TIMEOUT_S,
     Bootstrap,
     Client,
-    Json,
     admin,
     answer,
     broker_at,
     client_settings,
     told,
 )
+from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, show
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.produce import ACKS

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, Json, admin, broker_at, reach
+from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
+from tidemill.cli.options import Json
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.problem import CommandFailed
 

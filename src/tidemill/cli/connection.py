@@ -45,7 +45,6 @@ Client = Annotated[
         f"that of {CLIENT_VARIABLE}. ${{NAME}} in a value is taken from the environment.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def broker_at(

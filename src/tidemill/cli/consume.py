@@ -14,7 +14,6 @@ from tidemill.cli.connection import (
     TIMEOUT_S,
     Bootstrap,
     Client,
-    Json,
     admin,
     broker_at,
     check_partition,
@@ -23,6 +22,7 @@ from tidemill.cli.connection import (
     told,
 )
 from tidemill.cli.moments import moment_ms
+from tidemill.cli.options import Json
 from tidemill.cli.output import hint, text_fields
 from tidemill.cli.problem import CommandFailed, WrongUse
 

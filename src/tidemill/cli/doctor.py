@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from tidemill.cli.connection import Json
+from tidemill.cli.options import Json
 from tidemill.cli.output import show
 from tidemill.cli.problem import CommandFailed
 from tidemill.model.errors import InvalidConfig

@@ -9,7 +9,6 @@ from tidemill.cli.connection import (
     TIMEOUT_S,
     Bootstrap,
     Client,
-    Json,
     admin,
     answer,
     broker_at,
@@ -17,6 +16,7 @@ from tidemill.cli.connection import (
     partitions_of,
 )
 from tidemill.cli.moments import duration_ms, moment_ms
+from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.topic import offsets_of
@@ -138,7 +138,7 @@ def reset_offsets(
 @app.command()
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete with their offsets.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,

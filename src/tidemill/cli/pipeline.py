@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap
+from tidemill.cli.options import Json
 from tidemill.cli.output import hint, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
 from tidemill.cli.pipeline_options import (

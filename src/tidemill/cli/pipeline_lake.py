@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, reach
+from tidemill.cli.connection import Bootstrap, Client, admin, answer, reach
 from tidemill.cli.moments import moment_ms
+from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
     LOCK,

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.connection import Bootstrap, Client, Json, admin, answer, no_topic
+from tidemill.cli.connection import Bootstrap, Client, admin, answer, no_topic
 from tidemill.cli.moments import moment_ms
+from tidemill.cli.options import Json
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.cli.pipeline_options import (

@@ -14,13 +14,13 @@ from tidemill.cli.connection import (
     TIMEOUT_S,
     Bootstrap,
     Client,
-    Json,
     admin,
     broker_at,
     check_partition,
     client_settings,
     pairs,
 )
+from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.model.topics import check_topic_name

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli import timeline_messages, timeline_work
+from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
 from tidemill.cli.problem import WrongUse
-from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Json, Name, timeline
+from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Name, timeline
 
 if TYPE_CHECKING:
     from tidemill.client.timeline import TimelineDescription
@@ -94,7 +95,7 @@ def describe(name: Name, address: Address = DEFAULT_ADDRESS, as_json: Json = Fal
 @app.command()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show, show_json
 from tidemill.cli.problem import WrongUse
 from tidemill.cli.timeline_options import (
@@ -16,7 +17,6 @@ from tidemill.cli.timeline_options import (
     From,
     Group,
     In,
-    Json,
     Name,
     Status,
     To,

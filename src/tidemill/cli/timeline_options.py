@@ -26,7 +26,6 @@ LOOK_S = 1.0
 Address = Annotated[
     str, typer.Option("--address", "-a", envvar="TIDEMILL_GRPC", help="gRPC address of the broker: host:port.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(metavar="TIMELINE", help="Name of the timeline.")]
 Group = Annotated[str, typer.Option("--group", "-g", help="Producer group that owns the messages.")]
 Status = Annotated[

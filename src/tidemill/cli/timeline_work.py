@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.moments import duration_ms
+from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show_json, text_fields
-from tidemill.cli.timeline_options import DEFAULT_ADDRESS, PATIENCE, Address, Json, Name, reached, shown_time, text_of
+from tidemill.cli.timeline_options import DEFAULT_ADDRESS, PATIENCE, Address, Name, reached, shown_time, text_of
 
 if TYPE_CHECKING:
     from tidemill.client.timeline import AsyncLease

@@ -10,7 +10,6 @@ from tidemill.cli.connection import (
     TIMEOUT_S,
     Bootstrap,
     Client,
-    Json,
     admin,
     answer,
     broker_at,
@@ -18,6 +17,7 @@ from tidemill.cli.connection import (
     pairs,
     told,
 )
+from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, progress, say, show, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -156,7 +156,7 @@ def alter(
 @app.command()
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to delete with all their records.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,

@@ -24,13 +24,13 @@ from tidemill.app import logs
 from tidemill.app.node import Node
 from tidemill.app.process import SWITCH_S
 from tidemill.app.thread import NodeThread
-from tidemill.cli.connection import Json
 from tidemill.cli.demo import orders, pipeline
 from tidemill.cli.demo.orders import Orders
 from tidemill.cli.demo.pace import Pace
 from tidemill.cli.demo.reminders import Reminders
 from tidemill.cli.demo.revenue import FINISHED, Pipeline, Totals
 from tidemill.cli.demo.screen import Screen, Snapshot, screen, summary
+from tidemill.cli.options import Json
 from tidemill.cli.output import say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.model.errors import TopicAlreadyExists
