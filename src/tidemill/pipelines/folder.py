@@ -110,8 +110,10 @@ def read_status(root: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PipelineError(f"{path} is damaged: {error}") from None
-    return found if isinstance(found, dict) else None
+        raise PipelineError(f"{path} is damaged: {error}; the next run writes it anew") from None
+    if not isinstance(found, dict) or "state" not in found:
+        raise PipelineError(f"{path} is damaged: it is no status; the next run writes it anew")
+    return found
 
 
 def pipelines_in(root: Path) -> list[Path]:

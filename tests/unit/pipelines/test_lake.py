@@ -16,7 +16,7 @@ from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, Run, in_
 from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
 from tidemill.pipelines.lake.durable import move
-from tidemill.pipelines.lake.interface import STAGING, Lake, Step
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Lake, Step
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake
 from tidemill.pipelines.lake.rows import Stage, stage_rows
@@ -123,7 +123,7 @@ def test_a_lost_file_a_lost_commit_and_a_damaged_commit_are_told(tmp_path: Path)
     for batch in range(3):
         add(lake, batch, rows(0, range(batch * 2, batch * 2 + 2)))
     (lake.root / lake.files()[0].path).unlink()
-    with pytest.raises(LakeDamaged, match="cannot be read"):
+    with pytest.raises(LakeDamaged, match=r"parquet is gone, but a commit names it$"):
         audit(lake)
     (lake.root / LOG / "000000000001.json").unlink()
     with pytest.raises(LakeDamaged, match=r"commit 1 of .* is gone"):
@@ -137,6 +137,16 @@ def test_folders_keep_their_format_and_are_told_when_they_are_no_lake(tmp_path: 
         existing_lake(tmp_path)
     with pytest.raises(PipelineError, match="there is no format orc"):
         open_lake(tmp_path, "orc")
+    (tmp_path / "orders" / LOG).mkdir(parents=True)
+    with pytest.raises(PipelineError, match=r"there is no lake at .*; there is .*/orders$"):
+        existing_lake(tmp_path)
+
+
+def test_an_archive_of_a_topic_without_records_is_an_empty_lake(tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINT).mkdir()
+    lake = existing_lake(tmp_path)
+    assert (lake.files(), audit(lake).contiguous) == ([], True)
+    assert open_lake(tmp_path, "delta").files() == []
 
 
 def test_rows_that_are_of_no_topic_need_no_offsets(tmp_path: Path) -> None:

@@ -131,9 +131,10 @@ def test_a_runner_that_was_killed_or_hangs_is_not_running(tmp_path: Path) -> Non
     elsewhere = json.loads(kept) | {"pid": child, "host": "another"}
     path.write_text(json.dumps(elsewhere))
     assert (state(), state(SILENT_MS + 2)) == ("running", "silent"), "its processes cannot be seen from here"
-    path.write_text("{")
-    with pytest.raises(PipelineError, match="is damaged"):
-        status_of(tmp_path / "shop", 1)
+    for damaged in ("{", "{}", "[]"):
+        path.write_text(damaged)
+        with pytest.raises(PipelineError, match="is damaged"):
+            status_of(tmp_path / "shop", 1)
 
 
 def test_the_status_file_tells_why_a_runner_ended(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ def told_by(verdict: Verdict, lost_in: Mapping[int, int] | None) -> str:
 def _runs(root: Path, file: LakeFile) -> Iterator[Run]:
     try:
         offsets = np.sort(pq.read_table(root / file.path, columns=["offset"], partitioning=None)["offset"].to_numpy())
+    except FileNotFoundError:
+        raise LakeDamaged(f"{root / file.path} is gone, but a commit names it") from None
     except (OSError, ValueError) as error:
         raise LakeDamaged(f"{root / file.path} cannot be read: {error}") from None
     if len(offsets) != file.rows:

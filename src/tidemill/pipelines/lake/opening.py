@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
-from tidemill.pipelines.lake.interface import DELTA_LOG, ICEBERG_CATALOG, Lake
+from tidemill.pipelines.lake.interface import CHECKPOINT, DELTA_LOG, ICEBERG_CATALOG, Lake
 from tidemill.pipelines.lake.parquet import LOG as PARQUET_LOG
 from tidemill.pipelines.lake.parquet import ParquetLake
 
@@ -21,10 +21,12 @@ def open_lake(root: Path, wanted: str = "parquet") -> Lake:
 
 
 def existing_lake(root: Path) -> Lake:
-    """A lake to read."""
-    found = format_of(root)
+    """A lake to read; one whose archive has found no records yet is empty, and its format is open."""
+    found = format_of(root) or (FORMATS[0] if (root / CHECKPOINT).exists() else None)
     if found is None:
-        raise PipelineError(f"there is no lake at {root}; make one with: tidemill pipeline archive TOPIC --to FOLDER")
+        inside = sorted(str(each) for each in root.glob("*") if format_of(each))
+        advice = f"there is {inside[0]}" if inside else "make one with: tidemill pipeline archive TOPIC --to FOLDER"
+        raise PipelineError(f"there is no lake at {root}; {advice}")
     return _lake(root.absolute(), found)
 
 
