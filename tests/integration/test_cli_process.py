@@ -69,6 +69,21 @@ def test_one_that_is_there_and_does_not_answer_is_passed_over(
         )
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["topic", "list", "--json"], 0, ""),
+        (["timeline", "list", "--json"], 0, ""),
+        (["sql", "DROP TABLE x"], FAILED, "error: only SELECT is answered here; nothing can be changed by SQL\n"),
+    ],
+)
+def test_the_proxy_of_the_web_is_not_asked(cli_broker: Broker, words: list[str], code: int, said: str) -> None:
+    env = environ(cli_broker, http_proxy="http://127.0.0.1:1", no_proxy="", NO_PROXY="")
+    env |= {"TIDEMILL_GRPC": cli_broker.grpc, "TIDEMILL_HTTP": cli_broker.http.removeprefix("http://")}
+    ran = run(env, *words)
+    assert (ran.returncode, ran.stderr) == (code, said)
+
+
 def test_an_address_that_is_none(tidemill: CommandLine) -> None:
     assert "'nowhere' is not host:port" in tidemill.refused(WRONG_USE, "topic", "list", "-b", "nowhere")
 

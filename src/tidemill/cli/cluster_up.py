@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import IO
 
 from tidemill.cli.output import remark, say
 from tidemill.cli.problem import CommandFailed
+from tidemill.client.http import fetch
 from tidemill.settings import PREFIX
 
 READY_S = 60.0
@@ -167,8 +167,8 @@ def _free_port() -> int:
 def _wait_for_etcd(etcd: Process, port: int) -> None:
     end = time.monotonic() + READY_S
     while time.monotonic() < end and etcd.running():
-        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
-            if b'"true"' in answer.read():
+        with suppress(OSError):
+            if b'"true"' in fetch(f"http://127.0.0.1:{port}/health", timeout_s=1):
                 return
         time.sleep(LOOK_S / 4)
     raise CommandFailed(f"etcd did not get ready on port {port}; see etcd.log in the folder of the cluster")

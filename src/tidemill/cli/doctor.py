@@ -204,9 +204,9 @@ def _coordination(url: str) -> list[Finding]:
     if not _there("aetcd"):
         return [Finding("etcd", "wrong", "the package aetcd is missing", "pip install 'tidemill[cluster]'")]
     import ssl
-    from urllib.request import urlopen
 
     from tidemill.app.engines import etcd_address
+    from tidemill.client.http import fetch
 
     context = None
     try:
@@ -221,8 +221,7 @@ def _coordination(url: str) -> list[Finding]:
     found = []
     for member in where.members:
         try:
-            with urlopen(f"{scheme}://{member}/health", timeout=ETCD_S, context=context) as answer:  # noqa: S310 -- ours
-                well = b'"true"' in answer.read()
+            well = b'"true"' in fetch(f"{scheme}://{member}/health", timeout_s=ETCD_S, context=context)
         except (OSError, ValueError) as error:
             found.append(
                 Finding(f"etcd {member}", "wrong", f"does not answer: {error}", "start it, or mend --coordination")

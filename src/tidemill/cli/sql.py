@@ -63,8 +63,9 @@ def _question(given: str | None) -> str:
 def _ask(address: str, question: str, form: str) -> bytes:
     from http.client import BadStatusLine, HTTPException
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from urllib.request import Request
 
+    from tidemill.client.http import fetch
     from tidemill.model.errors import InvalidConfig
     from tidemill.settings import parse_address
 
@@ -75,9 +76,7 @@ def _ask(address: str, question: str, form: str) -> bytes:
     body = json.dumps({"sql": question, "format": form}).encode()
     request = Request(f"http://{where}/api/sql", data=body, headers={"content-type": "application/json"})
     try:
-        with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http is what is written there
-            found: bytes = answer.read()
-            return found
+        return fetch(request, timeout_s=TIMEOUT_S)
     except HTTPError as error:
         raise CommandFailed(_reason(error.read(), error.code, address)) from None
     except (URLError, HTTPException, OSError) as error:

@@ -40,6 +40,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", BACKOFF_MS_MAX),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),  # see `http.py`
 )
 UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 FORKED = (

@@ -6,12 +6,12 @@ for each other.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from urllib.request import urlopen
 
 import pyarrow as pa
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.sql.errors import SqlRefused
+from tidemill.client.http import fetch
 from tidemill.client.raw import RawClient
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
@@ -43,7 +43,7 @@ class Peers:
         if http is None:
             raise SqlRefused(f"{name} of broker {node_id} cannot be told: it has no HTTP door (--http)")
         try:
-            found = await asyncio.to_thread(_get, f"http://{http[0]}:{http[1]}/api/tables/{name}")
+            found = await asyncio.to_thread(fetch, f"http://{http[0]}:{http[1]}/api/tables/{name}", timeout_s=ANSWER_S)
         except OSError as error:
             raise SqlRefused(f"{name} of broker {node_id} cannot be told: {error}; ask again") from None
         return pa.ipc.open_stream(found).read_all()
@@ -61,12 +61,6 @@ class Peers:
                     except TidemillError:
                         continue
                     found[place, offset] = age_s([records], offset, now_ms)
-        return found
-
-
-def _get(url: str) -> bytes:
-    with urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 -- http is what is written there
-        found: bytes = answer.read()
         return found
 
 

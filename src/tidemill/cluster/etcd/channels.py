@@ -27,6 +27,7 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A member that went and came back is another connection: nothing of the last one's backoff may stick to it.
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # the way to the web is not the way to etcd
 )
 _NOT_THERE = frozenset(
     {

@@ -28,6 +28,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not li
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.enable_http_proxy", 0),  # for calls that are handed on to other brokers; see `client/http.py`
 )
 
 
