@@ -296,6 +296,21 @@ def test_transactions_hold_back_and_mark_readers(play: Callable[[Scenario], None
     play(scenario)
 
 
+def test_a_log_that_begins_within_an_open_transaction_is_stable_up_to_there(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        log = await world.open()
+        await log.append(numbered(0, 2, producer=1, transactional=True), acks=-1)
+        await log.append(batch(b"plain"), acks=-1)
+        assert log.last_stable_offset == 0
+        assert await log.delete_records(2) == 2
+        assert log.last_stable_offset == 2
+        assert (await log.read(2, MEGABYTE, committed=True)).records == []
+        await log.append_marker(1, 0, commit=True)
+        assert list(await everything(log, committed=True)) == [2]
+
+    play(scenario)
+
+
 def test_producers_that_never_pause_do_not_keep_retention_out(play: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         log = await world.open()

@@ -155,8 +155,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Readers of committed records see what is below."""
-        return self._stable_offset
+        """Readers of committed records see what is below; the log may begin behind where a transaction was opened."""
+        return max(self._stable_offset, min(self._log.start_offset, self._high_watermark))
 
     @property
     def size_bytes(self) -> int:
@@ -227,7 +227,7 @@ class Partition:
         log = self._log
         if not log.start_offset <= offset <= log.end_offset:
             raise OffsetOutOfRange(f"offset {offset} is not within {log.start_offset} and {log.end_offset}")
-        high_watermark, stable_offset = self._high_watermark, self._stable_offset
+        high_watermark, stable_offset = self._high_watermark, self.last_stable_offset
         end_offset = self._visible_end(committed=committed)
         records: list[Buffer] = []
         if offset < end_offset and (max_bytes > 0 or at_least_one):
@@ -353,7 +353,7 @@ class Partition:
             records = await log.read(asked.offset, end_offset, max_bytes, at_least_one=at_least_one)
             self._check_asked(node, asked)
         size = sum(map(len, records))
-        return Slice(records, size, self._high_watermark, self._stable_offset, log.start_offset, [])
+        return Slice(records, size, self._high_watermark, self.last_stable_offset, log.start_offset, [])
 
     async def ask(self) -> Question | None:
         """What this follower asks its leader next, with all that it has flushed; None when there is nobody to ask."""
@@ -548,7 +548,7 @@ class Partition:
 
     def _visible_end(self, *, committed: bool) -> int:
         """Where the records end that a reader can see."""
-        return self._stable_offset if committed else self._high_watermark
+        return self.last_stable_offset if committed else self._high_watermark
 
     def _wake(self) -> None:
         self._waiters.wake()

@@ -253,6 +253,26 @@ def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> 
     assert table(log.read_committed()) == {b"a": b"2", b"z": b""}
 
 
+def test_a_marker_stays_while_its_transaction_is_told_again_after_a_crash() -> None:
+    log = Log()
+    log.write([new(b"a", b"1")], producer_id=1)
+    log.end(1, commit=False)
+    log.write([new(b"a", b"2")], producer_id=1)
+    log.end(1, commit=True)
+    log.write([new(b"z", b"")])
+    log.compact()
+    told = log.aborted
+    log.compact()
+    log.aborted = list(told)  # the pass was over for the log, but not for the checkpoint
+    log.now_ms += DELETE_RETENTION_MS
+    log.compact()
+    log.aborted = list(told)  # as readers are told until the pass is over
+    assert table(log.read_committed()) == {b"a": b"2", b"z": b""}
+    log.aborted = []
+    log.compact()
+    assert [marker_of(batch) for batch in log.batches if read_header(batch).control] == [MarkerType.COMMIT]
+
+
 def test_the_key_map_stops_when_it_is_full_and_always_takes_one_batch() -> None:
     keys = KeyMap(AbortedRecords([]), budget_bytes=4 * ENTRY_BYTES)
     assert keys.cover(build_batch([new(b"%d" % i, b"") for i in range(9)]))

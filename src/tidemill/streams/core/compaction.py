@@ -17,7 +17,7 @@ What is kept, and why:
 
 The aborted transactions that a reader is told of must go before their markers do, or a reader would wait for a marker
 that never comes and drop what the same producer committed later. `Compactor.emptied` names them in the pass that
-finds no more records of them; their markers go in a later pass.
+finds no more records of them; their markers go in a later pass, also when a crash made the broker tell them again.
 """
 
 from bisect import bisect_right
@@ -210,10 +210,12 @@ class Compactor:
         if header.producer_id in self._with_data:
             self._with_data.discard(header.producer_id)
             return batch
-        if entry := self._aborted.of(header):
-            self.emptied.append(entry)
+        told = self._aborted.of(header)
+        if told is not None:
+            self.emptied.append(told)
         horizon_ms = header.delete_horizon_ms
-        if horizon_ms is not None and horizon_ms <= self._now_ms and not self._holds_end(header):
+        over = horizon_ms is not None and horizon_ms <= self._now_ms
+        if over and told is None and not self._holds_end(header):
             return None
         try:
             return compact_batch(batch, lambda _: True, keep_empty=True, delete_horizon_ms=self._new_horizon_ms)
