@@ -26,6 +26,7 @@ from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.overview import Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.engine import GroupEngine
+from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     InvalidRequest,
@@ -245,12 +246,11 @@ class GroupCoordinator(GroupEngine):
 
     async def topic_deleted(self, name: str) -> None:
         """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning."""
-        await asyncio.gather(
-            *(
-                self._writers[partition].submit(shard.offsets.forget_topic(name))
-                for partition, shard in self._shards.items()
-            )
-        )
+        await asyncio.gather(*(self._forget_topic(shard, self._writers[at], name) for at, shard in self._shards.items()))
+
+    async def _forget_topic(self, shard: Shard, writer: ShardWriter, name: str) -> None:
+        await writer.settled()  # what is on its way to the journal is forgotten, too
+        await writer.submit(shard.offsets.forget_topic(name))
 
     # -- whole groups -------------------------------------------------------------------------------------------------
 

@@ -250,6 +250,21 @@ def test_what_is_on_its_way_to_the_journal_ends_with_its_transaction() -> None:
     play(scene)
 
 
+def test_what_is_on_its_way_to_the_journal_is_forgotten_with_its_topic() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.groups.commit("g", [OffsetCommit("t", 1, 4)])
+        lab.journal.gate.clear()
+        committing = asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, 8)]))
+        await asyncio.sleep(0)
+        forgetting = asyncio.ensure_future(lab.groups.topic_deleted("t"))
+        await asyncio.sleep(0)
+        lab.journal.gate.set()
+        await asyncio.gather(committing, forgetting)
+        assert lab.groups.fetch("g", None) == []
+
+    play(scene)
+
+
 def test_nothing_is_staged_when_its_transaction_has_ended_meanwhile() -> None:
     def ended() -> None:
         raise InvalidTxnState
