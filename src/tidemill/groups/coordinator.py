@@ -246,7 +246,9 @@ class GroupCoordinator(GroupEngine):
 
     async def topic_deleted(self, name: str) -> None:
         """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning."""
-        await asyncio.gather(*(self._forget_topic(shard, self._writers[at], name) for at, shard in self._shards.items()))
+        await asyncio.gather(
+            *(self._forget_topic(shard, self._writers[at], name) for at, shard in self._shards.items())
+        )
 
     async def _forget_topic(self, shard: Shard, writer: ShardWriter, name: str) -> None:
         await writer.settled()  # what is on its way to the journal is forgotten, too

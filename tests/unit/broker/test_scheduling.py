@@ -68,6 +68,25 @@ def run(folder: Path, test: Callable[[Partition, Callable[..., Awaitable[object]
     asyncio.run(main())
 
 
+def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, memory=True) as broker:
+            await broker.create_topic("later", partitions=1)
+            scheduler = Scheduler(broker, Dispatcher(MemoryStore(), Clock(), random.Random(1)), broker.clock_ms)
+            partition = broker.partition("later", 0)
+            record = NewRecord(b"k", b"of a transaction", (), 1)
+            batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+            async with scheduler._turn("later", 0):  # somebody's records are being kept for later
+                appending = asyncio.create_task(
+                    scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10)
+                )
+                await asyncio.sleep(0)
+                assert partition.open_transaction(9, 0) == 0, "what was verified is stored at once"
+                assert (await appending).base_offset == 0
+
+    asyncio.run(main())
+
+
 def test_a_record_that_was_stored_under_an_earlier_lease_is_not_stored_again(tmp_path: Path) -> None:
     async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
         await send(due(1, clock), due(2, clock))

@@ -5,7 +5,8 @@ leave a hole behind: the batch is stored without them, or empty, as after a comp
 sequence goes on; and an answer, which names one offset for a whole batch, gives each waiting record an offset that no
 other record has, and behind which it will come. Batches of one partition go through here one after the other, so that
 no sequence overtakes another. A batch that the log has already is not scheduled again, also when its records were
-delivered long ago.
+delivered long ago. Batches of a transaction, which hold no records for later, do not wait for a turn: theirs was found
+open just now, and behind its marker they would hang, or belong to the next one.
 
 Exactly once. Whoever holds a due record on its timeline leases it and hands it to the leader of its partition, itself
 or another broker, which stores it with the header `tidemill-message` (its mark: id and number); when it is committed
@@ -207,8 +208,11 @@ class Scheduler:
         self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
     ) -> Appended:
         """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
+        header = check_produced(batch, version=version)
+        if header.transactional:
+            plan_batch(batch, header, partition.index, self._clock_ms())  # refuses what cannot be in a transaction
+            return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
         async with self._turn(partition.topic, partition.index):
-            header = check_produced(batch, version=version)
             plan = plan_batch(batch, header, partition.index, self._clock_ms())
             if plan is None:
                 return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
