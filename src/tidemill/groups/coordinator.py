@@ -35,7 +35,7 @@ from tidemill.model.errors import (
     NotCoordinator,
     UnknownMemberId,
 )
-from tidemill.model.topics import TopicPartition
+from tidemill.model.topics import INTERNAL, TopicPartition
 
 
 class GroupCoordinator(GroupEngine):
@@ -245,7 +245,12 @@ class GroupCoordinator(GroupEngine):
         return results
 
     async def topic_deleted(self, name: str) -> None:
-        """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning."""
+        """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning.
+
+        The journal itself goes when it could not be made: whoever waits for it then must not be waited for.
+        """
+        if name in INTERNAL:
+            return
         await asyncio.gather(
             *(self._forget_topic(shard, self._writers[at], name) for at, shard in self._shards.items())
         )
