@@ -106,7 +106,8 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
     for node in nodes:
         if node.facts.get("reason"):
             say(f"broker {node.node_id} is {node.facts['state']}: {node.facts['reason']}")
-    say(f"{len(carried)} partitions, {leaderless} without a leader, {len(short)} under-replicated")
+    partitions = f"{len(carried)} partition{'s' if len(carried) != 1 else ''}"
+    say(f"{partitions}, {leaderless} without a leader, {len(short)} under-replicated")
     if short:
         show(short[:SHOWN_MAX], ("partition", "leader", "replicas", "isr"), as_json=False)
     if len(short) > SHOWN_MAX:

@@ -166,10 +166,11 @@ class AsyncTopicProducer:
         failures, self._failures = self._failures, []
         if failures:
             others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise DeliveryFailed(f"{self.topic}: {failures[0]}{others}") from failures[0]
+            first = str(failures[0]).removeprefix(f"{self.topic}: ")
+            raise DeliveryFailed(f"{self.topic}: {first}{others}") from failures[0]
 
     async def close(self, *, raises: bool = True) -> None:
-        """Deliver what was sent, then let go of the brokers; failures that nobody was told of are raised."""
+        """Deliver what was sent, then let go of the brokers; failures since the last flush are raised."""
         if self._closed and self._task.done():
             return
         self._closed = True

@@ -61,7 +61,7 @@ class TopicProducer:
         self._background.run(self._async.flush())
 
     def close(self) -> None:
-        """Deliver what was sent, then end; DeliveryFailed tells what was not delivered and nobody was told of."""
+        """Deliver what was sent, then end; DeliveryFailed tells what was not delivered since the last flush."""
         self._end()
 
 
