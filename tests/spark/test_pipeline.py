@@ -276,6 +276,13 @@ def test_a_broken_expectation_can_fail_the_pipeline_and_mistakes_are_one_line(
         run_once(spark, root)
     assert "\n" not in str(caught.value)
     change(root, "prise > 0", "price > 0")
+    change(root, "console: true", "parquet: lake\n    by: [item, itm]")
+    with pytest.raises(WrongSpec, match=r"sinks\.screen: by names itm, which priced has not; it has item, quantity, "):
+        run_once(spark, root)
+    still = "def priced(orders):\n    return orders.sparkSession.sql('SELECT 1 AS item, 2 AS quantity, 3 AS total')\n"
+    (root / "transformations" / "priced.py").write_text(still)
+    with pytest.raises(WrongSpec, match=r"sinks\.screen: priced reads none of the sources"):
+        run_once(spark, root)
     (root / "transformations" / "priced.py").write_text("def priced(orders):\n    return ordres\n")
     with pytest.raises(WrongSpec, match=r"priced\.py: line 2: NameError: name 'ordres' is not defined$"):
         run_once(spark, root)

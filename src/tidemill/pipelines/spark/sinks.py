@@ -36,6 +36,7 @@ def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool)
     try:
         for sink in folder.spec.sinks:
             views = make_views(spark, folder, f"{folder.spec.name}-{sink.name}")
+            _check(views[sink.view], sink)
             writer = _writer(views[sink.view], folder, sink, say)
             writer = writer.option("checkpointLocation", str(folder.checkpoint(sink.name))).queryName(sink.name)
             trigger = writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)
@@ -47,6 +48,15 @@ def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool)
         queries.stop()
         raise
     return queries
+
+
+def _check(rows: DataFrame, sink: Sink) -> None:
+    """What would only be found in the first micro-batch, or told in words that are not the user's."""
+    if not rows.isStreaming:
+        raise WrongOption(f"{sink.view} reads none of the sources, so nothing would ever come of it")
+    for column in sink.by:
+        if column not in rows.columns:
+            raise WrongOption(f"by names {column}, which {sink.view} has not; it has {', '.join(rows.columns)}")
 
 
 def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStreamWriter:

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, int], None]:
     """What foreachBatch does."""
+    begun: Plan | None = None
 
     def add(rows: DataFrame, batch: int) -> None:
+        nonlocal begun
         query = query_of(checkpoint)
         sink = f"tidemill-{query}"
         with RawClient(options.client) as client:
-            plan = begin(client, sink)
+            plan = begun = begin(client, sink, begun)
             try:
                 told = rows.mapInArrow(_writing(options, plan, query, batch), "told binary").collect()
                 commit(client, plan, [pickle.loads(bytes(row["told"])) for row in told], query, batch)  # noqa: S301 - own tasks wrote it
