@@ -19,7 +19,7 @@ from tidemill.cli.output import show
 from tidemill.cli.problem import CommandFailed
 from tidemill.model.errors import InvalidConfig
 from tidemill.pipelines import java
-from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, Address, Settings, load, shown
+from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Address, Settings, load, shown
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30
@@ -120,7 +120,8 @@ def _door(name: str, address: Address | None) -> Finding:
         if error.errno == errno.EADDRINUSE:
             advice = f"a broker runs already, or use: tidemill serve --{name} 127.0.0.1:0"
             return Finding(check, "note", f"{address} is in use", advice)
-        return Finding(check, "wrong", f"{address}: {error.strerror}", f"mend --{name}")
+        advice = f"a broker here cannot open it; mend --{name}, {PREFIX}{name.upper()} or the file"
+        return Finding(check, "wrong", f"{address}: {error.strerror}", advice)
     return Finding(check, "fine", f"{address} is free")
 
 
