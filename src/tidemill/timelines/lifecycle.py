@@ -7,6 +7,7 @@ next start. A purge goes in steps with a pause after each, so that other timelin
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import structlog
 
@@ -37,7 +38,7 @@ log = structlog.get_logger(__name__)
 def settings_from(texts: Mapping[str, str], base: TimelineSettings | None = None) -> TimelineSettings:
     """The settings with those changed that are given, by name and as text; hyphens and dots count as underscores."""
     known = {one.name: one.type for one in fields(TimelineSettings)}
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for given, text in texts.items():
         name = given.replace("-", "_").replace(".", "_")
         if name not in known:
@@ -46,7 +47,7 @@ def settings_from(texts: Mapping[str, str], base: TimelineSettings | None = None
             values[name] = text if name == "dead_letter" else DealerKind(text) if name == "dealer" else int(text)
         except ValueError:
             raise BadSetting(f"{text!r} is not a value of {given}") from None
-    settings = replace(base or TimelineSettings(), **values)  # type: ignore[arg-type] # checked by name above
+    settings = replace(base or TimelineSettings(), **values)
     settings.check()
     return settings
 

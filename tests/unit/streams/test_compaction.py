@@ -233,13 +233,19 @@ def test_the_last_batch_of_a_pass_stays_and_holds_the_end() -> None:
     assert (read_header(last).count, read_header(last).next_offset) == (0, 2)
 
 
-def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> None:
+def of_two_transactions() -> Log:
+    """An aborted one, and a committed one that writes over it."""
     log = Log()
     log.write([new(b"a", b"1")], producer_id=1)
     log.end(1, commit=False)
     log.write([new(b"a", b"2")], producer_id=1)
     log.end(1, commit=True)
     log.write([new(b"z", b"")])
+    return log
+
+
+def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> None:
+    log = of_two_transactions()
     log.compact()
     assert len(log.aborted) == 1
     log.compact()
@@ -254,12 +260,7 @@ def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> 
 
 
 def test_a_marker_stays_while_its_transaction_is_told_again_after_a_crash() -> None:
-    log = Log()
-    log.write([new(b"a", b"1")], producer_id=1)
-    log.end(1, commit=False)
-    log.write([new(b"a", b"2")], producer_id=1)
-    log.end(1, commit=True)
-    log.write([new(b"z", b"")])
+    log = of_two_transactions()
     log.compact()
     told = log.aborted
     log.compact()

@@ -16,6 +16,7 @@ for the longer of both: of two rows the newer one never expires first.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
@@ -238,7 +239,7 @@ class ClickHouseLog:
         """Learn what stays; nothing is written yet."""
         kept = Kept(base_offset, end_offset)
         async for piece in batches:
-            await self.aside(lambda piece=piece: kept.learn(piece))  # type: ignore[misc]  # mypy: a default in a lambda
+            await self.aside(partial(kept.learn, piece))
         return Rewritten(base_offset, kept)
 
     async def swap(self, rewritten: Rewritten) -> None:
