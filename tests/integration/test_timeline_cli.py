@@ -55,6 +55,16 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_a_timeline_that_exists_already_is_not_created(run: Run, name: str) -> None:
+    same = ("timeline", "create", name, "--lease-ms", "30000")
+    assert run(*same) == (1, "", f"error: timeline '{name}' exists already; --if-not-exists if that is fine\n")
+    assert run(*same, "--if-not-exists") == (0, f"{name} exists already\n", "")
+    assert json.loads(run(*same, "--if-not-exists", "--json")[1])["created"] is False
+    assert json.loads(run("timeline", "create", f"{name}-2", "--json")[1])["created"] is True
+    code, _, err = run("timeline", "create", name, "--lease-ms", "1000", "--if-not-exists")
+    assert (code, "exists with other settings" in err) == (1, True)
+
+
 def test_schedule_and_work(run: Run, name: str) -> None:
     assert run("schedule", name, "--in", "1ms", "--id", "first", "hello")[1] == "first\n"
     code, out, _ = run("timeline", "schedule", name, "--in", "300ms", "--key", "user-7", "tea is ready")

@@ -21,7 +21,14 @@ import pytest
 from tidemill import Consumer, DeliveryFailed, TopicProducer
 from tidemill.client.raw.errors import ClientError, InvalidOption, Unreachable
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ProducerClosed, Record
-from tidemill.model.errors import InvalidTopic, MessageTooLarge, TidemillError, UnknownMemberId, UnknownTopicOrPartition
+from tidemill.model.errors import (
+    InvalidConfig,
+    InvalidTopic,
+    MessageTooLarge,
+    TidemillError,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+)
 from tidemill.model.topics import TopicPartition
 from tidemill.testing import Broker
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -156,16 +163,19 @@ def test_what_cannot_be_delivered_is_told_and_the_rest_arrives(broker: Broker, t
 
 
 def test_a_topic_that_cannot_be_is_told_to_every_record(broker: Broker) -> None:
-    producer = TopicProducer(broker.grpc, "no/topic")
-    assert isinstance(producer.send(b"x").exception(PATIENCE_S), InvalidTopic)
-    assert isinstance(producer.send(b"y").exception(PATIENCE_S), InvalidTopic)
-    with pytest.raises(DeliveryFailed, match=r"not a topic name.*and 1 more"):
+    with pytest.raises(InvalidTopic, match="'no/topic' is not a topic name"):
+        TopicProducer(broker.grpc, "no/topic")
+    producer = TopicProducer(broker.grpc, "no-topic", settings={"retention.hours": "1"})
+    assert isinstance(producer.send(b"x").exception(PATIENCE_S), InvalidConfig)
+    assert isinstance(producer.send(b"y").exception(PATIENCE_S), InvalidConfig)
+    with pytest.raises(DeliveryFailed, match=r"retention\.hours.*and 1 more"):
         producer.close()
 
 
 @pytest.mark.parametrize("limit", ["delivery_timeout_ms", "connect_timeout_ms"])
 def test_nobody_there(limit: str) -> None:
-    producer = TopicProducer("127.0.0.1:1", "t", **{"connect_timeout_ms": 60_000, limit: 300})
+    options: dict[str, Any] = {"connect_timeout_ms": 60_000, limit: 300}
+    producer = TopicProducer("127.0.0.1:1", "t", **options)
     sent = producer.send(b"x")
     with pytest.raises(DeliveryFailed, match=r"no broker answers at 127\.0\.0\.1:1"):
         producer.flush()
@@ -442,6 +452,24 @@ def test_a_consumer_that_cannot_be(broker: Broker) -> None:
     ):
         with pytest.raises(ClientError, match=line):
             Consumer(broker.grpc, **arguments)
+    with pytest.raises(InvalidTopic, match="'two words' is not a topic name"):
+        Consumer(broker.grpc, "g", "two words")
+
+
+def test_a_topic_that_is_not_there_is_waited_for_and_named_once(
+    broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        patch("tidemill.client.topics.consumer.MISSING_FIRST_S", 0.05),
+        patch("tidemill.client.topics.consumer.MISSING_S", 0.05),
+        Consumer(broker.grpc, topic, [topic], poll_interval_ms=50) as consumer,
+    ):
+        assert consumer.next(timeout_ms=500) is None
+        warned = [one.getMessage() for one in caplog.records if one.name == "tidemill.consumer"]
+        assert warned == [f"there is no topic {topic}; waiting for it: tidemill topic create {topic}"]
+        with TopicProducer(broker.grpc, topic) as producer:
+            producer.send(b"here")
+        assert [record.value for record in take(consumer, 1)] == [b"here"]
 
 
 # -- the calls themselves ----------------------------------------------------------------------------------------------

@@ -1,17 +1,18 @@
 """`tidemill timeline`: create, look at and delete timelines; schedule, work, cancel and move messages."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from tidemill.cli import timeline_messages, timeline_work
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Name, timeline
 
 if TYPE_CHECKING:
     from tidemill.client.timeline import TimelineDescription
+    from tidemill.client.timeline.aio import SettingKeywords
 
 app = typer.Typer(help="Messages that are delivered at their due time, under a lease.", no_args_is_help=True)
 
@@ -32,20 +33,25 @@ def create(
     window_ms: WindowMs = None,
     body_bytes_max: BodyBytesMax = None,
     dealer: Dealer = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="An existing timeline with the same settings is fine.")
+    ] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Create a timeline; the same again changes nothing.
+    """Create a timeline.
 
     Example: tidemill timeline create reminders --lease-ms 30000
     """
     settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
     with timeline(address, name) as opened:
-        created = opened.create(**settings)
+        found = opened.create(**settings)
+    if not found.created and not if_not_exists:
+        raise CommandFailed(f"timeline {name!r} exists already; --if-not-exists if that is fine")
     if as_json:
-        show_json(_row(created))
+        show_json({**_row(found), "created": found.created})
     else:
-        say(f"created {name}")
+        say(f"created {name}" if found.created else f"{name} exists already")
 
 
 @app.command()
@@ -120,7 +126,7 @@ def _settings(
     window_ms: int | None,
     body_bytes_max: int | None,
     dealer: str | None,
-) -> dict[str, object]:
+) -> "SettingKeywords":
     given: dict[str, object | None] = {
         "lease_ms": lease_ms,
         "max_attempts": max_attempts,
@@ -129,7 +135,7 @@ def _settings(
         "body_bytes_max": body_bytes_max,
         "dealer": dealer,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return cast("SettingKeywords", {name: value for name, value in given.items() if value is not None})
 
 
 def _row(described: "TimelineDescription") -> dict[str, object]:

@@ -33,7 +33,7 @@ from tidemill.timelines.core.message import (
     Selection,
     check_new,
 )
-from tidemill.timelines.core.timeline import Timeline, TimelineSettings
+from tidemill.timelines.core.timeline import Created, Timeline, TimelineSettings
 from tidemill.timelines.delivery import Delivery
 from tidemill.timelines.graves import Append, Graves
 from tidemill.timelines.guard import Guard, Health
@@ -142,12 +142,12 @@ class Dispatcher:
         """How many consumers the timeline has, at all brokers that share it."""
         return len(self.consumers(name) if self._attendance is None else self._attendance.seats(name))
 
-    async def create(self, name: str, settings: TimelineSettings) -> Timeline:
+    async def create(self, name: str, settings: TimelineSettings) -> Created:
         """Create a timeline; the same again changes nothing."""
-        timeline = await self._life.create(name, settings)
-        if timeline.settings.max_attempts:
-            self._delivery(timeline)
-        return timeline
+        created = await self._life.create(name, settings)
+        if created.timeline.settings.max_attempts:
+            self._delivery(created.timeline)
+        return created
 
     async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
         """Change the settings of a timeline; its consumers reconnect."""

@@ -15,6 +15,7 @@ from tidemill.model.timeline_errors import BadSetting, TimelineError, UnknownTim
 from tidemill.timelines.core.timeline import (
     Alter,
     Create,
+    Created,
     DealerKind,
     Delete,
     MakeReady,
@@ -94,11 +95,13 @@ class Lifecycle:
         """The timeline, if clients may use it."""
         return usable(self.timelines.get(name), name)
 
-    async def create(self, name: str, settings: TimelineSettings) -> Timeline:
+    async def create(self, name: str, settings: TimelineSettings) -> Created:
         """Create the timeline, and the one for its dead letters; the same again changes nothing."""
         await self.dig(name, settings)
-        created = await self._take(Create(name, settings))
-        return await self._take(MakeReady(name)) if created.state is State.CREATING else created
+        entered = await self._take(Create(name, settings))
+        if entered.state is not State.CREATING:
+            return Created(entered, is_new=False)
+        return Created(await self._take(MakeReady(name)), is_new=True)
 
     async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
         """Give the timeline other settings; consumers reconnect to them."""

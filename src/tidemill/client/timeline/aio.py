@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Self
+from typing import Literal, Self, TypedDict, Unpack
 
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
@@ -30,6 +30,17 @@ STATUSES = {
 STATUS_NAMES = {value: name or "any" for name, value in STATUSES.items()}
 
 
+class SettingKeywords(TypedDict, total=False):
+    """The settings of a timeline; the broker says which values it takes."""
+
+    lease_ms: int
+    max_attempts: int
+    dead_letter: str
+    window_ms: int
+    body_bytes_max: int
+    dealer: Literal["racks", "ranges"]
+
+
 @dataclass(frozen=True, slots=True)
 class TimelineDescription:
     """A timeline as the broker knows it."""
@@ -38,6 +49,8 @@ class TimelineDescription:
     state: str
     settings: Mapping[str, str] = field(default_factory=dict)
     consumers: int = 0
+    created: bool = False
+    """`create` has made it: it was not there before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,7 @@ class Latency:
 
 
 class AsyncTimeline:
-    """One timeline of a broker."""
+    """One timeline of a broker: `Timeline` for asyncio, with the same names."""
 
     def __init__(
         self,
@@ -99,12 +112,12 @@ class AsyncTimeline:
         await asyncio.gather(*(worker.close() for worker in list(self._workers)))
         await self._connection.close()
 
-    async def create(self, **settings: object) -> TimelineDescription:
-        """Create the timeline; the same again changes nothing."""
+    async def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
+        """Create the timeline; the same again changes nothing, and `created` tells the difference."""
         request = wire.CreateTimelineRequest(name=self.topic, settings=_texts(settings))
         return _description(await self._connection.call("CreateTimeline", request))
 
-    async def alter(self, **settings: object) -> TimelineDescription:
+    async def alter(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
         """Change settings of the timeline; those not named stay."""
         request = wire.AlterTimelineRequest(name=self.topic, settings=_texts(settings))
         return _description(await self._connection.call("AlterTimeline", request))
@@ -243,7 +256,7 @@ def _texts(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _description(info: wire.TimelineInfo) -> TimelineDescription:
-    return TimelineDescription(info.name, info.state, dict(info.settings), info.consumers)
+    return TimelineDescription(info.name, info.state, dict(info.settings), info.consumers, info.created)
 
 
 def _new(message: Message) -> wire.NewMessage:

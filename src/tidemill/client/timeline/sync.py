@@ -5,11 +5,11 @@ Every call is a coroutine of `AsyncTimeline` that is waited for. One instance ma
 
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from typing import Self
+from typing import Self, Unpack
 
 from tidemill.client.background import Background
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
-from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
+from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, SettingKeywords, Stored, TimelineDescription
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
 from tidemill.client.timeline.message import Due, Message, ScheduledId
@@ -18,7 +18,18 @@ from tidemill.model.timeline_errors import TimelineError
 
 
 class Timeline:
-    """One timeline of a broker."""
+    """One timeline of a broker: messages that are delivered at their due time, under a lease.
+
+        with Timeline("127.0.0.1:6174", "reminders") as reminders:
+            reminders.create(lease_ms=30_000)
+            reminders.schedule([Message(b"tea is ready", due=5)])
+            for lease in reminders.work(idle_ms=10_000):
+                print(lease.body)
+                lease.complete()
+
+    `group` names the producers that may cancel and move each other's messages. A call that nobody answers is tried
+    again for `timeout_ms`; where nobody has ever answered, for `connect_timeout_ms`. Several threads may use one.
+    """
 
     def __init__(
         self,
@@ -49,11 +60,11 @@ class Timeline:
         """End all work, close the connection and end the background thread."""
         self._end()
 
-    def create(self, **settings: object) -> TimelineDescription:
-        """Create the timeline; the same again changes nothing."""
+    def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
+        """Create the timeline; the same again changes nothing, and `created` tells the difference."""
         return self._run(self._async.create(**settings))
 
-    def alter(self, **settings: object) -> TimelineDescription:
+    def alter(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
         """Change settings of the timeline; those not named stay."""
         return self._run(self._async.alter(**settings))
 

@@ -1,24 +1,26 @@
 """A member of a consumer group, for asyncio: records of its partitions one by one, offsets committed behind them.
 
-`Progress` decides what is handed out, what counts as handled and what has to be committed; here are the two tasks that
+`Progress` decides what is handed out, what counts as handled and what has to be committed; here are the tasks that
 talk to the broker. One polls: it keeps the member alive, follows the assignment and fills a bounded buffer, also while
-a record is being handled for long. The other one commits. A member that was fenced (it was silent for too long, or
-another took its place) forgets what it has in hand and joins again; what it had not committed goes to others. So does
-one whose record is in hand for far too long: it leaves the group until it asks for the next one.
+a record is being handled for long. Another one commits. A third one looks whether the topics are there. A member that
+was fenced (it was silent for too long, or another took its place) forgets what it has in hand and joins again; what it
+had not committed goes to others. So does one whose record is in hand for far too long: it leaves the group until it
+asks for the next one.
 """
 
 import asyncio
+import logging
 import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, Unpack
 
 from tidemill.client.progress import Progress
 from tidemill.client.raw.errors import ClientError
-from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.topics.brokers import Brokers, backoff_ms
+from tidemill.client.topics.options import RESETS, ConsumerKeywords, consumer_options
 from tidemill.model.errors import (
     FencedMemberEpoch,
     OffsetOutOfRange,
@@ -33,8 +35,11 @@ from tidemill.wire.grpc import broker_pb2 as wire
 CALL_TIMEOUT_MS = 10_000
 LEAVE_TIMEOUT_MS = 2_000
 COMMIT_TRIES = 3
-RESETS = {"earliest": (wire.RESET_EARLIEST, -2), "latest": (wire.RESET_LATEST, -1)}
+MISSING_FIRST_S, MISSING_S = 2.0, 30.0
+"""When it is looked whether the topics are there: soon, and then from time to time."""
 FENCED = (UnknownMemberId, FencedMemberEpoch)
+
+log = logging.getLogger("tidemill.consumer")
 
 
 class ConsumerClosed(ClientError):
@@ -53,36 +58,19 @@ class Record(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerOptions(NamedTuple):
-    """What can be set for a consumer."""
-
-    reset: str = "earliest"
-    auto_commit: bool = True
-    commit_records: int = 100
-    commit_interval_ms: int = 500
-    poll_records: int = 100
-    poll_interval_ms: int = 500
-    buffer_records: int = 256
-    rebalance_timeout_ms: int = 60_000
-    max_handling_ms: int = 300_000
-    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
-    client_id: str = "tidemill"
-    rack: str = ""
-
-
 class AsyncConsumer:
-    """One member of a group. `async for record in consumer:` hands out records for ever."""
+    """One member of a group; `Consumer` for asyncio: `async for record in consumer:` hands out records for ever."""
 
     def __init__(
         self,
         addresses: str | Sequence[str] = "127.0.0.1:6174",
         group: str = "",
         topics: str | Sequence[str] = (),
-        **options: Any,
+        **options: Unpack[ConsumerKeywords],
     ) -> None:
         self.group = group
         self.topics = [topics] if isinstance(topics, str) else list(topics)
-        self.options = _checked(ConsumerOptions(**options), group, self.topics)
+        self.options = consumer_options(group, self.topics, options)
         self.member_id = str(uuid.uuid4())
         self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
         self._progress = Progress(
@@ -98,7 +86,7 @@ class AsyncConsumer:
         self._committing = asyncio.Lock()
         self._closed = False
         self._dropped = False
-        self._tasks = [asyncio.create_task(self._poll_forever())]
+        self._tasks = [asyncio.create_task(self._poll_forever()), asyncio.create_task(self._tell_missing())]
         if self.options.auto_commit:
             self._tasks.append(asyncio.create_task(self._commit_forever()))
 
@@ -221,6 +209,20 @@ class AsyncConsumer:
                     return
                 await asyncio.sleep(backoff_ms(attempt) / 1_000)
                 attempt += 1
+
+    async def _tell_missing(self) -> None:
+        """A topic that is not there may come later, so it is waited for; but not without a word."""
+        told: set[str] = set()
+        pause_s = MISSING_FIRST_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = MISSING_S
+            with suppress(TidemillError):
+                reply = await self._brokers.call("GetMetadata", wire.GetMetadataRequest(topics=self.topics))
+                missing = set(self.topics) - {topic.name for topic in reply.topics}
+                for topic in sorted(missing - told):
+                    log.warning("there is no topic %s; waiting for it: tidemill topic create %s", topic, topic)
+                told = missing
 
     async def _give_up_if_stuck(self) -> None:
         """Who hangs over a record must not keep others from the partition: leave until the next is asked for."""
@@ -392,27 +394,6 @@ class AsyncConsumer:
         request = self._poll_request(self._progress.positions(), max_records=0)
         reply = await self._brokers.call("Poll", request, timeout_ms=CALL_TIMEOUT_MS)
         self._epoch = reply.member_epoch
-
-
-def _checked(options: ConsumerOptions, group: str, topics: Sequence[str]) -> ConsumerOptions:
-    if not group:
-        raise ClientError("a consumer needs a group: Consumer(address, group='mailer', topics=['orders'])")
-    if not topics:
-        raise ClientError("a consumer needs topics: Consumer(address, group='mailer', topics=['orders'])")
-    if options.reset not in RESETS:
-        raise ClientError(f"reset={options.reset!r}: give 'earliest' or 'latest'")
-    for name in (
-        "commit_records",
-        "commit_interval_ms",
-        "poll_records",
-        "poll_interval_ms",
-        "buffer_records",
-        "max_handling_ms",
-        "connect_timeout_ms",
-    ):
-        if getattr(options, name) < 1:
-            raise ClientError(f"{name}={getattr(options, name)} must be at least 1")
-    return options
 
 
 def _record(where: wire.PartitionRecords, record: wire.Record) -> Record:

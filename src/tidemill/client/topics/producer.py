@@ -9,21 +9,17 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from tidemill.client.accumulator import Accumulator, Batch, Identity, Limits, Waiting, calls
 from tidemill.client.raw.errors import ClientError
-from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.topics.brokers import CALL_TIMEOUT_MS, Brokers, backoff_ms
+from tidemill.client.topics.options import ACKS, ProducerKeywords, producer_options
 from tidemill.model.errors import TidemillError, TopicAlreadyExists, UnknownTopicOrPartition, by_name
-from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
+from tidemill.records.hashing import PARTITIONERS
 from tidemill.wire.grpc import broker_pb2 as wire
 
-METADATA_REFRESH_MS = 30_000
-BACKLOG_FACTOR = 10
-"""Whoever sends waits when so many times the buffer is undelivered."""
 PRODUCE_TIMEOUT_MS = 30_000
-ACKS = {"all": wire.ACKS_ALL, "1": wire.ACKS_LEADER, 1: wire.ACKS_LEADER}
 
 
 class DeliveryFailed(ClientError):
@@ -71,35 +67,17 @@ class Ticket(Protocol):
         """It is not."""
 
 
-class ProducerOptions(NamedTuple):
-    """What can be set for a producer."""
-
-    partitions: int = 0
-    replication_factor: int = 0
-    settings: Mapping[str, str] | None = None
-    create: bool = True
-    acks: str | int = "all"
-    idempotent: bool = True
-    linger_ms: int = 100
-    buffer_records: int = 1_000
-    call_records: int = 100
-    metadata_refresh_ms: int = METADATA_REFRESH_MS
-    delivery_timeout_ms: int = 120_000
-    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
-    partitioner: str = CONSISTENT_RANDOM
-
-    @property
-    def backlog(self) -> int:
-        """Undelivered records at which whoever sends has to wait."""
-        return BACKLOG_FACTOR * self.buffer_records
-
-
 class AsyncTopicProducer:
-    """Sends records to one topic."""
+    """Sends records to one topic; `TopicProducer` for asyncio, with the same options."""
 
-    def __init__(self, addresses: str | Sequence[str] = "127.0.0.1:6174", topic: str = "", **options: Any) -> None:
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = "127.0.0.1:6174",
+        topic: str = "",
+        **options: Unpack[ProducerKeywords],
+    ) -> None:
         self.topic = topic
-        self.options = _checked(ProducerOptions(**options))
+        self.options = producer_options(topic, options)
         self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
         self._limits = Limits(
             linger_ms=self.options.linger_ms,
@@ -370,19 +348,6 @@ def outgoing(
         if part is not None and not isinstance(part, bytes):
             raise TypeError(f"the {name} must be bytes or None, not {type(part).__name__}")
     return Outgoing(value, key, pairs, timestamp_ms, partition)
-
-
-def _checked(options: ProducerOptions) -> ProducerOptions:
-    if options.acks not in ACKS:
-        raise ClientError(f"acks={options.acks!r}: give 'all' or 1")
-    if options.partitioner not in PARTITIONERS:
-        raise ClientError(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
-    for name in ("buffer_records", "call_records", "delivery_timeout_ms", "connect_timeout_ms", "metadata_refresh_ms"):
-        if getattr(options, name) < 1:
-            raise ClientError(f"{name}={getattr(options, name)} must be at least 1")
-    if min(options.linger_ms, options.partitions, options.replication_factor) < 0:
-        raise ClientError("linger_ms, partitions and replication_factor must not be below 0")
-    return options
 
 
 def _on_the_wire(batch: Batch) -> wire.Batch:

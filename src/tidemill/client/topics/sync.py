@@ -7,18 +7,34 @@ that the one before it is handled.
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Self, Unpack
 
 from tidemill.client.background import Background
 from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, Record
+from tidemill.client.topics.options import ConsumerKeywords, ProducerKeywords
 from tidemill.client.topics.producer import AsyncTopicProducer, Delivery, ProducerClosed, outgoing
 from tidemill.model.topics import TopicPartition
 
 
 class TopicProducer:
-    """Sends records to one topic. Options: see `ProducerOptions`."""
+    """Sends records to one topic, which is created if it is not there.
 
-    def __init__(self, addresses: str | Sequence[str] = "127.0.0.1:6174", topic: str = "", **options: Any) -> None:
+        with TopicProducer("127.0.0.1:6174", "orders", partitions=3) as producer:
+            producer.send(b"two teapots", key=b"ada")
+
+    Options, and what they are when left out: `partitions`, `replication_factor`, `settings` (the broker's) of a topic
+    that is created, and `create=True`; `acks="all"` (or 1), `idempotent=True`; `linger_ms=100`, `buffer_records=1000`,
+    `call_records=100`, when records leave and how many at once; `delivery_timeout_ms=120000`; `connect_timeout_ms=3000`
+    where nobody has ever answered; `metadata_refresh_ms=30000`; `partitioner="consistent_random"`, librdkafka's, or
+    "murmur2_random", Java's.
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str] = "127.0.0.1:6174",
+        topic: str = "",
+        **options: Unpack[ProducerKeywords],
+    ) -> None:
         self.topic = topic
         self._background = Background("tidemill-producer", ProducerClosed())
         self._async = self._background.open(lambda: AsyncTopicProducer(addresses, topic, **options))
@@ -66,14 +82,28 @@ class TopicProducer:
 
 
 class Consumer:
-    """One member of a group. `for record in consumer:` hands out records for ever. Options: see `ConsumerOptions`."""
+    """One member of a group: hands out the records of its partitions for ever.
+
+        with Consumer("127.0.0.1:6174", group="mailer", topics=["orders"]) as consumer:
+            for record in consumer:
+                print(record.key, record.value)
+
+    A record is handled when the next one is asked for; what is handled is committed behind it. A topic that is not
+    there is waited for, and named by a warning.
+
+    Options, and what they are when left out: `reset="earliest"` (or "latest"), where a group begins that has committed
+    nothing; `auto_commit=True`, `commit_records=100`, `commit_interval_ms=500`; `poll_records=100`,
+    `poll_interval_ms=500`, `buffer_records=256`, how many records come at once, and wait here;
+    `rebalance_timeout_ms=60000`; `max_handling_ms=300000`, how long a record may be in hand; `connect_timeout_ms=3000`
+    where nobody has ever answered; `client_id="tidemill"`, `rack=""`.
+    """
 
     def __init__(
         self,
         addresses: str | Sequence[str] = "127.0.0.1:6174",
         group: str = "",
         topics: str | Sequence[str] = (),
-        **options: Any,
+        **options: Unpack[ConsumerKeywords],
     ) -> None:
         self._background = Background("tidemill-consumer", ConsumerClosed())
         self._async = self._background.open(lambda: AsyncConsumer(addresses, group, topics, **options))

@@ -68,7 +68,10 @@ class TimelineService(generated.TimelineServiceServicer):
         async def create() -> wire.TimelineInfo:
             settings = settings_from(request.settings)
             refuse_kept(request.name)
-            return self._info(await self._dispatcher.create(request.name, settings))
+            created = await self._dispatcher.create(request.name, settings)
+            info = self._info(created.timeline)
+            info.created = created.is_new
+            return info
 
         return await answered(context, create)
 

@@ -101,6 +101,13 @@ class Timeline:
     settings: TimelineSettings
 
 
+class Created(NamedTuple):
+    """A timeline that there is now, and whether it was not there before."""
+
+    timeline: Timeline
+    is_new: bool
+
+
 class Catalogue(NamedTuple):
     """All timelines, and the store's own clock where it has one (to notice drift); None: the clock of this machine."""
 

@@ -135,7 +135,7 @@ class ListTimelinesReply(_message.Message):
     def __init__(self, timelines: _Optional[_Iterable[_Union[TimelineInfo, _Mapping]]] = ...) -> None: ...
 
 class TimelineInfo(_message.Message):
-    __slots__ = ("name", "state", "settings", "consumers")
+    __slots__ = ("name", "state", "settings", "consumers", "created")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -147,11 +147,13 @@ class TimelineInfo(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     settings: _containers.ScalarMap[str, str]
     consumers: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ...) -> None: ...
+    created: bool
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ..., created: _Optional[bool] = ...) -> None: ...
 
 class NewMessage(_message.Message):
     __slots__ = ("body", "due_ms", "id", "key")

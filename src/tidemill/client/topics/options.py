@@ -1,0 +1,156 @@
+"""What can be set for a producer or a consumer: names, defaults, and what is refused before anything is opened.
+
+Each list is there twice: as the keywords of a call, for editors and type checkers, and as the values that hold.
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Literal, NamedTuple, TypedDict, TypeVar
+
+from tidemill.client.raw.errors import ClientError, InvalidOption
+from tidemill.client.rpc import CONNECT_TIMEOUT_MS
+from tidemill.model.topics import check_topic_name
+from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
+from tidemill.wire.grpc import broker_pb2 as wire
+
+METADATA_REFRESH_MS = 30_000
+BACKLOG_FACTOR = 10
+"""Whoever sends waits when so many times the buffer is undelivered."""
+ACKS = {"all": wire.ACKS_ALL, "1": wire.ACKS_LEADER, 1: wire.ACKS_LEADER}
+RESETS = {"earliest": (wire.RESET_EARLIEST, -2), "latest": (wire.RESET_LATEST, -1)}
+KINDS = {int: "a whole number", bool: "True or False", str: "a str"}
+EXAMPLE = "Consumer(address, group='mailer', topics=['orders'])"
+
+
+class ProducerKeywords(TypedDict, total=False):
+    """The options of a producer as keywords."""
+
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str] | None
+    create: bool
+    acks: Literal["all", "1", 1]
+    idempotent: bool
+    linger_ms: int
+    buffer_records: int
+    call_records: int
+    metadata_refresh_ms: int
+    delivery_timeout_ms: int
+    connect_timeout_ms: int
+    partitioner: str
+
+
+class ProducerOptions(NamedTuple):
+    """The options of a producer as they hold."""
+
+    partitions: int = 0
+    replication_factor: int = 0
+    settings: Mapping[str, str] | None = None
+    create: bool = True
+    acks: Literal["all", "1", 1] = "all"
+    idempotent: bool = True
+    linger_ms: int = 100
+    buffer_records: int = 1_000
+    call_records: int = 100
+    metadata_refresh_ms: int = METADATA_REFRESH_MS
+    delivery_timeout_ms: int = 120_000
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
+    partitioner: str = CONSISTENT_RANDOM
+
+    @property
+    def backlog(self) -> int:
+        """Undelivered records at which whoever sends has to wait."""
+        return BACKLOG_FACTOR * self.buffer_records
+
+
+class ConsumerKeywords(TypedDict, total=False):
+    """The options of a consumer as keywords."""
+
+    reset: Literal["earliest", "latest"]
+    auto_commit: bool
+    commit_records: int
+    commit_interval_ms: int
+    poll_records: int
+    poll_interval_ms: int
+    buffer_records: int
+    rebalance_timeout_ms: int
+    max_handling_ms: int
+    connect_timeout_ms: int
+    client_id: str
+    rack: str
+
+
+class ConsumerOptions(NamedTuple):
+    """The options of a consumer as they hold."""
+
+    reset: Literal["earliest", "latest"] = "earliest"
+    auto_commit: bool = True
+    commit_records: int = 100
+    commit_interval_ms: int = 500
+    poll_records: int = 100
+    poll_interval_ms: int = 500
+    buffer_records: int = 256
+    rebalance_timeout_ms: int = 60_000
+    max_handling_ms: int = 300_000
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
+    client_id: str = "tidemill"
+    rack: str = ""
+
+
+O = TypeVar("O", ProducerOptions, ConsumerOptions)  # noqa: E741 -- the options
+
+
+def producer_options(topic: str, given: ProducerKeywords) -> ProducerOptions:
+    """The options that hold; TypeError and InvalidOption tell what cannot be meant."""
+    options = _known(ProducerOptions, "a producer", given)
+    if not topic:
+        raise ClientError("a producer needs a topic: TopicProducer(address, topic='orders')")
+    check_topic_name(topic)
+    if options.acks not in ACKS:
+        raise InvalidOption(f"acks={options.acks!r}: give 'all' or 1")
+    if options.partitioner not in PARTITIONERS:
+        raise InvalidOption(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
+    _at_least(1, options, "buffer_records", "call_records", "delivery_timeout_ms", "connect_timeout_ms")
+    _at_least(1, options, "metadata_refresh_ms")
+    _at_least(0, options, "linger_ms", "partitions", "replication_factor")
+    return options
+
+
+def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords) -> ConsumerOptions:
+    """The options that hold; TypeError and InvalidOption tell what cannot be meant."""
+    options = _known(ConsumerOptions, "a consumer", given)
+    if not group:
+        raise ClientError(f"a consumer needs a group: {EXAMPLE}")
+    if not topics:
+        raise ClientError(f"a consumer needs topics: {EXAMPLE}")
+    for topic in topics:
+        check_topic_name(topic)
+    if options.reset not in RESETS:
+        raise InvalidOption(f"reset={options.reset!r}: give 'earliest' or 'latest'")
+    _at_least(1, options, "commit_records", "commit_interval_ms", "poll_records", "poll_interval_ms")
+    _at_least(1, options, "buffer_records", "max_handling_ms", "connect_timeout_ms")
+    _at_least(0, options, "rebalance_timeout_ms")
+    return options
+
+
+def _known(kind: type[O], who: str, given: Mapping[str, object]) -> O:
+    """The options with those changed that are given; an unknown name is one that Python itself would refuse."""
+    for name, value in given.items():
+        if name not in kind._fields:
+            near = get_close_matches(name, kind._fields, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(kind._fields)}"
+            raise TypeError(f"{who} has no option {name!r}; {advice}")
+        wanted = type(kind._field_defaults[name])
+        if wanted in KINDS and name != "acks" and not _is_a(wanted, value):
+            raise TypeError(f"{name}={value!r} is not {KINDS[wanted]}")
+    return kind(**given)  # type: ignore[arg-type]  # each was looked at
+
+
+def _is_a(wanted: type, value: object) -> bool:
+    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+
+
+def _at_least(least: int, options: ProducerOptions | ConsumerOptions, *names: str) -> None:
+    for name in names:
+        if getattr(options, name) < least:
+            raise InvalidOption(f"{name}={getattr(options, name)} must be at least {least}")
