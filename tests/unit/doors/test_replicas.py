@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -117,6 +117,39 @@ def test_a_replica_reads_past_the_high_watermark_and_moves_it(tmp_path: Path) ->
             assert (second.high_watermark, len(second.records)) == (1, 0)
             await _refusals(link, topic_id)
             link.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_fetch_that_waits_for_much_is_answered_when_that_much_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the bytes were there before it came, and few have come since."""
+
+    async def scenario() -> None:
+        waits, watch = asyncio.Event(), Partition.watch
+
+        def watched(partition: Partition, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
+            waits.set()
+            return watch(partition, wake, replica=replica)
+
+        monkeypatch.setattr(Partition, "watch", watched)
+        async with kafka_door(tmp_path) as door:
+            door.broker.cluster_secret = SECRET
+            topic_id, partition = await led(door)
+            await partition.append(batch(bytes(5_000)), acks=1)
+            reader = await RawClient.connect(door)
+            asked = fetch_fields(12, "t", {0: 0}, max_wait_ms=600_000, min_bytes=4_000)
+            fetching = asyncio.create_task(reader.ask(1, 12, **asked))
+            await asyncio.wait_for(waits.wait(), 10)
+            await partition.append(batch(b"few"), acks=1)
+            link = PeerLink(await peer(door), 1, LIMITS)
+            await link.fetch(wanted(topic_id, 2, 3))
+            assert partition.high_watermark == 2
+            (given,) = (await asyncio.wait_for(fetching, 10)).responses[0].partitions
+            assert (given.high_watermark, len(given.records) > 5_000) == (2, True)
+            link.close()
+            reader.writer.close()
 
     asyncio.run(scenario())
 

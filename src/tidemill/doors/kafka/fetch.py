@@ -40,7 +40,16 @@ _SESSION_ID_MAX = 2**31 - 1
 class _Reading:
     """One partition of a fetch: what is wanted, and what it gave so far."""
 
-    __slots__ = ("outcome", "partition", "read_end_offset", "read_size_bytes", "topic", "topic_name", "wanted")
+    __slots__ = (
+        "outcome",
+        "partition",
+        "read_end_offset",
+        "read_size_bytes",
+        "topic",
+        "topic_name",
+        "unseen_end_offset",
+        "wanted",
+    )
 
     def __init__(self, wanted: Wanted) -> None:
         self.topic: TopicKey = wanted.topic
@@ -50,6 +59,7 @@ class _Reading:
         self.outcome = FetchOutcome(wanted.partition.partition)
         self.read_size_bytes = 0
         self.read_end_offset = -1
+        self.unseen_end_offset = -1
 
     def fail(self, error: BaseException) -> None:
         self.outcome = FetchOutcome(self.wanted.partition, error_code(error))
@@ -57,6 +67,14 @@ class _Reading:
     def growth_bytes(self) -> int:
         """How many bytes came since the partition was read."""
         return max(0, self.partition.size_bytes - self.read_size_bytes) if self.partition is not None else 0
+
+    def revealed(self) -> bool:
+        """Whether readers may see all that was there, and not for them, when the partition was read.
+
+        How many bytes that is nobody knows, nor are they among those that came since.
+        """
+        unseen = self.unseen_end_offset
+        return self.partition is not None and 0 <= unseen <= self.partition.high_watermark
 
     def stale(self) -> bool:
         """Whether readers may see more than the outcome says."""
@@ -149,7 +167,7 @@ class Fetch:
     def _worthwhile(self, woken: set[_Reading]) -> bool:
         """Whether reading again may complete the answer; a partition that woke without having grown has other news."""
         growth = [reading.growth_bytes() for reading in woken]
-        if self._request.committed or not all(growth):
+        if self._request.committed or not all(growth) or any(reading.revealed() for reading in woken):
             return bool(woken)
         return self._size + sum(growth) >= self._min_bytes
 
@@ -172,7 +190,7 @@ class Fetch:
         try:
             partition = reading.partition or self._find(reading)
             wanted = reading.wanted
-            reading.read_size_bytes = partition.size_bytes
+            reading.read_size_bytes, end_offset = partition.size_bytes, partition.log_end_offset
             found = await partition.read(
                 wanted.offset,
                 min(wanted.max_bytes, self._max_bytes - self._size),
@@ -187,6 +205,7 @@ class Fetch:
             self._failed = True
             return
         self._size += found.size
+        reading.unseen_end_offset = end_offset if found.high_watermark < end_offset else -1
         reading.outcome = FetchOutcome(
             wanted.partition,
             0,
