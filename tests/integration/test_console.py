@@ -86,6 +86,21 @@ def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.Mon
     with_door(tmp_path, check)
 
 
+def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidemill.cluster.membership import Membership
+
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        monkeypatch.setattr(Membership, "alive", property(lambda _: False))
+        ready = await client.get("/health/ready")
+        assert ready.status_code == 503
+        assert "no member of its cluster" in ready.text
+        assert (await client.get("/health/live")).status_code == 200
+        monkeypatch.undo()
+        assert (await client.get("/health/ready")).status_code == 200
+
+    with_door(tmp_path, check)
+
+
 def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
     async def check(client: httpx.AsyncClient, door: Door) -> None:
         for garbage in (b"\0" * 100, b"GET / HTTP/9.9\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n"):
