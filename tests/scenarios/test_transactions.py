@@ -98,7 +98,7 @@ class Stage:
         before = {known.transactional_id: known for known in self.table}
         self.table = TransactionTable()
         for key, value in self.journal:
-            self.table.replay(key, value)
+            self.table.replay(key, value, self.now_ms, self.now_ms)
         assert {known.transactional_id: known for known in self.table} == before
         return [f"{name} is unfinished" for name in self.table.unfinished()] or ["nothing is unfinished"]
 
@@ -122,7 +122,7 @@ class Stage:
         if outcome.change is not None:
             record = write_key(outcome.change.transactional_id), write_value(outcome.change)
             self.journal.append(record)
-            self.table.replay(*record)
+            self.table.replay(*record, self.now_ms)
         if outcome.uses(self.spare):
             self.spare += 1
         return [type(outcome.error).__name__ if outcome.error else text(outcome.identity)]

@@ -138,16 +138,17 @@ class Broker:
             node_id=self.node_id,
             timelines_differ=self._timelines_differ,
         )
+        self.membership = self._make_membership()
         self._internal = InternalTopics(
             self._topics,
             self.partitions,
             shapes(settings),
             node_id=self.node_id,
             shared=world.coordination.shared,
+            look=self.membership.step_down_if_over,
             clock_ms=world.clock_ms,
             new_id=world.new_id,
         )
-        self.membership = self._make_membership()
         self.attendance = Attendance(world.coordination, self._metadata, self.membership, world.clock_ms)
         self._peers = self._make_peers()
         if world.coordination.shared:
@@ -340,6 +341,7 @@ class Broker:
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition; UnknownTopicOrPartition when there is none, NotLeaderOrFollower when it is elsewhere."""
+        self.membership.step_down_if_over()
         found = self.partitions.find(topic, index)
         if found is not None:
             return found
@@ -453,6 +455,7 @@ class Broker:
             write_marker=self.transacting.write_marker,
             new_producer_id=self.new_producer_id,
             clock=self._world.clock_ms,
+            steady=self._world.steady_ms,
             limits=transaction_limits(self.settings),
         )
 
@@ -488,13 +491,11 @@ class Broker:
         return Peers(self.node_id, self.address_of, lambda: self.cluster_secret, limits)
 
     def _make_replicas(self) -> Replicas:
-        settings = self.settings
-        fetchers = ReplicaFetchers(self._peers.link, settings.replica_fetch_max_bytes)
         return Replicas(
             self.node_id,
             self.membership.states,
-            fetchers,
-            lag_max_ms=settings.replica_lag_time_max_ms,
+            ReplicaFetchers(self._peers.link, self.settings.replica_fetch_max_bytes),
+            lag_max_ms=self.settings.replica_lag_time_max_ms,
             present=lambda node_id: node_id in live_brokers(self._metadata.image),
         )
 

@@ -58,6 +58,7 @@ class InternalTopics:
         *,
         node_id: int,
         shared: bool,
+        look: Callable[[], None],
         clock_ms: Callable[[], int],
         new_id: Callable[[], UUID],
     ) -> None:
@@ -66,6 +67,7 @@ class InternalTopics:
         self._shapes = shapes
         self._node_id = node_id
         self._shared = shared
+        self._look = look
         self._clock_ms = clock_ms
         self._new_id = new_id
 
@@ -79,6 +81,7 @@ class InternalTopics:
             topic,
             width=lambda: self._width(topic),
             create=create,
+            leads=lambda index: self.leads(topic, index),
             find=lambda index: self._partitions.find(topic, index),
             clock=self._clock_ms,
         )
@@ -99,12 +102,21 @@ class InternalTopics:
             return {info.index: info.leader_epoch for info in known.partitions if info.leader == self._node_id}
         return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
 
+    def leads(self, topic: str, index: int) -> bool:
+        """Whether this broker does lead a partition of it: what the image says is old where coordination is away."""
+        if not self._shared:
+            return True
+        self._look()
+        partition = self._partitions.find(topic, index)
+        return partition is not None and partition.leads
+
     def leader_of(self, topic: str, index: int) -> int:
         """Who leads a partition of it; -1: nobody at the moment."""
         known = self._topics.image.by_name.get(topic)
         if known is None:
             return NOBODY if self._shared else self._node_id
-        return known.partitions[index].leader
+        leader = known.partitions[index].leader
+        return NOBODY if leader == self._node_id and not self.leads(topic, index) else leader
 
     def _width(self, topic: str) -> int:
         known = self._topics.image.by_name.get(topic)

@@ -44,12 +44,14 @@ class Journal:
         *,
         width: Callable[[], int],
         create: Callable[[], Awaitable[object]],
+        leads: Callable[[int], bool],
         find: Callable[[int], Partition | None],
         clock: Callable[[], int],
     ) -> None:
         self.topic = topic
         self._width = width
         self._create = create
+        self._leads = leads
         self._find = find
         self._clock = clock
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -63,6 +65,10 @@ class Journal:
     def partition_of(self, key: str) -> int:
         """The partition that keeps this key (a group, a transactional id)."""
         return (java_hash(key) & 0x7FFFFFFF) % self.partitions
+
+    def leads(self, partition: int) -> bool:
+        """Whether what is known of a partition here is what is so: nobody else writes to it."""
+        return self._leads(partition)
 
     async def append(self, partition: int, records: Sequence[KeyValue]) -> None:
         """Write the records as one batch, all or none; returns when they are durable."""

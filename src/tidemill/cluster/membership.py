@@ -64,6 +64,7 @@ class Membership:
         self._joined = asyncio.Event()
         self._turn = asyncio.Lock()
         self._left = False
+        self._stepped_down = False
 
     @property
     def session(self) -> Session | None:
@@ -74,6 +75,18 @@ class Membership:
     def alive(self) -> bool:
         """Whether this broker is a member."""
         return self._session is not None and self._session.alive
+
+    def step_down_if_over(self) -> None:
+        """Lead nothing from when the session ran out.
+
+        Whoever is served asks: a process that was stopped wakes up to what its clients sent, and hears from its own
+        timers later.
+        """
+        if self.alive:
+            self._stepped_down = False
+        elif not self._stepped_down and not self._left:
+            self._stepped_down = True
+            self._step_down()
 
     async def joined(self) -> Session:
         """The session, once there is one."""
@@ -107,7 +120,7 @@ class Membership:
                 return
             self._joined.clear()
             self._session = None
-            self._step_down()
+            self.step_down_if_over()
             log.warning("this broker is no member of the cluster until coordination is reached again")
             await self._join_again()
 

@@ -145,6 +145,8 @@ class GroupEngine:
         shard = self._shards.get(partition)
         if shard is None:
             raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
+        if not self._journal.leads(partition):
+            raise NotCoordinator
         return shard
 
     def _turn(self, group_id: str) -> asyncio.Lock:

@@ -77,12 +77,14 @@ class TransactionCoordinator:
         write_marker: WriteMarker,
         new_producer_id: Callable[[], Awaitable[int]],
         clock: Callable[[], int],
+        steady: Callable[[], int] | None = None,
         limits: TransactionLimits | None = None,
     ) -> None:
         self._journal = journal
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
         self._clock = clock
+        self._steady = steady or clock
         self._limits = limits or TransactionLimits()
         self._table = TransactionTable()
         self._led: dict[int, int] | None = None
@@ -93,7 +95,7 @@ class TransactionCoordinator:
         self._finishing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._markers = asyncio.Semaphore(MARKERS_IN_FLIGHT_MAX)
-        self._swept_ms = clock()
+        self._swept_ms = self._steady()
 
     async def start(self, led: Mapping[int, int] | None = None) -> None:
         """Learn what the journal knows, then finish what a crash interrupted (in the background)."""
@@ -116,7 +118,7 @@ class TransactionCoordinator:
     async def _load(self, partition: int) -> None:
         async for records in self._journal.replay(partition):
             for record in records:
-                self._table.replay(record.key, record.value)
+                self._table.replay(record.key, record.value, self._steady(), self._clock())
         self._loaded.add(partition)
         for transactional_id in self._table.unfinished():
             self._finish_soon(transactional_id)
@@ -129,6 +131,8 @@ class TransactionCoordinator:
         """Refuse an id that another broker coordinates, or that is not read yet."""
         partition = self._journal.partition_of(transactional_id)
         if partition in self._loaded:
+            if not self._journal.leads(partition):
+                raise NotCoordinator
             return
         raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
 
@@ -143,10 +147,10 @@ class TransactionCoordinator:
         """Abort what is open for too long, write markers that could not be written, forget ids that rest."""
         for transactional_id in self._table.unfinished():
             self._finish_soon(transactional_id)
-        for transactional_id in self._table.late(now_ms):
+        for transactional_id in self._table.late(self._steady()):
             await self._try(transactional_id, self._time_out(transactional_id, now_ms))
-        if now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
-            self._swept_ms = now_ms
+        if self._steady() - self._swept_ms >= SWEEP_INTERVAL_MS:
+            self._swept_ms = self._steady()
             for transactional_id in self._table.forgettable(now_ms, self._limits.id_expiry_ms):
                 await self._try(transactional_id, self._forget(transactional_id, now_ms))
 
@@ -257,7 +261,8 @@ class TransactionCoordinator:
 
     async def _time_out(self, transactional_id: str, now_ms: int) -> None:
         def decide(known: Transaction | None) -> Outcome:
-            return Outcome(None) if known is None else rules.time_out(known, now_ms)
+            late = known is not None and self._table.is_late(transactional_id, self._steady())
+            return rules.time_out(known, now_ms) if known is not None and late else Outcome(None)
 
         outcome = await self._change(transactional_id, decide)
         if outcome.change is not None:
@@ -305,7 +310,7 @@ class TransactionCoordinator:
         except (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut) as error:
             raise CoordinatorNotAvailable(str(error)) from error
         self._check_seat(transactional_id)
-        self._table.replay(key, value)
+        self._table.replay(key, value, self._steady())
 
     async def _forget(self, transactional_id: str, now_ms: int) -> None:
         async with self._turn(transactional_id):

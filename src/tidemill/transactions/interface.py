@@ -19,6 +19,10 @@ class TransactionJournal(Protocol):
         """The partition that keeps this transactional id."""
         ...
 
+    def leads(self, partition: int) -> bool:
+        """Whether this broker leads the partition now: what it has read of it may be old otherwise."""
+        ...
+
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """Write all or none; returns when they are durable, in the order of the calls."""
         ...

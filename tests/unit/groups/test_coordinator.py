@@ -53,6 +53,9 @@ class FakeJournal:
     def partition_of(self, key: str) -> int:
         return len(key) % self.partitions
 
+    def leads(self, partition: int) -> bool:
+        return True
+
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         await self.gate.wait()
         if self.failure is not None:

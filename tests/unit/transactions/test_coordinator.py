@@ -218,6 +218,44 @@ def test_an_open_transaction_times_out() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("set_by_ms", [86_400_000, -86_400_000], ids=["ahead", "back"])
+def test_a_clock_that_is_set_neither_ends_a_transaction_nor_keeps_it(set_by_ms: int) -> None:
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        world.set_by_ms = set_by_ms
+        await coordinator.add_partitions("a", identity, {TopicPartition("t", 1)})
+        world.now_ms += 60_000
+        await coordinator.tick(world.now_ms + world.set_by_ms)
+        assert coordinator.describe("a").state is State.ONGOING
+        world.now_ms += 1
+        await coordinator.tick(world.now_ms + world.set_by_ms)
+        await settle(coordinator, "a", State.COMPLETE_ABORT)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("passed_ms", "set_by_ms", "left_ms"), [(40_000, 0, 20_000), (40_000, -86_400_000, 60_000)])
+def test_the_next_coordinator_knows_the_age_by_the_time_of_the_day(
+    passed_ms: int, set_by_ms: int, left_ms: int
+) -> None:
+    """Never more than the producer asked for: a clock that was set back must not keep readers waiting for a day."""
+
+    async def scene(world: World) -> None:
+        await opened(world, "t-0")
+        world.now_ms += passed_ms
+        world.set_by_ms = set_by_ms
+        heir = world.coordinator()
+        await heir.start()
+        world.now_ms += left_ms
+        await heir.tick(world.now_ms)
+        assert heir.describe("a").state is State.ONGOING
+        world.now_ms += 1
+        await heir.tick(world.now_ms)
+        await settle(heir, "a", State.COMPLETE_ABORT)
+
+    play(scene)
+
+
 def test_one_id_that_cannot_be_timed_out_does_not_hold_up_others() -> None:
     async def scene(world: World) -> None:
         coordinator, _ = await opened(world, "t-0")

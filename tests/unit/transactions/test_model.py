@@ -87,7 +87,7 @@ class Transactions(RuleBasedStateMachine):
         if outcome.change is not None:
             record = write_key(outcome.change.transactional_id), write_value(outcome.change)
             self.journal.append(record)
-            self.table.replay(*record)
+            self.table.replay(*record, self.now_ms)
         if outcome.uses(self.spare):
             self.spare += 1
         if outcome.error is not None:
@@ -216,7 +216,7 @@ class Transactions(RuleBasedStateMachine):
         before = list(self.table)
         self.table = TransactionTable()
         for key, value in self.journal:
-            self.table.replay(key, value)
+            self.table.replay(key, value, self.now_ms, self.now_ms)
         assert sorted(map(repr, self.table)) == sorted(map(repr, before))
         self.marked.clear()
 

@@ -22,6 +22,9 @@ class MemoryJournal:
     def partition_of(self, key: str) -> int:
         return sum(key.encode()) % self.partitions
 
+    def leads(self, partition: int) -> bool:
+        return True
+
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         await asyncio.sleep(0)
         if self.fail_next:
@@ -41,6 +44,7 @@ class World:
         self.markers: list[Marker] = []
         self.refuse: Callable[[Marker], TidemillError | None] = lambda _: None
         self.now_ms = 1_000_000
+        self.set_by_ms = 0
         self.next_producer_id = 0
 
     def coordinator(self, limits: TransactionLimits | None = None) -> TransactionCoordinator:
@@ -48,7 +52,8 @@ class World:
             self.journal,
             write_marker=self._write_marker,
             new_producer_id=self._new_producer_id,
-            clock=lambda: self.now_ms,
+            clock=lambda: self.now_ms + self.set_by_ms,
+            steady=lambda: self.now_ms,
             limits=limits,
         )
 

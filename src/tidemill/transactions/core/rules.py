@@ -139,9 +139,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
 
 
 def time_out(known: Transaction, now_ms: int) -> Outcome:
-    """Abort a transaction that is open for too long, and fence its producer."""
-    if not known.late(now_ms):
-        return Outcome(None, known.identity)
+    """Abort an open transaction that is late (`TransactionTable.late`), and fence its producer."""
     return Outcome(_abort_and_fence(known, NOBODY, now_ms), known.identity)
 
 

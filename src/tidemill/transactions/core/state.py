@@ -94,10 +94,6 @@ class Transaction:
         """Whether the asker is this producer from before the bump that it asked for: its answer was lost."""
         return asker != NOBODY and asker == self.last
 
-    def late(self, now_ms: int) -> bool:
-        """Whether the transaction is open for longer than its producer allowed."""
-        return self.state is State.ONGOING and now_ms > self.started_ms + self.timeout_ms
-
     def begin_or_grow(self, more: frozenset[TopicPartition], now_ms: int) -> "Transaction":
         """The ongoing transaction with more partitions in it."""
         started_ms = self.started_ms if self.state is State.ONGOING else now_ms

@@ -3,6 +3,10 @@
 The table changes by `replay` alone: live traffic first writes a record to the journal and then replays it, start-up
 replays all of them, so both end in the same state. Ids whose state wants attention without a request (open ones, which
 may time out, and those whose markers are not finished) are also kept apart, so that a tick costs nothing for the rest.
+
+When an open one is late is told by a clock that nobody can set (`steady_ms`): one that is set must not abort what has
+just begun, nor keep readers waiting for what is over. How old a transaction is that another life of this coordinator
+began, the journal alone can tell, by the time of the day; it never gets more time than its producer asked for.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +22,8 @@ class TransactionTable:
 
     def __init__(self) -> None:
         self._known: dict[str, Transaction] = {}
-        self._open: set[str] = set()
+        self._ends_ms: dict[str, int] = {}
+        """When the open ones are late, by the steady clock."""
         self._preparing: set[str] = set()
 
     def __len__(self) -> int:
@@ -31,19 +36,21 @@ class TransactionTable:
         """What is known of an id."""
         return self._known.get(transactional_id)
 
-    def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """Take one journal record in."""
+    def replay(self, key: bytes | None, value: bytes | None, steady_ms: int, now_ms: int | None = None) -> None:
+        """Take one journal record in; `now_ms`, the time of the day, when it is read and not just written."""
         transactional_id = read_key(key)
         if transactional_id is None:
             return
-        self._open.discard(transactional_id)
+        ends_ms = self._ends_ms.pop(transactional_id, None)
         self._preparing.discard(transactional_id)
         if value is None:
             self._known.pop(transactional_id, None)
             return
         known = self._known[transactional_id] = read_value(transactional_id, value)
         if known.state is State.ONGOING:
-            self._open.add(transactional_id)
+            if now_ms is not None:
+                ends_ms = steady_ms + min(max(known.started_ms + known.timeout_ms - now_ms, 0), known.timeout_ms)
+            self._ends_ms[transactional_id] = steady_ms + known.timeout_ms if ends_ms is None else ends_ms
         elif known.state.preparing:
             self._preparing.add(transactional_id)
 
@@ -51,12 +58,16 @@ class TransactionTable:
         """Forget ids that another coordinator keeps now; nothing is written."""
         for transactional_id in [name for name in self._known if gone(name)]:
             del self._known[transactional_id]
-            self._open.discard(transactional_id)
+            self._ends_ms.pop(transactional_id, None)
             self._preparing.discard(transactional_id)
 
-    def late(self, now_ms: int) -> list[str]:
+    def late(self, steady_ms: int) -> list[str]:
         """Ids whose open transaction has run out of time."""
-        return sorted(name for name in self._open if self._known[name].late(now_ms))
+        return sorted(name for name, ends_ms in self._ends_ms.items() if steady_ms > ends_ms)
+
+    def is_late(self, transactional_id: str, steady_ms: int) -> bool:
+        """Whether this one has an open transaction that has run out of time."""
+        return steady_ms > self._ends_ms.get(transactional_id, steady_ms)
 
     def unfinished(self) -> list[str]:
         """Ids whose markers are not all known to be written."""

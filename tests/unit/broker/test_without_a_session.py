@@ -1,0 +1,99 @@
+"""A broker that is no member any more answers for nothing that another may have taken over, however it learns of it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID, uuid4
+
+import pytest
+from tests.unit.broker.worlds import batch_of
+from tests.unit.cluster.shared_store import Line, Store
+
+from tidemill.broker.broker import Broker, Place, World
+from tidemill.broker.stores import MemoryTopics
+from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
+from tidemill.model import broker_settings
+from tidemill.model.errors import NotCoordinator, NotLeaderOrFollower, TidemillError
+from tidemill.model.topic_settings import parse
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.streams.memory import MemoryStore
+from tidemill.testing.clock import VirtualClock
+from tidemill.transactions.core.rules import InitProducer
+
+SESSION_MS = 800
+
+
+@asynccontextmanager
+async def leader(line: Line) -> AsyncIterator[Broker]:
+    """A broker that leads everything, with another one in the list of replicas."""
+    info = PartitionInfo(0, 1, (1, 2), (1,), 0)
+    for name in ("orders", GROUP_OFFSETS, TRANSACTION_STATE):
+        topic = Topic(name, uuid4(), (info,), {}, parse({}))
+        line.store.put(f"topics/{name}", encode_topic(topic))
+    clock = VirtualClock()
+    world = World(line, MemoryTopics(MemoryStore, clock), clock, uuid4, UUID(int=1))
+    broker = Broker(world, broker_settings.parse({}), Place(1, session_ttl_ms=SESSION_MS))
+    try:
+        await broker.start()
+        broker.advertise("127.0.0.1", 9999)
+        await broker.announce()
+        async with asyncio.timeout(20):
+            while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
+                await asyncio.sleep(0.01)
+        yield broker
+    finally:
+        line.cut = False
+        await broker.close()
+
+
+def _serves(broker: Broker) -> bool:
+    try:
+        broker.groups.fetch("g", None)
+        broker.transactions.select()
+    except TidemillError:
+        return False
+    return broker.partition("orders", 0).leads
+
+
+async def refuses_all(broker: Broker) -> None:
+    """Nothing waits before the first look at each of them."""
+    with pytest.raises(NotCoordinator):
+        broker.groups.fetch("g", None)
+    with pytest.raises(NotCoordinator):
+        broker.groups.heartbeat("g", 1, "member", None)
+    with pytest.raises(NotCoordinator):
+        broker.transactions.describe("t")
+    assert broker.coordinator_of("g") == -1
+    assert broker.transaction_coordinator_of("t") == -1
+    with pytest.raises(NotLeaderOrFollower):
+        await broker.partition("orders", 0).append(batch_of(b"late"), acks=1)
+
+
+def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
+    async def scenario() -> None:
+        line = Line(Store())
+        async with leader(line) as broker:
+            line.cut = True
+            async with asyncio.timeout(20):
+                while broker.membership.alive:  # noqa: ASYNC110 -- a clock decides
+                    await asyncio.sleep(0.01)
+            await refuses_all(broker)
+            line.cut = False
+            async with asyncio.timeout(20):
+                while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
+                    await asyncio.sleep(0.01)
+            assert (await broker.transactions.init_producer(InitProducer("t", 1_000))).epoch == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_was_stopped_for_longer_than_its_session_knows_it_before_its_first_answer() -> None:
+    """What clients sent meanwhile is read before any timer of this broker runs."""
+
+    async def scenario() -> None:
+        async with leader(Line(Store())) as broker:
+            time.sleep(SESSION_MS / 1000)  # noqa: ASYNC251 -- nothing of this process runs
+            await refuses_all(broker)
+
+    asyncio.run(scenario())
