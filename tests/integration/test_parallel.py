@@ -118,6 +118,36 @@ def test_retries_do_not_hold_others_up_and_end_as_dead_letters(broker: Broker, t
     assert b"never works" in headers["tidemill-reason"]
 
 
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [(1_040_000, "too long for the database"), (5, "no such file: caf\udce9.txt")],
+    ids=["large", "odd"],
+)
+def test_a_record_is_buried_however_large_and_whatever_the_reason(
+    broker: Broker, topic: str, size: int, reason: str
+) -> None:
+    """As large as the topic takes, which is more than librdkafka sends; names of files need not be UTF-8."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 2_000_000})
+    producer.produce(topic, b"x" * size, partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+    def handle(_: Record) -> None:
+        raise ValueError(reason)
+
+    dead = f"{topic}.dlq"
+    ParallelConsumer(
+        config(broker, topic), [topic], workers=1, retry=Retry(attempts=1), dead_letter=dead, max_records=1
+    ).run(handle)
+    assert committed(broker, topic, topic)[0][0] == 1
+    reader = Consumer(config(broker, "dlq-reader"))
+    reader.assign([TopicPartition(dead, 0, 0)])
+    letter = reader.poll(WAIT_S)
+    reader.close()
+    assert letter is not None
+    assert len(letter.value() or b"") == size
+    assert dict(letter.headers() or [])["tidemill-reason"].startswith(b"ValueError: " + reason[:12].encode())
+
+
 def test_too_many_errors_halt_loudly(broker: Broker, topic: str) -> None:
     fill(broker, topic, 50)
 

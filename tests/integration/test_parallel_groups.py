@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
 
 from tidemill.client.parallel.consumer import ParallelConsumer
@@ -14,6 +14,7 @@ from tidemill.client.parallel.record import Record
 from tidemill.testing import Broker
 
 RECORDS = 2_000
+LIMIT = 20
 KINDS: dict[str, dict[str, Any]] = {
     "eager": {"partition.assignment.strategy": "range"},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
@@ -68,3 +69,29 @@ def test_members_come_and_go_while_working(broker: Broker, kind: str) -> None:
                 thread.join(WAIT_S)
     assert not any(thread.is_alive() for thread in threads)
     assert len({(partition, offset) for partition, _, offset in book.seen}) == RECORDS
+
+
+@pytest.mark.parametrize("kind", ["eager", "cooperative", "consumer"])
+def test_a_partition_that_comes_while_others_are_paused_keeps_none_of_them_so(broker: Broker, kind: str) -> None:
+    topic = f"grows-{kind}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
+    fill(broker, topic, LIMIT * 10, keys=1)
+    settings = {**KINDS[kind], "topic.metadata.refresh.interval.ms": 300}
+    consumer = ParallelConsumer(
+        config(broker, topic, **settings), [topic], workers=4, max_in_flight=LIMIT, revoke_timeout_ms=100
+    )
+    begin = threading.Event()
+    thread = threading.Thread(target=consumer.run, args=(lambda _: begin.wait(WAIT_S),))
+    thread.start()
+    try:
+        until(lambda: consumer.stats().waiting >= LIMIT - 1)
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(WAIT_S)
+        until(lambda: len(consumer.stats().assigned) == 2)
+        begin.set()
+        until(lambda: consumer.stats().completed >= LIMIT * 10)
+    finally:
+        begin.set()
+        consumer.stop(drain=False)
+        thread.join(WAIT_S)
+    assert not thread.is_alive()

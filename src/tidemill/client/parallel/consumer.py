@@ -99,6 +99,7 @@ class ParallelConsumer:
         self._drain = True
         self._halted: Halted | None = None
         self._paused = False
+        self._rebalanced = False
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._metadata_bytes_max = metadata_bytes_max
         self._commits = 0
@@ -243,14 +244,12 @@ class ParallelConsumer:
 
     def _balance(self, *, paused: bool) -> None:
         """Pause fetching while enough waits; polling itself never stops."""
-        held = self._desk.held()
-        limit = self._options.max_in_flight
-        if not self._paused and (paused or held >= limit):
-            self._client.pause(self._client.assignment())
-            self._paused = True
-        elif self._paused and not paused and held <= limit * RESUME_SHARE:
-            self._client.resume(self._client.assignment())
-            self._paused = False
+        held, limit = self._desk.held(), self._options.max_in_flight
+        wanted = paused or held >= (limit * RESUME_SHARE if self._paused else limit)
+        # The client keeps a partition paused also while it is somebody else's: after a rebalance all are told again.
+        if wanted != self._paused or self._rebalanced:
+            (self._client.pause if wanted else self._client.resume)(self._client.assignment())
+            self._paused, self._rebalanced = wanted, False
 
     def _records(self, messages: Sequence[Any]) -> Iterator[Record]:
         for message in messages:
@@ -318,7 +317,7 @@ class ParallelConsumer:
         runs = {(each.topic, each.partition): decode(each.offset, each.metadata) for each in known if each.offset >= 0}
         for each in positions:
             self._desk.assign(TopicPartition(each.topic, each.partition), runs.get((each.topic, each.partition), ()))
-        self._paused = False
+        self._rebalanced = True
         log.info("assigned", partitions=[f"{each.topic}-{each.partition}" for each in positions])
 
     def _revoked(self, _: Any, positions: list[Any]) -> None:

@@ -8,7 +8,9 @@ from confluent_kafka import Producer
 from tidemill.client.parallel.record import Record
 
 FLUSH_S = 30.0
-REASON_BYTES_MAX = 1_000
+REASON_CHARACTERS_MAX = 1_000
+LETTER_BYTES_MAX = 1_000_000_000
+"""As much as librdkafka allows: how large a record may be is for the topic to say, and its own default is less."""
 
 
 class DeadLetters:
@@ -16,7 +18,9 @@ class DeadLetters:
 
     def __init__(self, config: dict[str, Any], topic: str) -> None:
         self._topic = topic
-        self._producer = Producer(config | {"enable.idempotence": True, "linger.ms": 5})
+        self._producer = Producer(
+            {"message.max.bytes": LETTER_BYTES_MAX} | config | {"enable.idempotence": True, "linger.ms": 5}
+        )
 
     def bury(self, record: Record, error: BaseException, done: Callable[[Any], None]) -> None:
         """Write a record with its origin and reason; `done` gets None or the error once the broker has answered."""
@@ -25,9 +29,11 @@ class DeadLetters:
             "tidemill-partition": str(record.partition),
             "tidemill-offset": str(record.offset),
             "tidemill-attempts": str(record.attempt),
-            "tidemill-reason": f"{type(error).__name__}: {error}"[:REASON_BYTES_MAX],
+            "tidemill-reason": f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX],
         }
-        headers = [*record.headers, *((name, text.encode()) for name, text in origin.items())]
+        # Python has names of files in its errors that are no text in UTF-8.
+        written = ((name, text.encode(errors="backslashreplace")) for name, text in origin.items())
+        headers = [*record.headers, *written]
         self._producer.produce(
             self._topic,
             record.value,

@@ -152,8 +152,7 @@ class SequenceTracking:
         gap = next(iter(self._gaps)) if self._gaps else self._next
         while self._arrivals and self._arrivals[0].sequence < gap:
             arrival = self._arrivals.popleft()
-            if arrival.place in self._committable:
-                self._committable[arrival.place] = arrival.offset + 1
+            self._committable[arrival.place] = arrival.offset + 1
 
     def committable(self) -> dict[TopicPartition, int]:
         """See Tracking."""
@@ -174,6 +173,8 @@ class SequenceTracking:
         self._committable.pop(place, None)
         for known in [each for each in self._sequences if each[0] == place]:
             del self._gaps[self._sequences.pop(known)]
+        # It may come back, and where it stood before means nothing then.
+        self._arrivals = deque(arrival for arrival in self._arrivals if arrival.place != place)
         self._advance()
 
 

@@ -75,6 +75,17 @@ def test_a_second_completion_and_a_lost_partition_change_nothing(tracking: Track
     assert tracking.pending(P1) == 0
 
 
+def test_a_partition_that_comes_back_has_forgotten_its_first_stay(tracking: Tracking) -> None:
+    """Somebody else went on with it to offset 50 meanwhile; the gap of the other partition stays all the time."""
+    tracking.received(P1, 7)
+    tracking.received(P0, 0)
+    tracking.completed(P0, 0)
+    tracking.forget(P0)
+    tracking.received(P0, 50)
+    tracking.completed(P1, 7)
+    assert tracking.committable() == {P0: 50, P1: 8}
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_never_past_a_gap_and_always_to_the_end(data: st.DataObject) -> None:
