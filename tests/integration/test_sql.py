@@ -123,6 +123,8 @@ def test_conditions_on_times_and_names_find_what_they_should(world: World) -> No
         ("offset = 29990", 1),
         ("offset IN (5, 29990, 99999) AND offset < 29990", 1),
         ("offset = '7'", 1),
+        ("topic = 'many' AND partition = '0'", MANY),
+        ("topic = 'many' AND partition IN (7, '0')", MANY),
     ):
         extra = "" if "topic" in condition else " AND topic = 'many'"
         assert world.ask(f"SELECT count() FROM messages WHERE {condition}{extra}") == [[count]], condition

@@ -57,12 +57,12 @@ def wanted(tree: Node, reference: Reference) -> Wanted:
         return Wanted()  # an alias takes the place of the column, also in conditions
     conditions = [each for name in ("prewhere", "where") for each in _all_of(reference.select.get(name))]
     alias = reference.alias
-    topics = [found for each in conditions if (found := _among(each, "topic", alias)) is not None]
-    partitions = [found for each in conditions if (found := _among(each, "partition", alias)) is not None]
+    topics = [found for each in conditions if (found := _among(each, "topic", alias, str)) is not None]
+    partitions = [found for each in conditions if (found := _among(each, "partition", alias, int)) is not None]
     sinces = [bound for each in conditions if (bound := _at_least(each, "timestamp", alias)) is not None]
     offsets = [bound for each in conditions if (bound := _at_least(each, "offset", alias)) is not None]
     ends = [bound for each in conditions if (bound := _at_most(each, "offset", alias)) is not None]
-    exact = [found for each in conditions if (found := _among(each, "offset", alias)) and _are_numbers(found)]
+    exact = [found for each in conditions if (found := _among(each, "offset", alias, int))]
     return Wanted(
         frozenset.intersection(*map(frozenset, topics)) if topics else None,
         frozenset.intersection(*map(frozenset, partitions)) if partitions else None,
@@ -80,14 +80,15 @@ def _all_of(condition: Node | None) -> list[Node]:
     return [condition]
 
 
-def _among(condition: Node, column: str, alias: str) -> list[Any] | None:
-    """The values that a column is one of."""
+def _among(condition: Node, column: str, alias: str, kind: type) -> list[Any] | None:
+    """The values that a column is one of; None when the engine would make them of the column's kind first."""
     if not is_function(condition, "equals", "in") or len(arguments(condition)) != 2:
         return None
     left, right = arguments(condition)
     if is_function(condition, "equals") and _is_column(right, column, alias):
         left, right = right, left
-    return constants(right) if _is_column(left, column, alias) else None
+    found = constants(right) if _is_column(left, column, alias) else None
+    return found if found is not None and all(isinstance(each, kind) for each in found) else None
 
 
 def _at_least(condition: Node, column: str, alias: str) -> Node | None:
@@ -112,10 +113,6 @@ def _at_most(condition: Node, column: str, alias: str) -> Node | None:
     if is_function(condition, "greaterOrEquals", "greater"):
         told, bound = bound, told
     return bound if _is_column(told, column, alias) else None
-
-
-def _are_numbers(values: list[Any]) -> bool:
-    return all(isinstance(each, int) for each in values)
 
 
 def _numbers(bounds: Iterable[Node]) -> list[int]:
