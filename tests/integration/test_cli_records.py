@@ -1,14 +1,17 @@
 """`tidemill produce` and `tidemill consume`."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from tests.integration.command_line import CommandLine
 
 from tidemill.cli import produce
 
 FAILED, WRONG_USE = 1, 2
+WAIT_S = 30
 
 
 def read(tidemill: CommandLine, topic: str, *more: str) -> list[str]:
@@ -130,6 +133,24 @@ def test_a_command_for_each_record(tidemill: CommandLine) -> None:
     assert "3 records handled, 0 tried again, 0 dead letters" in ran.err
     ran = tidemill.fine("consume", "jobs", "--exec", command, "--max", "1", "--group", "workers")
     assert ran.lines == ["jobs 0/3 k 4"]
+
+
+def test_a_command_hears_of_every_key(tidemill: CommandLine) -> None:
+    producer = Producer({"bootstrap.servers": os.environ["TIDEMILL_KAFKA"]})
+    for key in (b"\0\0\0\x07", b"caf\xe9", None, b"x" * 200_000):
+        producer.produce("keys", b"", key=key, partition=0)
+    assert producer.flush(WAIT_S) == 0
+    command = 'echo "$TIDEMILL_OFFSET $TIDEMILL_KEY_HEX $(printf %s "$TIDEMILL_KEY" | od -An -tx1 | tr -d " ")"'
+    ran = tidemill.fine("consume", "keys", "--exec", command, "--max", "4", "--attempts", "1")
+    assert ran.lines == ["0 00000007 ", "1 636166e9 636166e9", "2  ", "3  "]
+
+
+@pytest.mark.parametrize(("command", "why"), [("no-such-command-here", "is not there"), ("/etc", "cannot be run")])
+def test_a_command_that_cannot_be_run_buries_nothing(tidemill: CommandLine, command: str, why: str) -> None:
+    tidemill.fine("produce", "typo", "-m", "x")
+    line = tidemill.refused_after_remarks(FAILED, "consume", "typo", "--exec", command, "--dead-letter", "typo.dlq")
+    assert f"the command '{command}', or one in it, {why}" in line
+    assert "there is no topic" in tidemill.refused(FAILED, "consume", "typo.dlq")
 
 
 def test_a_command_that_keeps_failing(tidemill: CommandLine) -> None:

@@ -61,7 +61,12 @@ def consume(
         str | None, typer.Option(metavar="GROUP", help="Read as this group: what was printed or handled is committed.")
     ] = None,
     exec_: Annotated[
-        str | None, typer.Option("--exec", metavar="COMMAND", help="Run this for each record instead of printing it.")
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="COMMAND",
+            help="Run this for each record, with its value as input and TIDEMILL_KEY, _OFFSET... around.",
+        ),
     ] = None,
     parallel: Annotated[int, typer.Option(help="How many commands of --exec run side by side.", min=1)] = 1,
     dead_letter: Annotated[

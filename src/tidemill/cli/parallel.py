@@ -1,9 +1,10 @@
 """`tidemill consume --exec COMMAND`: the parallel consumer for people without Python.
 
 The command is run once for each record, through the shell: the value is its standard input, the rest is in its
-environment (`TIDEMILL_TOPIC`, `_PARTITION`, `_OFFSET`, `_KEY`, `_TIMESTAMP`, `_ATTEMPT`). What it prints is shown when
-it ends, so that the lines of commands that run side by side do not mix. Exit code 0 completes the record; any other is
-a failure that is tried again, and in the end goes to the dead-letter topic, if there is one.
+environment (`TIDEMILL_TOPIC`, `_PARTITION`, `_OFFSET`, `_KEY`, `_KEY_HEX`, `_TIMESTAMP`, `_ATTEMPT`). What it prints
+is shown when it ends, so that the lines of commands that run side by side do not mix. Exit code 0 completes the
+record; any other is a failure that is tried again, and in the end goes to the dead-letter topic, if there is one. A
+command that the shell cannot find or run is no record's fault: it ends everything, before a record is called dead.
 
 Each command is a process group of its own: Ctrl-C on a terminal is for us, who wait for what is running. When we are
 made to end without waiting, the commands are ended too.
@@ -31,6 +32,11 @@ from tidemill.client.parallel.record import Record
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
 
+KEY_BYTES_MAX = 32 * 1024
+"""Longer keys are not told: the system limits what an environment holds."""
+_CANNOT_RUN = {126: "cannot be run", 127: "is not there"}
+"""Exit codes of a shell."""
+
 
 class Execute:
     """Runs the command for a record."""
@@ -41,7 +47,7 @@ class Execute:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def __call__(self, record: Record) -> None:
-        """Raise CommandFailed when the command does not succeed."""
+        """Raise CommandFailed when the command does not succeed, Halted when there is no such command."""
         process = subprocess.Popen(  # noqa: S602 -- the shell is what the user asked for
             self._command,
             shell=True,
@@ -57,6 +63,8 @@ class Execute:
         with self._printing:
             sys.stdout.buffer.write(output)
             sys.stdout.buffer.flush()
+        if process.returncode in _CANNOT_RUN:
+            raise Halted(f"the command {self._command!r}, or one in it, {_CANNOT_RUN[process.returncode]}")
         if process.returncode:
             raise CommandFailed(f"exit code {process.returncode} of {self._command!r}")
 
@@ -68,11 +76,14 @@ class Execute:
 
 
 def _environment(record: Record) -> dict[str, str]:
+    key = record.key if record.key is not None and len(record.key) <= KEY_BYTES_MAX else b""
     return {
         "TIDEMILL_TOPIC": record.topic,
         "TIDEMILL_PARTITION": str(record.partition),
         "TIDEMILL_OFFSET": str(record.offset),
-        "TIDEMILL_KEY": (record.key or b"").decode("utf-8", "surrogateescape"),
+        # Numbers are common keys, and most have zero bytes, which no environment holds.
+        "TIDEMILL_KEY": "" if b"\0" in key else key.decode("utf-8", "surrogateescape"),
+        "TIDEMILL_KEY_HEX": key.hex(),
         "TIDEMILL_TIMESTAMP": str(record.timestamp),
         "TIDEMILL_ATTEMPT": str(record.attempt),
     }
