@@ -6,6 +6,8 @@ reads the same table, so a setting exists in one place.
 """
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -71,16 +73,30 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _whole(text: str) -> int:
+    """Digits alone: what Python reads besides ("1_000") no other client that is told the setting could."""
+    if not re.fullmatch("[+-]?[0-9]{1,20}", text):
+        raise ValueError(text)
+    return int(text)
+
+
 def _int(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if not -(2**31) <= value <= INT32_MAX:
         raise ValueError(text)
     return value
 
 
 def _long(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if not -(2**63) <= value <= INT64_MAX:
+        raise ValueError(text)
+    return value
+
+
+def _double(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or "_" in text:  # what is no number is below no limit, and above none
         raise ValueError(text)
     return value
 
@@ -90,7 +106,7 @@ _READERS: dict[Kind, Any] = {
     Kind.STRING: str,
     Kind.INT: _int,
     Kind.LONG: _long,
-    Kind.DOUBLE: float,
+    Kind.DOUBLE: _double,
     Kind.LIST: lambda text: tuple(part.strip() for part in text.split(",") if part.strip()),
 }
 _WORDS = {

@@ -191,6 +191,9 @@ def test_what_create_topics_refuses(tmp_path: Path) -> None:
             "cfg": ({"configs": {"retention.sm": "1"}}, 40),
             "cfg2": ({"configs": {"retention.ms": "soon"}}, 40),
             "cfg3": ({"configs": {"retention.ms": None}}, 40),
+            "cfg4": ({"configs": {"retention.ms": "1_000"}}, 40),
+            "cfg5": ({"configs": {"min.cleanable.dirty.ratio": "nan"}}, 40),
+            "cfg6": ({"configs": {"min.cleanable.dirty.ratio": "0.1_0"}}, 40),
         }
         asked = tuple(creatable(7, name, **fields) for name, (fields, _) in cases.items())
         told = await client.ask(19, 7, topics=asked)

@@ -125,6 +125,8 @@ def test_identities_in_every_version(tmp_path: Path, version: int) -> None:
             assert int(late.error_code) == 50
             nameless = await init(client, "", version)
             assert int(nameless.error_code) == 42
+            endless = await init(client, "a" * 30_000, version)
+            assert int(endless.error_code) == 42
 
     run(test)
 

@@ -38,6 +38,9 @@ from tidemill.transactions.core.state import (
     Transaction,
 )
 
+NAME_LENGTH_MAX = 4_096
+"""Characters of a transactional id, as of a group's; a string of the journal has 32,767 bytes."""
+
 
 class Outcome(NamedTuple):
     """What a decision leads to."""
@@ -62,8 +65,8 @@ class InitProducer:
 
     def check(self, timeout_ms_max: int) -> None:
         """Refuse what no state could make valid."""
-        if not self.transactional_id:
-            raise InvalidRequest("an empty transactional id")
+        if not 0 < len(self.transactional_id) <= NAME_LENGTH_MAX:
+            raise InvalidRequest(f"a transactional id has 1 to {NAME_LENGTH_MAX} characters")
         if not 0 < self.timeout_ms <= timeout_ms_max:
             raise InvalidTransactionTimeout(f"transaction.timeout.ms must be 1 to {timeout_ms_max}")
         if (self.given.producer_id == NO_PRODUCER_ID) != (self.given.epoch == NO_EPOCH):
