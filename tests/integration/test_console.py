@@ -101,6 +101,19 @@ def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatc
     with_door(tmp_path, check)
 
 
+def test_a_full_disk_is_an_alert_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidemill.broker.partitions import Partitions
+
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        monkeypatch.setattr(Partitions, "lacks_room", True)
+        health = await client.get("/health")
+        assert (health.status_code, health.json()["state"]) == (503, "degraded")
+        assert health.json()["streams"]["reasons"] == ["the disk is full: records are refused until there is room"]
+        assert (await client.get("/health/ready")).status_code == 200
+
+    with_door(tmp_path, check)
+
+
 def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
     async def check(client: httpx.AsyncClient, door: Door) -> None:
         for garbage in (b"\0" * 100, b"GET / HTTP/9.9\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n"):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import TypeVar
 
@@ -261,6 +262,48 @@ def test_a_small_disk_has_a_small_reserve_and_a_full_one_takes_nothing_until_the
         await log.tend(NOW + RETAKE_INTERVAL_MS)
         assert not is_full(store)
         assert (await log.append(batch(1), acks=-1)).base_offset == 1
+
+    asyncio.run(run())
+
+
+def test_transactions_end_on_a_full_disk() -> None:
+    """Their readers would wait for room otherwise, and every producer that ends one."""
+
+    async def run() -> None:
+        disk = SimDisk(Random(10), quota_bytes=-1)
+        store = SegmentStore(disk, reserve_bytes=2_000)
+        log = await opener(store, lambda: NOW)("t", 0, parse({}), 0)
+        written = [NewRecord(b"k", b"v", (), NOW)]
+        await log.append(
+            build_batch(written, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), acks=-1
+        )
+        disk.quota_bytes = 2_000
+        with pytest.raises(KafkaStorageError):
+            await log.append(batch(1), acks=-1)
+        assert is_full(store)
+        assert log.last_stable_offset == 0
+        await log.append_marker(7, 0, commit=True)
+        assert log.last_stable_offset == 2
+
+    asyncio.run(run())
+
+
+def test_on_a_full_disk_removed_files_wait_for_nobody() -> None:
+    async def run() -> None:
+        disk = SimDisk(Random(11), quota_bytes=40_000)
+        store = SegmentStore(disk, reserve_bytes=4_000)
+        settings = parse({"segment.bytes": "4096", "file.delete.delay.ms": "3600000"})
+        log = await opener(store, lambda: NOW)("t", 0, settings, 0)
+        with suppress(KafkaStorageError):
+            for number in range(1_000):
+                await log.append(batch(number, 1_000), acks=-1)
+        stored = log.log_end_offset
+        assert is_full(store)
+        await log.delete_records(-1)
+        await log.tend(NOW)
+        await log.tend(NOW + RETAKE_INTERVAL_MS)
+        assert not is_full(store)
+        assert (await log.append(batch(stored), acks=-1)).base_offset == stored
 
     asyncio.run(run())
 

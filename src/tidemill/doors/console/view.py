@@ -3,9 +3,10 @@
 from typing import Any
 
 from tidemill.broker.broker import Broker
-from tidemill.broker.standing import all_standings
+from tidemill.broker.standing import DISK_FULL, all_standings
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 
+NO_MEMBER = "this broker is no member of its cluster: it leads nothing until coordination is reached again"
 NAMES_MAX = 3
 """Partitions that are named for one reason; of the others the number is told."""
 
@@ -32,7 +33,8 @@ def status_of(broker: Broker) -> dict[str, Any]:
 
 def health_of(broker: Broker) -> dict[str, Any]:
     """How the broker is: healthy, degraded (a part of it does not serve) or inactive, the reasons, and all brokers."""
-    reasons = _broken_partitions(broker)
+    full = broker.partitions.store.full or broker.partitions.lacks_room
+    reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else [])]
     timelines = broker.timelines.health() if broker.timelines is not None else None
     healthy = not reasons and (timelines is None or timelines.state == HEALTHY)
     member = broker.membership.alive
@@ -51,6 +53,11 @@ def health_of(broker: Broker) -> dict[str, Any]:
             "clients_drift_ms": timelines.clients_drift_ms,
         },
     }
+
+
+def unready(broker: Broker) -> list[str]:
+    """Why clients should start at another broker; one whose disk is full can be read, and coordinates its groups."""
+    return [*([] if broker.membership.alive else [NO_MEMBER]), *_broken_partitions(broker)]
 
 
 def _broken_partitions(broker: Broker) -> list[str]:

@@ -19,10 +19,9 @@ from tidemill.doors.console.bounded import BoundedProtocol
 from tidemill.doors.console.page import front_page
 from tidemill.doors.console.questions import sql_endpoint, table_endpoint
 from tidemill.doors.console.server import Ask, Tell
-from tidemill.doors.console.view import health_of, status_of, timelines_of, topics_of
+from tidemill.doors.console.view import health_of, status_of, timelines_of, topics_of, unready
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-NO_MEMBER = "this broker is no member of its cluster: it leads nothing until coordination is reached again"
 SAFETY_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "referrer-policy": "no-referrer",
@@ -47,8 +46,7 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, t
         return PlainTextResponse("live\n")
 
     async def ready(_: Request) -> Response:
-        found = health_of(broker)
-        problems = [*([] if found["member"] else [NO_MEMBER]), *found["streams"]["reasons"]]
+        problems = unready(broker)
         if problems:
             return PlainTextResponse("not ready\n" + "\n".join(problems) + "\n", status_code=503)
         return PlainTextResponse("ready\n")

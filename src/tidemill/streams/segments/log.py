@@ -102,7 +102,7 @@ class SegmentLog:
         try:
             self._disk.write(opened.file, batches, segment.size_bytes)
         except OSError as error:
-            self._cut_back(segment, opened, error)
+            self._cut_back(segment, opened, error, headers)
             self.append(batches, headers, now_ms)
             return
         self._commit(segment, batches, headers, now_ms)
@@ -114,7 +114,7 @@ class SegmentLog:
         try:
             await self._disk.aside(partial(self._disk.write, opened.file, batches, segment.size_bytes))
         except OSError as error:
-            self._cut_back(segment, opened, error)
+            self._cut_back(segment, opened, error, headers)
             self.append(batches, headers, now_ms)
             return
         finally:
@@ -290,8 +290,9 @@ class SegmentLog:
         return await self._disk.aside(call)
 
     async def sweep(self, now_ms: int) -> None:
-        """Remove the files whose delay is over, and see whether a full disk has room again."""
-        paths = self._removed.due(now_ms, self.settings.file_delete_delay_ms)
+        """Remove the files whose delay is over (all, where there is no room), and see whether there is room again."""
+        full = self._shared.reserve.given_up
+        paths = self._removed.due(now_ms, 0 if full else self.settings.file_delete_delay_ms)
         if paths:
             await self._disk.aside(partial(remove_all, self._disk, paths))
         if self._shared.reserve.retake_due(now_ms):
@@ -355,7 +356,7 @@ class SegmentLog:
     def _prepare(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> tuple[Segment, OpenFile]:
         """The segment that takes the batches, and its file."""
         self._check()
-        if self._shared.reserve.given_up and not self._vital:
+        if self._shared.reserve.given_up and not self._needs(headers):
             raise KafkaStorageError(f"{self._folder}: the disk is full")
         segment = self._segments[-1]
         if segment.size_bytes and self._is_full(segment, batches, headers[-1]):
@@ -405,7 +406,11 @@ class SegmentLog:
         self._end_offset = headers[-1].next_offset
         self._tail.extend(headers, batches)
 
-    def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError) -> None:
+    def _needs(self, headers: Sequence[BatchHeader]) -> bool:
+        """Whether the broker itself must write this; markers of transactions too, or readers would wait for room."""
+        return self._vital or all(header.control for header in headers)
+
+    def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError, headers: Sequence[BatchHeader]) -> None:
         """Undo a write that failed: no half batch stays, and the log goes on if only room was missing.
 
         Returns when another try is worth it, since the reserve has been given up for it; raises otherwise.
@@ -417,7 +422,7 @@ class SegmentLog:
             self._fail(second)
         if error.errno not in NO_ROOM:
             self._fail(error)
-        if self._shared.reserve.give_up(error) and self._vital:
+        if self._shared.reserve.give_up(error) and self._needs(headers):
             return
         LOGGER.warning("batch refused: no room on the disk", folder=self._folder)
         raise KafkaStorageError(f"{self._folder}: {error}") from error

@@ -1,8 +1,8 @@
 """Files of segments that are no longer part of a log.
 
 For `file.delete.delay.ms` they stay under a name that ends in `.deleted`, so that an operator who notices a wrong
-setting soon can still copy them. The time counts from the first sweep that finds them. What a stopped broker leaves
-is removed by its next start.
+setting soon can still copy them. The time counts from the first sweep that finds them. On a full disk they are removed
+at once, and what a stopped broker leaves is removed by its next start.
 """
 
 from collections.abc import Sequence
