@@ -142,6 +142,25 @@ def test_nobody_can_be_told(cli_broker: Broker, words: str, streams: str, code: 
     assert (ran.returncode, ran.stderr) == (code, said)
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("produce silent", 0, ""),
+        ("topic delete long", WRONG_USE, "error: nobody is at the terminal to be asked; say --yes if you mean it\n"),
+        ("sql", WRONG_USE, "error: there is no question; "),
+        ("schedule x --in 5s --id one", WRONG_USE, "error: --id names one message; there are 0\n"),
+    ],
+)
+def test_nothing_comes_from_a_closed_input(cli_broker: Broker, words: str, code: int, said: str) -> None:
+    line = f"'{sys.executable}' -m tidemill {words} <&-"
+    ran = subprocess.run(
+        ["bash", "-c", line], env=environ(cli_broker), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert ran.returncode == code
+    assert ran.stderr.startswith(said)
+    assert ran.stderr.count("\n") <= 1
+
+
 @pytest.mark.parametrize("words", [[], ["--group", "followers"]])
 def test_ctrl_c_ends_a_reader_in_order(cli_broker: Broker, words: list[str]) -> None:
     env = environ(cli_broker)

@@ -248,3 +248,7 @@ def test_bars_fit_the_terminal_and_nothing_is_hidden() -> None:
     assert all(len(line) <= 100 for line in lines)
     assert lines[1].split()[1] == "▏"
     assert lines[2].endswith(" 1,000,000")
+    plain = bar_lines(bars, 100, unicode=False)
+    assert [len(line) for line in plain] == [len(line) for line in lines]
+    assert plain[1].split()[1] == "#"
+    assert all(line.isascii() for line in plain)

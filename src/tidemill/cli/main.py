@@ -13,12 +13,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from tidemill import __version__
 
 if TYPE_CHECKING:
     import typer
+    from typer.core import MarkupMode
 
 FINE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 PROGRAM = "tidemill"
@@ -50,6 +52,15 @@ COMMANDS = {
 }
 
 HINT = "see tidemill --help"
+PLAIN_KINDS = {
+    "int range": "a whole number",
+    "int": "a whole number",
+    "float range": "a number",
+    "float": "a number",
+}
+"""What the parser of the command line calls a kind of value, and what people do."""
+FRAMED_COLUMNS = 80
+"""In a terminal that is narrower, frames would cut the names of flags: it gets its help without."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +119,7 @@ def _run(name: str, command: Command, arguments: list[str]) -> int:
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise
-        message = format_message().rstrip(".")
+        message = _in_plain_words(format_message().rstrip("."))
         if not message:
             return WRONG_USE
         return _fail(f"{message}{'' if message.endswith('?') else ';'} see {_where(error, name)} --help", WRONG_USE)
@@ -121,11 +132,13 @@ def _app(command: Command) -> "typer.Typer":
     from tidemill.cli.completion import load
 
     found = load(command.target)
+    framed: MarkupMode = "rich" if get_terminal_size().columns >= FRAMED_COLUMNS else None
     if not isinstance(found, typer.Typer):
-        app = typer.Typer(add_completion=False)
+        app = typer.Typer(add_completion=False, rich_markup_mode=framed)
         app.command()(found)
         return app
-    app = typer.Typer(add_completion=False, no_args_is_help=True, help=command.summary)
+    found.rich_markup_mode = framed
+    app = typer.Typer(add_completion=False, no_args_is_help=True, help=command.summary, rich_markup_mode=framed)
     app.add_typer(found)
     return app
 
@@ -133,8 +146,9 @@ def _app(command: Command) -> "typer.Typer":
 def _speak_as_the_terminal_can() -> None:
     """Where the locale has no Unicode, what it cannot write is written as an escape.
 
-    A stream that the shell has closed (`>&-`) is none: what is said there goes nowhere.
+    A stream that the shell has closed (`>&-`) is none: what is said there goes nowhere, and nothing comes from there.
     """
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 -- as long as the program runs
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
@@ -170,6 +184,12 @@ def _is_no_text(word: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def _in_plain_words(message: str) -> str:
+    for kind, plain in PLAIN_KINDS.items():
+        message = message.replace(f"is not a valid {kind}", f"is not {plain}")
+    return message
 
 
 def _where(error: Exception, name: str) -> str:

@@ -47,8 +47,12 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def show_json(value: Any) -> None:
     """The whole result as one JSON document."""
-    unicode = (sys.stdout.encoding or "").lower() == "utf-8"
-    say(json.dumps(value, ensure_ascii=not unicode, default=str))
+    say(json.dumps(value, ensure_ascii=not writes_unicode(), default=str))
+
+
+def writes_unicode() -> bool:
+    """Whether standard output can write any character."""
+    return (sys.stdout.encoding or "").lower() == "utf-8"
 
 
 def text_fields(**values: bytes | None) -> dict[str, str | None]:

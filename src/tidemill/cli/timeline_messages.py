@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.options import Json
-from tidemill.cli.output import remark, say, show, show_json
+from tidemill.cli.output import remark, say, show, show_json, writes_unicode
 from tidemill.cli.problem import WrongUse
 from tidemill.cli.timeline_options import (
     DEFAULT_ADDRESS,
@@ -56,10 +56,11 @@ def schedule(
     """
     from tidemill.client.timeline import Message
 
+    due_s(after, at)  # what is wrong with it is told before anybody types
+    bodies = [body.encode()] if body is not None else _typed()
     due = due_s(after, at)
-    bodies = [body.encode()] if body is not None else [line.rstrip(b"\n") for line in sys.stdin.buffer]
     if message_id is not None and len(bodies) != 1:
-        raise WrongUse("--id names one message; there are several")
+        raise WrongUse(f"--id names one message; there are {len(bodies)}")
     key_bytes = None if key is None else key.encode()
     with timeline(address, name, group=group) as opened:
         ids = opened.schedule([Message(one, due, message_id, key_bytes) for one in bodies])
@@ -77,6 +78,12 @@ def schedule(
             f"{one} exists already, due {shown_time(one.due)}: nothing changed; "
             f"for another time: tidemill timeline move {name} {one}"
         )
+
+
+def _typed() -> list[bytes]:
+    if sys.stdin.isatty():
+        remark("one message per line; Ctrl-D ends")
+    return [line.rstrip(b"\n") for line in sys.stdin.buffer]
 
 
 def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
@@ -194,20 +201,21 @@ def histogram(
     if as_json:
         show_json([{"start": shown_time(bar.start), "count": bar.count} for bar in bars])
         return
-    for line in bar_lines(bars, shutil.get_terminal_size().columns):
+    for line in bar_lines(bars, shutil.get_terminal_size().columns, unicode=writes_unicode()):
         say(line)
     remark(f"{total:,} message{'s' if total != 1 else ''}")
     if elsewhere:
         remark(f"{elsewhere:,} at other times; look further with --to +7d, or back with --from")
 
 
-def bar_lines(bars: "list[Bar]", columns: int) -> list[str]:
-    """One line for each bar: its start, a bar in eighths of a character, its number."""
+def bar_lines(bars: "list[Bar]", columns: int, *, unicode: bool = True) -> list[str]:
+    """One line for each bar: its start, a bar (in eighths of a character, where there are such), its number."""
     width = max(BAR_COLUMNS_MIN, columns - BAR_COLUMNS_TAKEN)
     largest = max((bar.count for bar in bars), default=0) or 1
     lines = []
     for bar in bars:
         eighths = -(-bar.count * width * 8 // largest)
-        drawn = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+        fine = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+        drawn = fine if unicode else "#" * -(-eighths // 8)
         lines.append(f"{shown_time(bar.start)}  {drawn}{' ' if drawn else ''}{bar.count:,}")
     return lines

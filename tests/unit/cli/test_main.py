@@ -78,6 +78,20 @@ def test_help_may_come_before_the_command(capsys: pytest.CaptureFixture[str]) ->
     assert "Start here:" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [("consume",), ("topic", "create"), ("cluster", "up")])
+def test_a_narrow_terminal_cuts_no_flag(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*words, "--help"]) == FINE
+    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([*words, "--help"]) == FINE
+    shown = capsys.readouterr().out
+    assert flags <= set(re.findall(r"--[a-z-]+", shown))
+    assert max(map(len, shown.splitlines())) <= 60
+
+
 def test_an_unknown_command_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics"]) == WRONG_USE
     assert capsys.readouterr().err == "error: there is no command 'topics'; did you mean topic? see tidemill --help\n"
@@ -88,7 +102,11 @@ def test_an_unknown_command_gets_the_nearest(capsys: pytest.CaptureFixture[str])
     ("words", "code", "said"),
     [
         (["works", "7"], FINE, ""),
-        (["works", "x"], WRONG_USE, "error: "),
+        (
+            ["works", "x"],
+            WRONG_USE,
+            "error: Invalid value for 'number': 'x' is not a whole number; see tidemill sample",
+        ),
         (["works"], WRONG_USE, "error: Missing argument"),
         (["work"], WRONG_USE, "error: No such command"),
         (["fails", "failed"], FAILED, "error: it did not work; try again\n"),

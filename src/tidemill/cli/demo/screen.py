@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tidemill.cli.demo.reminders import Lateness
-from tidemill.cli.output import say
+from tidemill.cli.output import say, writes_unicode
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -152,7 +152,7 @@ def table(snapshot: Snapshot) -> "Table":
         shown.add_section()
     best = max(snapshot.revenue_by_item.values(), default=1.0)
     for item, revenue in list(snapshot.revenue_by_item.items())[:ITEMS_SHOWN]:
-        bar = "█" * round(BAR_WIDTH * revenue / best / 2)
+        bar = ("█" if writes_unicode() else "#") * round(BAR_WIDTH * revenue / best / 2)
         shown.add_row(item, f"[cyan]{bar.ljust(BAR_WIDTH // 2)}[/] {revenue:>12,.2f}")
     shown.caption = "Ctrl-C stops everything"
     return shown
