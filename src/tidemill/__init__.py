@@ -3,6 +3,7 @@
 The names below are loaded when they are first used, so that `import tidemill` stays quick.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +58,12 @@ _HOMES = {
 """Public name -> module that has it."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'tidemill' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

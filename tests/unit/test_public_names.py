@@ -1,5 +1,6 @@
 """What users import, and that importing it costs little."""
 
+import inspect
 import subprocess
 import sys
 
@@ -17,6 +18,23 @@ def test_every_public_name_is_there(module: object) -> None:
         assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="Nothing"):
         _ = module.Nothing  # type: ignore[attr-defined]  # it is not there
+
+
+def test_a_name_that_is_mistyped_is_known_to_type_checkers_and_to_people() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Timelin'") as caught:
+        _ = tidemill.Timelin  # type: ignore[attr-defined]  # mypy says so, or this comment would be one too many
+    assert (caught.value.name, caught.value.obj) == ("Timelin", tidemill)  # what Python makes suggestions from
+    with pytest.raises(AttributeError, match="no attribute 'Brokr'"):
+        _ = tidemill.testing.Brokr  # type: ignore[attr-defined]  # the same
+
+
+@pytest.mark.parametrize("name", sorted(set(tidemill.__all__) - {"__version__"}))
+def test_every_public_name_says_what_it_is_for(name: str) -> None:
+    public = getattr(tidemill, name)
+    assert public.__doc__
+    for attribute, value in vars(public).items():
+        if inspect.isfunction(value) and not attribute.startswith("_"):
+            assert value.__doc__, attribute
 
 
 def test_all_names_are_listed() -> None:

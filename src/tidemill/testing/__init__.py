@@ -3,6 +3,7 @@
 pytest loads this package in every session, so the names are loaded when they are first used.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,11 @@ __all__ = ["Broker", "VirtualClock"]
 _HOMES = {"Broker": "tidemill.testing.broker", "VirtualClock": "tidemill.testing.clock"}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tidemill.testing' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(
+                f"module 'tidemill.testing' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+            )
+        return getattr(import_module(_HOMES[name]), name)

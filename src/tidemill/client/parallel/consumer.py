@@ -49,8 +49,20 @@ log = structlog.get_logger("tidemill.parallel")
 class ParallelConsumer:
     """Handle the records of topics with many workers, in the order of their keys, and lose none.
 
+        consumer = ParallelConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "mailer"}, ["orders"])
+        consumer.run(lambda record: print(record.key, record.value))
+
     `config` is confluent-kafka's; it works with any Kafka broker. `run(handler)` returns after `stop()`, a signal or
-    `max_records`, or raises `Halted`.
+    `max_records`, or raises `Halted`. A handler that is a coroutine function runs as tasks of one event loop.
+
+    - `ordering`: what is handled one after another: records of a "key", of a "partition", or none ("unordered").
+    - `workers`, `executor`: how many handle at a time, each a "thread" or a "process".
+    - `retry`, then `dead_letter` (a topic), or `on_exhausted`: "halt" or "skip". `error_threshold` failures in
+      a row halt it.
+    - `commit_interval_ms`, `commit_every`: when offsets are committed; `metadata_bytes_max` goes with each, to remember
+      what is complete beyond a gap; `tracking` finds gaps by "partition" or, over all of them, by "sequence".
+    - `max_in_flight`: records that are here at a time. `revoke_timeout_ms`: how long handlers may go on with a
+      partition that goes to another member. `registry`: of prometheus_client, for metrics.
     """
 
     def __init__(

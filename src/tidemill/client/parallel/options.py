@@ -35,7 +35,7 @@ class TooManyErrors(Halted):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how patiently a failed record is tried again.
+    """How often and how patiently a failed record is tried again: `attempts` times in all.
 
     The n-th wait is `backoff_ms * 2**(n - 1)`, at most `max_backoff_ms`, moved by up to `jitter` of itself either way.
     """

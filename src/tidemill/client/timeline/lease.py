@@ -69,7 +69,7 @@ class _Held:
 
 
 class AsyncLease(_Held):
-    """A consumer's hold on one message, for asyncio."""
+    """A consumer's hold on one message: `Lease` for asyncio, with the same names."""
 
     __slots__ = ()
 
@@ -87,7 +87,11 @@ class AsyncLease(_Held):
 
 
 class Lease(_Held):
-    """A consumer's hold on one message."""
+    """A consumer's hold on one message, until `expires`.
+
+    `complete` when the work is done, `extend` when it takes longer, `release` to let another try. A lease that is left
+    alone ends by itself, and the message comes again; then these three raise StaleLease, and change nothing.
+    """
 
     __slots__ = ("_run",)
 

@@ -18,7 +18,12 @@ MS_MAX = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message for later. Two schedules with the same `id` are one message."""
+    """One message for later.
+
+    `body` is what it carries. `due` is when it is delivered, and never before: a datetime (without a zone it is local
+    time) or seconds since 1970 (`time.time() + 5`); a time that has passed means now. `id` is a natural id: two
+    schedules with the same one are one message; without it one is drawn. `key` goes with the body, for the consumer.
+    """
 
     body: bytes
     due: Due

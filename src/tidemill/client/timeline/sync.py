@@ -22,7 +22,7 @@ class Timeline:
 
         with Timeline("127.0.0.1:6174", "reminders") as reminders:
             reminders.create(lease_ms=30_000)
-            reminders.schedule([Message(b"tea is ready", due=5)])
+            reminders.schedule([Message(b"tea is ready", due=time.time() + 5)])
             for lease in reminders.work(idle_ms=10_000):
                 print(lease.body)
                 lease.complete()
