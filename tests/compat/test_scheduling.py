@@ -113,3 +113,17 @@ def _check(records: Sequence[Record], told: Sequence[int], seen: Mapping[bytes, 
             assert seen[value] > told[-1]
         else:
             assert seen[value] == offset
+
+
+@pytest.mark.parametrize("client", [Confluent, Aiokafka])
+def test_a_record_is_scheduled_anew_by_one_batch(
+    broker: Broker, topic: str, client: Callable[[], Confluent | Aiokafka]
+) -> None:
+    """Cancelled and scheduled again: what counts is the order, not how the client makes batches of it."""
+    clients = client()
+    name = ("tidemill-schedule-id", b"tea")
+    far: Record = (b"far", [("tidemill-delay-ms", b"600000"), name])
+    again: list[Record] = [(b"", [("tidemill-cancel", b"tea")]), (b"soon", [*DELAY, name])]
+    clients.produce(broker.bootstrap_servers, topic, [far], idempotent=False)
+    clients.produce(broker.bootstrap_servers, topic, again, idempotent=False)
+    assert list(clients.consume(broker.bootstrap_servers, topic, 0, 1)) == [b"soon"]

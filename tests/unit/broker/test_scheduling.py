@@ -21,10 +21,13 @@ from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.streams.partition import Partition
 from tidemill.timelines.clock import Clock
+from tidemill.timelines.core.message import EVERYTHING
+from tidemill.timelines.core.timeline import Catalogue
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.memory import MemoryStore
 
 VERSION = 9
+FAR_MS = 4_102_444_800_000
 
 
 def due(number: int, clock: Clock, *, attempts: int = 1, left_ms: int = 15_000) -> Due:
@@ -83,6 +86,42 @@ def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
                 assert partition.open_transaction(9, 0) == 0, "what was verified is stored at once"
                 assert (await appending).base_offset == 0
+
+    asyncio.run(main())
+
+
+class SharedStore(MemoryStore):
+    """A store with a clock of its own, as one that several brokers use."""
+
+    async def catalogue(self) -> Catalogue:
+        return (await super().catalogue())._replace(now_ms=Clock().now_ms())
+
+
+def test_a_cancel_is_heeded_also_where_nothing_was_scheduled(tmp_path: Path) -> None:
+    """Brokers that share a store hear of each other's timelines after a while; a cancel does not wait for that."""
+
+    async def main() -> None:
+        store, clock = SharedStore(), Clock()
+        async with running(tmp_path, memory=True) as broker:
+            await broker.create_topic("later", partitions=1)
+            partition = broker.partition("later", 0)
+            here, there = (Dispatcher(store, clock, random.Random(1)) for _ in range(2))
+            await here.open()
+            await there.open()
+            schedulers = [
+                Scheduler(broker, each, broker.clock_ms, node_id=node) for node, each in ((0, here), (1, there))
+            ]
+            name = ("tidemill-schedule-id", b"tea")
+            for scheduler, header in zip(
+                schedulers, (("tidemill-deliver-at", b"%d" % FAR_MS), ("tidemill-cancel", b"tea")), strict=True
+            ):
+                batch = build_batch([NewRecord(b"k", b"v", (header, name), 1)])
+                await scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10)
+            assert await here.messages("__schedule.later", EVERYTHING, 10) == []
+            for scheduler in schedulers:
+                await scheduler.close()
+            await here.close()
+            await there.close()
 
     asyncio.run(main())
 

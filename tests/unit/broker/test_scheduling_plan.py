@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.broker.scheduling.log import by_partition, received, to_send, to_store
-from tidemill.broker.scheduling.plan import Origin, delivered_mark, plan_batch, read_waiting
+from tidemill.broker.scheduling.plan import Origin, Plan, delivered_mark, plan_batch, read_waiting
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
@@ -44,6 +44,24 @@ def test_waiting_cancelled_and_staying_records() -> None:
     assert stays == {0}
     partition, record, _ = read_waiting(waiting[0].body)
     assert (partition, record.key, record.value, dict(record.headers)["own"]) == (3, b"k", b"v", b"1")
+
+
+def test_cancels_and_schedules_of_one_name_count_in_their_order() -> None:
+    def later(due_ms: int) -> Headers:
+        return (("tidemill-deliver-at", b"%d" % due_ms), ("tidemill-schedule-id", b"tea"))
+
+    cancel: Headers = (("tidemill-cancel", b"tea"),)
+    for headers, due in (
+        ((later(1), cancel), []),
+        ((cancel, later(2)), [2]),
+        ((later(1), cancel, later(2)), [2]),
+        ((cancel, later(1), cancel), []),
+    ):
+        plan = _plan(*headers)
+        assert isinstance(plan, Plan)
+        assert [one.due_ms for one in plan.waiting] == due
+        assert set(plan.cancels) == {"tea"}
+        assert plan.stays == frozenset()
 
 
 def test_the_same_batch_of_an_idempotent_producer_is_the_same_message() -> None:

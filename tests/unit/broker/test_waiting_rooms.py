@@ -142,6 +142,20 @@ def test_the_next_keeper_has_what_waits_and_the_last_one_has_nothing(tmp_path: P
     asyncio.run(scenario())
 
 
+def test_a_record_that_is_taken_back_makes_room_for_another_of_its_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with keepers(tmp_path) as (first, second):
+            await first.lead(1)
+            await first.rooms.take([entry(first.broker, "a", b"old")])
+            await first.rooms.take([Entry(TOPIC, "a"), entry(first.broker, "a", b"new")])
+            assert await first.waiting() == {"a": b"new"}
+            await first.lead(None)
+            await second.lead(2)
+            assert await second.waiting() == {"a": b"new"}
+
+    asyncio.run(scenario())
+
+
 def test_of_two_entries_with_one_name_the_later_counts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with keepers(tmp_path) as (first, _):

@@ -50,7 +50,10 @@ class Waiting(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a batch asks for; `stays` are the offsets within it of the records that are stored now."""
+    """What a batch asks for: first the cancels, then what waits; `stays` are the offsets of what is stored now.
+
+    In the batch they come in any order, and its order counts: a record that was cancelled behind it does not wait.
+    """
 
     waiting: list[Waiting]
     cancels: list[str]
@@ -100,7 +103,9 @@ def _special(record: Record) -> bool:
 def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int) -> None:
     headers = dict(record.headers)
     if CANCEL in headers:
-        plan.cancels.append(_id(at, headers[CANCEL], CANCEL))
+        cancelled = _id(at, headers[CANCEL], CANCEL)
+        plan.cancels.append(cancelled)
+        plan.waiting[:] = [one for one in plan.waiting if one.id != cancelled]
         return
     origin = _origin(partition, header, at)
     if SCHEDULE_ID in headers:

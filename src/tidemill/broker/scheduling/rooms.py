@@ -105,7 +105,7 @@ class Rooms:
         return index in self._kept and self._led().get(index) == self._kept[index]
 
     async def take(self, entries: Sequence[Entry]) -> None:
-        """Let records wait, and others not any more; durable when it returns, and not given up half way."""
+        """Let some not wait any more, then others wait; durable when it returns, and not given up half way."""
         task = asyncio.create_task(self._take(entries))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -141,13 +141,13 @@ class Rooms:
         for topic, of_topic in by_topic.items():
             index = self.partition_of(topic)
             async with self._turns[index]:
-                for piece in in_pieces(one for one in of_topic if one.body is not None):
-                    self._check(index)
-                    await self._let_in(index, topic, piece)
                 gone = [one.id for one in of_topic if one.body is None]
                 if gone:
                     self._check(index)
                     await self._let_out(index, topic, gone)
+                for piece in in_pieces(one for one in of_topic if one.body is not None):
+                    self._check(index)
+                    await self._let_in(index, topic, piece)
 
     async def _let_in(self, index: int, topic: str, entries: Sequence[Entry]) -> None:
         name = ROOM + topic

@@ -191,6 +191,7 @@ class Scheduler:
     async def topic_deleted(self, topic: str) -> None:
         """The topic's waiting records go with it."""
         self._marks = {key: marks for key, marks in self._marks.items() if key[0] != topic}
+        self._delivered = OrderedDict((key, None) for key in self._delivered if key[0] != topic)
         if self._rooms is not None:
             self._start(self._empty(topic, self._rooms))
         if PREFIX + topic in {one.name for one in self._timelines.timelines()}:
@@ -245,14 +246,16 @@ class Scheduler:
     async def _keep(self, topic: str, plan: Plan) -> None:
         name = PREFIX + topic
         new = [one for one in plan.waiting if one.origin is None or (topic, one.origin) not in self._delivered]
+        if plan.cancels:
+            with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # then nothing waits
+                await self._timelines.find(name)
+                await self._timelines.cancel(name, plan.cancels)
         if self._replicated is not None:
             await self._keep_in_room(topic, new, plan.cancels, self._replicated)
         elif new:
             await self._ensure(name)
             wanted = [Wanted(one.body, one.due_ms, one.id) for one in new]
             await self._timelines.schedule(name, wanted)
-        if plan.cancels and name in self._attached:
-            await self._timelines.cancel(name, plan.cancels)
 
     async def _keep_in_room(
         self, name: str, waiting: Sequence[Waiting], cancels: Sequence[str], replicated: Replicated
@@ -261,11 +264,11 @@ class Scheduler:
         topic = self._streams.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        entries = [
+        entries = [Entry(name, one) for one in cancels]
+        entries += [
             Entry(name, one.id or str(drawn), one.due_ms, new_ticket(drawn, topic.topic_id), one.body)
             for one, drawn in ((one, replicated.new_id()) for one in waiting)
         ]
-        entries += [Entry(name, one) for one in cancels]
         if not entries:
             return
         await self._streams.ensure_internal(WAITING)
