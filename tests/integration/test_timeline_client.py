@@ -165,6 +165,8 @@ def test_counts_lists_and_histogram(timeline: Timeline) -> None:
         (Message(b"x", 0, key=b"k" * 70_000), errors.BodyTooLarge),
         (Message(b"x", 0, id="i" * 201), errors.BadMessageId),
         (Message(b"x", 0, id="a\nb"), errors.BadMessageId),
+        (Message(b"x", 0, id="\ud800"), errors.BadMessageId),
+        (cast("Message", "text"), TypeError),
     ],
 )
 def test_wrong_messages_change_nothing(timeline: Timeline, message: Message, error: type[Exception]) -> None:
@@ -190,10 +192,43 @@ def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Ti
     for wrong in (Message("text", 0), Message(b"x", "soon"), Message(b"x", 0, id=7), Message(b"x", 0, key="k")):  # type: ignore[arg-type] # what is tested
         with pytest.raises(TypeError, match="body and key are bytes"):
             timeline.schedule([wrong])
+    wrong_calls: list[tuple[Any, str]] = [
+        (lambda: timeline.schedule(cast("Any", Message(b"x", 0))), r"schedule\(\[Message\(\.\.\.\)\]\)"),
+        (lambda: timeline.cancel(cast("Any", [5])), "ids are a str or a list of them"),
+        (lambda: timeline.move("x", cast("Any", "tomorrow")), "'tomorrow' is not a due time"),
+        (lambda: Timeline(cast("Any", None), "x"), "the address is host:port"),
+    ]
+    for call, line in wrong_calls:
+        with pytest.raises(TypeError, match=line):
+            call()
+    with pytest.raises(errors.BatchTooLarge, match="limit=0: a list has 1 to 1000 messages"):
+        timeline.messages(limit=0)
+    assert timeline.messages(limit=10**12) == []
     closed = Timeline(broker.grpc, topic=timeline.topic)
     closed.close()
     with pytest.raises(errors.TimelineError, match="closed"):
         closed.count()
+
+
+def test_an_asyncio_timeline_ends_with_close_and_belongs_to_its_loop(broker: Broker, timeline: Timeline) -> None:
+    async def used(opened: AsyncTimeline) -> None:
+        assert await opened.count() == 0
+
+    async def closed() -> None:
+        async with AsyncTimeline(broker.grpc, timeline.topic) as opened:
+            await used(opened)
+        with pytest.raises(errors.TimelineError, match="closed; open another one"):
+            await used(opened)
+        with pytest.raises(errors.TimelineError, match="closed; open another one"):
+            await anext(opened.work())
+
+    asyncio.run(closed())
+    shared = AsyncTimeline(broker.grpc, timeline.topic)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(used(shared))
+        with pytest.raises(errors.TimelineError, match="another event loop; open one in each"):
+            second.run(used(shared))
+        first.run(shared.close())
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2", "nowhere.invalid:6174"])

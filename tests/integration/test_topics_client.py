@@ -20,7 +20,7 @@ import pytest
 
 from tidemill import Consumer, DeliveryFailed, TopicProducer
 from tidemill.client.raw.errors import ClientError, InvalidOption, Unreachable
-from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ProducerClosed, Record
+from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ConsumerClosed, ProducerClosed, Record
 from tidemill.model.errors import (
     InvalidConfig,
     InvalidTopic,
@@ -441,6 +441,21 @@ def test_a_member_that_hangs_over_a_record_leaves_until_it_asks_for_the_next(bro
                 slow.commit()
         assert take(slow, 1)[0].offset == 2
     assert committed(broker, topic, topic, 1) == [3]
+
+
+def test_asyncio_clients_that_are_closed_say_so(broker: Broker, topic: str) -> None:
+    async def scenario() -> None:
+        async with AsyncTopicProducer(broker.grpc, topic) as producer:
+            await producer.send(b"x")
+        with pytest.raises(ProducerClosed):
+            await producer.send(b"y")
+        async with AsyncConsumer(broker.grpc, topic, topic) as consumer:
+            assert await consumer.next(timeout_ms=round(PATIENCE_S * 1_000)) is not None
+        assert await consumer.next() is None
+        with pytest.raises(ConsumerClosed):
+            await consumer.commit()
+
+    asyncio.run(scenario())
 
 
 def test_a_consumer_that_cannot_be(broker: Broker) -> None:

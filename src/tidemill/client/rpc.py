@@ -93,7 +93,10 @@ class Contact:
 
 def split_addresses(addresses: str | Sequence[str]) -> list[str]:
     """The addresses of the gRPC doors of brokers, given as a list or with commas; InvalidOption names a wrong one."""
-    text = addresses if isinstance(addresses, str) else ",".join(addresses)
+    try:
+        text = addresses if isinstance(addresses, str) else ",".join(addresses)
+    except TypeError:
+        raise TypeError(f"the address is host:port, or a list of such: not {addresses!r}") from None
     return [str(address) for address in parse_addresses(text, name="address")]
 
 

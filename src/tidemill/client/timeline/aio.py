@@ -16,11 +16,12 @@ from tidemill.client.timeline.lease import AsyncLease
 from tidemill.client.timeline.message import Due, Message, ScheduledId, due_ms, from_ms
 from tidemill.client.timeline.worker import Worker
 from tidemill.model.message_ids import RANDOM_BITS, new_id
-from tidemill.model.timeline_errors import BadMessageId, TimelineError, by_name
+from tidemill.model.timeline_errors import BadMessageId, BatchTooLarge, TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 SCHEDULE_MESSAGES_MAX = 1_000
 SCHEDULE_BYTES_MAX = 8 * 1024 * 1024
+LIST_MESSAGES_MAX = 1_000
 STATUSES = {
     None: wire.STATUS_ANY,
     "waiting": wire.STATUS_WAITING,
@@ -110,7 +111,7 @@ class AsyncTimeline:
     async def close(self) -> None:
         """End all work and close the connection."""
         await asyncio.gather(*(worker.close() for worker in list(self._workers)))
-        await self._connection.close()
+        await self._connection.end()
 
     async def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
         """Create the timeline; the same again changes nothing, and `created` tells the difference."""
@@ -142,6 +143,8 @@ class AsyncTimeline:
 
         An id that is there already stays as it is: its `exists_already` is true, its `due` the time that holds.
         """
+        if isinstance(messages, Message):
+            raise TypeError("schedule takes a list of messages: schedule([Message(...)])")
         ids: list[ScheduledId] = []
         for batch in _batches([_new(one) for one in messages]):
             reply = await self._connection.call_in_session(
@@ -177,7 +180,10 @@ class AsyncTimeline:
         self, status: str | None = None, start: Due | None = None, end: Due | None = None, *, limit: int = 100
     ) -> list[Stored]:
         """The first messages, by due time: at most `limit`, and no more than 1,000 or 16 MiB of bodies at once."""
+        if limit < 1:
+            raise BatchTooLarge(f"limit={limit}: a list has 1 to {LIST_MESSAGES_MAX} messages")
         first_ms, end_ms = _range(start, end)
+        limit = min(limit, LIST_MESSAGES_MAX)
         request = wire.ListMessagesRequest(
             timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms, limit=limit
         )
@@ -228,6 +234,7 @@ class AsyncTimeline:
 
     def worker(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
         """A consumer's stream, for both faces."""
+        self._connection.check_usable()
         greeting = wire.HandshakeRequest(
             role=wire.ROLE_CONSUMER,
             timeline=self.topic,
@@ -261,6 +268,8 @@ def _description(info: wire.TimelineInfo) -> TimelineDescription:
 
 def _new(message: Message) -> wire.NewMessage:
     """The message on the wire. An id is drawn here, so that a repeated call is the same message."""
+    if not isinstance(message, Message):
+        raise TypeError(f"schedule takes a list of messages, not {type(message).__name__}")
     if message.id == "":
         raise BadMessageId("an id is not empty; leave it out, and one is drawn")
     message_id = _drawn_id() if message.id is None else message.id
@@ -268,6 +277,8 @@ def _new(message: Message) -> wire.NewMessage:
         return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)
     except TypeError as error:
         raise TypeError(f"body and key are bytes, id is a str, due a datetime or seconds: not {message!r}") from error
+    except UnicodeEncodeError as error:
+        raise BadMessageId(f"message id {message_id!a} is not text: {error.reason}") from error
 
 
 def _schedule_request(batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
@@ -292,7 +303,10 @@ def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessa
 
 
 def _listed(ids: str | Sequence[str]) -> list[str]:
-    return [ids] if isinstance(ids, str) else list(ids)
+    listed = [ids] if isinstance(ids, str) else list(ids)
+    if not all(isinstance(one, str) for one in listed):
+        raise TypeError(f"ids are a str or a list of them, not {ids!r}")
+    return listed
 
 
 def _raise_failures(outcomes: Sequence[wire.Outcome]) -> None:

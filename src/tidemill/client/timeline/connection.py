@@ -74,16 +74,28 @@ class Connection:
         self._channel: grpc.aio.Channel | None = None
         self._stub: Any = None
         self._session = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = False
         self._greeting = asyncio.Lock()
         self._opening = asyncio.Lock()
 
     async def stub(self) -> Any:
         """The generated stub, over a channel that is opened by the first use."""
+        self.check_usable()
         async with self._opening:
             if self._stub is None:
                 self._channel = await self._open()
                 self._stub = service.TimelineServiceStub(self._channel)  # type: ignore[no-untyped-call] # generated
             return self._stub
+
+    def check_usable(self) -> None:
+        """A channel belongs to one event loop: another would wait for ever, or meet errors that say nothing."""
+        if self._ended:
+            raise TimelineError("this AsyncTimeline is closed; open another one")
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise TimelineError("this AsyncTimeline is used by another event loop; open one in each")
 
     async def _open(self) -> grpc.aio.Channel:
         """A channel to the broker that was given, or to a carrier that it names."""
@@ -153,6 +165,11 @@ class Connection:
             if self._session in ("", stale):
                 self._session = (await self.call("Handshake", greeting)).session
             return self._session
+
+    async def end(self) -> None:
+        """Close for good."""
+        self._ended = True
+        await self.close()
 
     async def close(self) -> None:
         """Close the channel; the next call opens a new one."""

@@ -57,6 +57,8 @@ def due_ms(due: Due) -> int:
             return -((EPOCH - due.astimezone(UTC)) // MILLISECOND)
         except (OverflowError, ValueError, OSError) as error:
             raise BadDueTime(f"{due!r} is not a due time: {error}") from error
+    if not isinstance(due, int | float):
+        raise TypeError(f"{due!r} is not a due time: give a datetime, or seconds since 1970")
     if not math.isfinite(due) or abs(due) > MS_MAX:
         raise BadDueTime(f"due time {due!r} s is not between 1970 and the year 9999")
     return math.ceil(round(due * MS_PER_SECOND, 3))

@@ -146,6 +146,8 @@ class AsyncConsumer:
 
     async def commit(self) -> None:
         """Commit everything up to the record in hand, which counts as handled; an error means that nothing was."""
+        if self._closed:
+            raise ConsumerClosed
         if self._dropped:
             self._dropped = False
             raise UnknownMemberId("the membership was over before the commit: the records come again")

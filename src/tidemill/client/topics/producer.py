@@ -97,7 +97,7 @@ class AsyncTopicProducer:
         self._settled = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._refreshed_ms = 0
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,6 +117,8 @@ class AsyncTopicProducer:
         """Put a record into the buffer, waiting for room; the future tells where it is, or why it is nowhere."""
         record = outgoing(value, key, headers, timestamp_ms, partition)
         await self._until(self.options.backlog - 1)
+        if self._closed:
+            raise ProducerClosed
         ticket: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         ticket.add_done_callback(_look_at)
         self.offer(record, ticket)
