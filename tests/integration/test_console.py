@@ -64,8 +64,18 @@ def test_pages_and_documents(tmp_path: Path) -> None:
         metrics = await client.get("/metrics")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert 'tidemill_partitions{topic="orders"} 2.0' in metrics.text
-        assert (await client.get("/nothing")).status_code == 404
-        assert (await client.post("/")).status_code == 405
+        nothing, posted = await client.get("/nothing"), await client.post("/")
+        assert (nothing.status_code, nothing.text) == (404, "there is no /nothing; / has links to what there is\n")
+        assert (posted.status_code, posted.text) == (405, "/ does not take POST\n")
+        refused = await client.put("/api/topics")
+        assert (refused.status_code, refused.json()) == (405, {"error": "/api/topics does not take PUT"})
+        assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
+        assert "default-src 'none'" in refused.headers["content-security-policy"]
+        assert (await client.get("/api/nothing")).json() == {
+            "error": "there is no /api/nothing; / has links to what there is"
+        }
+        headed = await client.head("/api/topics")
+        assert (headed.status_code, headed.content) == (200, b"")
 
     with_door(tmp_path, check)
 
@@ -168,11 +178,26 @@ def test_timelines_are_told(tidemill_broker: Broker) -> None:
     assert "State." not in shown
 
 
-def test_long_lists_are_cut() -> None:
-    topics = [
-        {"name": f"t{number}", "partitions": 1, "records": 0, "bytes": 0, "overrides": {}} for number in range(502)
-    ]
-    shown = page._topics(topics)
+def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.doors.console.web.ROWS_SHOWN_MAX", 2)
+
+    async def check(client: httpx.AsyncClient, door: Door) -> None:
+        for name in ("billing", "returns", "zebras"):
+            await door._broker.create_topic(name, partitions=1)
+        shown = (await client.get("/")).text
+        assert [name for name in ("billing", "orders", "returns", "zebras") if f"<code>{name}</code>" in shown] == [
+            "billing",
+            "orders",
+        ]
+        assert "and 2 more" in shown
+        assert len((await client.get("/api/topics")).json()["topics"]) == 4
+
+    with_door(tmp_path, check)
+
+
+def test_a_long_list_of_timelines_is_cut() -> None:
+    timeline = {"name": "t", "consumers": 0, "messages": {}, "state": "ready"}
+    shown = page._timelines([timeline] * (page.ROWS_SHOWN_MAX + 2))
     assert shown.count("<code>") == page.ROWS_SHOWN_MAX
     assert "and 2 more" in shown
 

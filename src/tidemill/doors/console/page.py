@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 ROWS_SHOWN_MAX = 500
+"""Of a table; the others are counted."""
 KILO = 1024
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -46,8 +47,10 @@ def front_page(
     status: Mapping[str, Any],
     topics: Sequence[Mapping[str, Any]],
     timelines: Sequence[Mapping[str, Any]],
+    *,
+    topics_left: int = 0,
 ) -> str:
-    """The whole document."""
+    """The whole document; `topics_left` are those that are not among the topics."""
     state = "; ".join(_troubles(health)) or "Everything is in order."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -55,7 +58,7 @@ def front_page(
 <h1><b>Tidemill</b> {escape(facts["version"])}</h1><p>{escape(state)}</p>
 <div class="tiles">{_tiles(status)}</div>
 <h2>What runs where</h2><div class="sheet"><table>{_facts(facts)}</table></div>
-<h2>Topics</h2><div class="sheet">{_topics(topics)}</div>
+<h2>Topics</h2><div class="sheet">{_topics(topics, topics_left)}</div>
 <h2>Timelines</h2><div class="sheet">{_timelines(timelines)}</div>
 <h2>For programs</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health">/health</a> &middot;
 <a href="/health/live">/health/live</a> &middot;
@@ -95,7 +98,7 @@ def _facts(facts: Mapping[str, str]) -> str:
     )
 
 
-def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
+def _topics(topics: Sequence[Mapping[str, Any]], left: int) -> str:
     rows = [
         (
             f"<code>{escape(topic['name'])}</code>",
@@ -107,7 +110,7 @@ def _topics(topics: Sequence[Mapping[str, Any]]) -> str:
         for topic in topics
     ]
     hint = "No topics yet. Try <code>tidemill topic create orders --partitions 3</code>."
-    return _table(("name", "partitions", "records", "size", "settings"), rows, hint)
+    return _table(("name", "partitions", "records", "size", "settings"), rows, hint, left)
 
 
 def _timelines(timelines: Sequence[Mapping[str, Any]]) -> str:
@@ -119,22 +122,21 @@ def _timelines(timelines: Sequence[Mapping[str, Any]]) -> str:
             f"{timeline['messages'].get('completed', 0):,}",
             escape(timeline["state"]),
         )
-        for timeline in timelines
+        for timeline in timelines[:ROWS_SHOWN_MAX]
     ]
     hint = "No timelines yet. Try <code>tidemill timeline create reminders</code>."
-    return _table(("name", "consumers", "scheduled", "completed", "state"), rows, hint)
+    left = len(timelines) - len(rows)
+    return _table(("name", "consumers", "scheduled", "completed", "state"), rows, hint, left)
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], hint: str) -> str:
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], hint: str, left: int) -> str:
     """The first column is a name, the last is words, those between are numbers; cells are HTML already."""
     if not rows:
         return f"<table><tr><td>{hint}</td></tr></table>"
     kinds = ["", *['class="n"'] * (len(names) - 2), 'class="w"']
     head = "".join(f"<th {kind}>{name}</th>" for kind, name in zip(kinds, names, strict=True))
     body = "".join(
-        f"<tr>{''.join(f'<td {kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
-        for row in rows[:ROWS_SHOWN_MAX]
+        f"<tr>{''.join(f'<td {kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>" for row in rows
     )
-    left = len(rows) - ROWS_SHOWN_MAX
     more = f'<tr><td colspan="{len(names)}">and {left:,} more</td></tr>' if left > 0 else ""
     return f"<table><tr>{head}</tr>{body}{more}</table>"

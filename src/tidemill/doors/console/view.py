@@ -73,10 +73,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMES_MAX]) + more
 
 
-def topics_of(broker: Broker) -> list[dict[str, Any]]:
-    """Every topic with its size, by name."""
+def topics_of(broker: Broker, *, first: int | None = None) -> list[dict[str, Any]]:
+    """Every topic with its size, by name, or the first of them."""
     rows = []
-    for topic in sorted(broker.topics(), key=lambda topic: topic.name):
+    for topic in sorted(broker.topics(), key=lambda topic: topic.name)[:first]:
         found = [broker.partitions.find(topic.name, info.index) for info in topic.partitions]
         opened = [partition for partition in found if partition is not None]
         rows.append(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
@@ -16,12 +17,15 @@ from uvicorn.server import ServerState
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
 from tidemill.doors.console.bounded import BoundedProtocol
-from tidemill.doors.console.page import front_page
+from tidemill.doors.console.page import ROWS_SHOWN_MAX, front_page
 from tidemill.doors.console.questions import sql_endpoint, table_endpoint
 from tidemill.doors.console.server import Ask, Tell
 from tidemill.doors.console.view import health_of, status_of, timelines_of, topics_of, unready
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+API = "/api/"
+REFUSALS = {404: "there is no {path}; / has links to what there is", 405: "{path} does not take {method}"}
+PATH_SHOWN_CHARS = 100
 SAFETY_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "referrer-policy": "no-referrer",
@@ -35,8 +39,10 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, t
     registry = registry_of(broker.telemetry, broker.partitions)
 
     async def front(_: Request) -> Response:
+        shown = topics_of(broker, first=ROWS_SHOWN_MAX)
+        left = len(broker.topics()) - len(shown)
         return HTMLResponse(
-            front_page(facts(), health_of(broker), status_of(broker), topics_of(broker), timelines_of(broker))
+            front_page(facts(), health_of(broker), status_of(broker), shown, timelines_of(broker), topics_left=left)
         )
 
     async def metrics(_: Request) -> Response:
@@ -76,7 +82,23 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, t
         Route("/api/sql", sql_endpoint(ask), methods=["POST"]),
         Route("/api/tables/{name}", table_endpoint(tell)),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)])
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)],
+        exception_handlers={HTTPException: _refused},
+    )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What there is not, and what cannot be done: JSON for programs, a line for others."""
+    code, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    path = request.url.path
+    reason = REFUSALS.get(code, "{method} {path} is refused").format(
+        method=request.method, path=path[:PATH_SHOWN_CHARS]
+    )
+    if path.startswith(API):
+        return JSONResponse({"error": reason}, status_code=code, headers=headers)
+    return PlainTextResponse(f"{reason}\n", status_code=code, headers=headers)
 
 
 async def _add_safety_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
