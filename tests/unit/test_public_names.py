@@ -51,6 +51,32 @@ def test_importing_loads_nothing_heavy(statement: str) -> None:
     assert not set(HEAVY) & set(loaded)
 
 
+GRPC_FIRST = """
+import importlib.abc, os, sys
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "grpc":
+            print(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+os.environ.pop("GRPC_ENABLE_FORK_SUPPORT", None)
+sys.meta_path.insert(0, Watch())
+import tidemill
+tidemill.{name}
+"""
+
+
+@pytest.mark.parametrize("name", ["Consumer", "TopicProducer", "Timeline", "testing"])
+def test_whoever_loads_grpc_has_said_before_that_forks_are_left_alone(name: str) -> None:
+    program = (
+        GRPC_FIRST.format(name=name)
+        if name != "testing"
+        else GRPC_FIRST.format(name="Timeline").replace(
+            "import tidemill\n", "import tidemill\nimport tidemill.testing.broker\n"
+        )
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "false\n"
+
+
 def test_the_help_loads_nothing_heavy() -> None:
     program = "import sys; from tidemill.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

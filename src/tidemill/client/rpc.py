@@ -16,10 +16,6 @@ import time
 import weakref
 from collections.abc import Sequence
 
-# gRPC's handlers around fork() can abort the child of a process that only wants to start another program. They are
-# of use to those who go on using gRPC in a forked child, which an event loop cannot. Read when gRPC is imported.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-
 import grpc
 import grpc.aio
 

@@ -63,6 +63,7 @@ class Guard:
         self._drift_ms_max = drift_ms_max
         self._active = False
         self._errors_in_row = 0
+        self._last_error = ""
         self._witnesses: dict[str, tuple[int, float]] = {}
         self._store_drift_ms = 0.0
         self._reasons: tuple[str, ...] = ()
@@ -88,7 +89,7 @@ class Guard:
         """The state with its reasons and the figures behind them."""
         reasons = self._reasons
         if self.sampling:
-            reasons = (*reasons, f"the store failed {self._errors_in_row} times in a row")
+            reasons = (*reasons, f"the store failed {self._errors_in_row} times in a row: {self._last_error}")
         return Health(
             self.state,
             reasons,
@@ -147,21 +148,22 @@ class Guard:
             raise StoreUnavailable(f"the timeline store failed {self._errors_in_row} times in a row; try again later")
         try:
             result = await operation()
-        except StoreUnavailable:
-            self._failed()
+        except StoreUnavailable as error:
+            self._failed(error)
             raise
         except TimelineError:
             self._errors_in_row = 0
             raise
         except Exception as error:
-            self._failed()
+            self._failed(error)
             raise StoreUnavailable(f"the timeline store failed: {error}") from error
         if self._errors_in_row:
             self._errors_in_row = 0
             log.info("the timeline store answers again")
         return result
 
-    def _failed(self) -> None:
+    def _failed(self, error: Exception) -> None:
         self._errors_in_row += 1
+        self._last_error = str(error)
         if self._errors_in_row == ERRORS_IN_ROW:
-            log.error("the timeline store keeps failing", errors_in_row=self._errors_in_row)
+            log.error("the timeline store keeps failing", errors_in_row=self._errors_in_row, error=self._last_error)

@@ -146,6 +146,25 @@ def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
         asyncio.run(open_store(tmp_path / "file" / "timelines.db"))
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_was_removed_takes_nothing_more(tmp_path: Path, replaced: bool) -> None:
+    """The open file would go on to take messages, and all of them would be gone with the process."""
+    path = tmp_path / "timelines.db"
+
+    async def scenario(store: SqliteStore) -> None:
+        await store.schedule("line", [new("a")])
+        path.rename(tmp_path / "away.db")
+        if replaced:
+            path.write_bytes((tmp_path / "away.db").read_bytes())
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="was removed or replaced while the broker runs"):
+                await store.schedule("line", [new("b")])
+        (tmp_path / "away.db").rename(path)
+        await store.schedule("line", [new("c")])
+
+    with_store(path, scenario)
+
+
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     async def run() -> None:
         store = await open_store(tmp_path / "timelines.db")

@@ -7,6 +7,8 @@ operation decides by reading inside the transaction in which it writes, which ma
 If an operation fails half way, the whole transaction is rolled back and its operations run again one by one, so that
 only the one at fault fails. An operation refuses bad input before it writes anything.
 
+A file that was removed or replaced would take everything and keep nothing, so that is looked at before each commit.
+
 Checkpoints (copying the log of changes into the file) run beside the writer on a connection of their own; only when the
 log has grown past WAL_PAGES_MAX all the same, the writer stops for one.
 """
@@ -48,6 +50,7 @@ class Writer:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._open = True
+        self._file: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._run, name="timelines-writer", daemon=True)
 
     async def start(self) -> None:
@@ -74,6 +77,7 @@ class Writer:
         try:
             connection = connect(self._path, WRITER_CACHE_KIB)
             prepare(connection, self._path)
+            self._file = _file_at(self._path)
         except (sqlite3.Error, TimelineError) as error:
             failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
             self._tell(self._opened, None, failure)
@@ -110,6 +114,7 @@ class Writer:
     def _commit(self, connection: sqlite3.Connection, operations: Sequence[Operation[Any]]) -> list[Any]:
         """The result of each operation, or the error it ended with."""
         try:
+            self._check_there()
             connection.execute("BEGIN IMMEDIATE")
             results = [_attempt(operation, connection) for operation in operations]
             connection.execute("COMMIT")
@@ -119,6 +124,12 @@ class Writer:
                 return [translate(error, self._path) if isinstance(error, sqlite3.Error) else error]
             return [result for operation in operations for result in self._commit(connection, [operation])]
         return results
+
+    def _check_there(self) -> None:
+        if _file_at(self._path) != self._file:
+            raise StoreUnavailable(
+                f"{self._path} was removed or replaced while the broker runs: nothing is kept; start it again"
+            )
 
     def _settle(self, group: list[_Job], results: list[Any]) -> None:
         def tell() -> None:
@@ -172,6 +183,15 @@ class _Checkpointer:
         # A failure loses nothing: the log stays as it is, and a disk that is full or broken fails the next commit.
         with suppress(sqlite3.Error):
             _, self._log_pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file this is now."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _attempt(operation: Operation[Any], connection: sqlite3.Connection) -> Any:
