@@ -115,9 +115,13 @@ def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, to
     with pytest.raises(PySparkException, match=f"endingOffsets: {topic}-1 ends at offset 10, before 11"):
         read(endingOffsets=beyond)
     assert read(endingOffsets=beyond, failOnDataLoss="false") == [0, *range(10, 20)]
+    crossed = {"startingOffsets": json.dumps({topic: {"0": 5, "1": 0}}), "endingOffsets": beyond}
+    for given in (crossed, {"startingTimestamp": "1005", "endingTimestamp": "1001"}):
+        with pytest.raises(PySparkException, match=f"{topic}-0 ends at offset 1, before 5 where starting[A-Z][a-z]+ beg"):
+            read(**given, failOnDataLoss="false")
     chosen = table(spark, outside, "value binary, offset long", assign=json.dumps({topic: [1]}))
     assert ints(chosen) == list(range(10, 20))
-    matching = table(spark, outside, "offset long, value binary", subscribePattern=topic[:20] + ".*")
+    matching = table(spark, outside, "offset long, value binary", subscribePattern=topic[1:20])
     assert matching.columns == ["offset", "value"]
     assert len(ints(matching)) == 20
     assert table(spark, outside, subscribe=topic, minPartitions="7").rdd.getNumPartitions() in {6, 7, 8}

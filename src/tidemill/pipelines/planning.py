@@ -33,6 +33,7 @@ class Planner:
         partitions = self._partitions()
         start = self._bounded(self._options.starting, self._place(self._options.starting, partitions))
         end = self._bounded(self._options.ending, self._place(self._options.ending, partitions))
+        self._check_order(start, end)
         wanted = [pushed.cut(OffsetRange(part, start[part], end[part])) for part in partitions if pushed.wants(part)]
         return self._cut(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
 
@@ -149,6 +150,16 @@ class Planner:
             if self._options.fail_on_data_loss:
                 raise DataLost(f"{position.option}: {part} ends at offset {at}, before {placed[part]}; {ADVICE}")
         return placed | beyond
+
+    def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
+        """Refuse an end before the beginning, unless that is only because the log has lost what lay between."""
+        starting, ending = self._options.starting, self._options.ending
+        for part in sorted(part for part in start if end[part] < start[part]):
+            if self._options.fail_on_data_loss or starting.by_time or part in starting.numbers:
+                raise WrongOption(
+                    f"{ending.option}: {part} ends at offset {end[part]}, before {start[part]} "
+                    f"where {starting.option} begins"
+                )
 
     def _check_losses(self, start: Progress, newest: Progress) -> None:
         if not self._options.fail_on_data_loss:

@@ -97,14 +97,14 @@ class RawClient:
         return [known for name in topics if (known := self._router.topology.topics.get(name)) is not None]
 
     def topics(self, pattern: str | None = None) -> dict[str, TopicInfo]:
-        """All topics that are not internal, or those whose whole name the pattern matches."""
+        """All topics that are not internal, or those in whose name the pattern is found."""
         try:
-            matcher = re.compile(pattern or ".*")
+            matcher = re.compile(pattern or "")
         except re.error as error:
             raise InvalidOption(f"{pattern!r} is not a regular expression: {error}") from None
         topology = self._router.persist("", lambda: self._router.refresh(None))
         found = topology.topics.values()
-        return {topic.name: topic for topic in found if not topic.internal and matcher.fullmatch(topic.name)}
+        return {topic.name: topic for topic in found if not topic.internal and matcher.search(topic.name)}
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed: bool = False
