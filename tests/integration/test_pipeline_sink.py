@@ -6,9 +6,11 @@ TIDEMILL_TEST_SERVERS=host:port runs them against another broker, such as Apache
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -22,9 +24,10 @@ from tidemill.client.raw.pipe import ProducePipe
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
 from tidemill.pipelines import writing
-from tidemill.pipelines.committing import SLOTS_MIN, Plan, Written, abandon, abort, begin, commit, commit_all
+from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
 from tidemill.pipelines.core.sink import parse_sink
+from tidemill.pipelines.crew import SHARE_MIN
 from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch
 from tidemill.records.header import BatchHeader, iter_headers
 from tidemill.testing import Broker
@@ -40,23 +43,35 @@ class Died(Exception):
     pass
 
 
+class Life:
+    """How many steps are left, of a driver and of all connections that it has; None: as many as it likes."""
+
+    def __init__(self, steps: int | None) -> None:
+        self._left = steps
+        self._lock = Lock()
+
+    def step(self) -> None:
+        with self._lock:
+            if self._left is not None:
+                if self._left == 0:
+                    raise Died
+                self._left -= 1
+
+
 class Mortal(RawClient):
     """A client that ends right before or right after one of its requests; whoever uses it dies there."""
 
-    def __init__(self, options: dict[str, str], last_step: int | None) -> None:
+    def __init__(self, options: Mapping[str, str], last_step: int | None, life: Life | None = None) -> None:
         super().__init__(options)
-        self.steps_left = last_step
+        self._life = life or Life(last_step)
 
-    def _step(self) -> None:
-        if self.steps_left is not None:
-            if self.steps_left == 0:
-                raise Died
-            self.steps_left -= 1
+    def another(self) -> "Mortal":
+        return Mortal(self._options, None, self._life)
 
     def _around(self, request: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        self._step()
+        self._life.step()
         answer = request(*arguments, **named)
-        self._step()
+        self._life.step()
         return answer
 
     def _at_transaction(self, *arguments: Any) -> Any:
@@ -100,7 +115,7 @@ class Sink:
         return plan
 
     def driver(self, last_step: int | None = None) -> Mortal:
-        return Mortal(dict(self.options.client), last_step)
+        return Mortal(self.options.client, last_step)
 
     def write(self, client: RawClient, plan: Plan, batch: int, tasks: int) -> list[Written]:
         of = (QUERY, batch)
@@ -204,48 +219,65 @@ def test_drivers_that_die_again_and_again(sink: Sink) -> None:
     assert nothing_open(sink)
 
 
-def taken(sink: Sink, process: int) -> int:
-    """How many ids of tasks a process takes to begin."""
-    names: list[str] = []
+def looks_around(sink: Sink, process: int) -> bool:
+    """Whether a process that begins asks what is open."""
+    asked: list[str] = []
 
     class Counting(Mortal):
-        def init_producer(self, transactional_id: str | None = None, **named: Any) -> Any:
-            names.append(transactional_id or "")
-            return super().init_producer(transactional_id, **named)
+        def open_transactions(self, prefix: str) -> set[str]:
+            asked.append(prefix)
+            return super().open_transactions(prefix)
 
-    with Counting(dict(sink.options.client), None) as client:
+    with Counting(sink.options.client, None) as client:
         sink.begin(client, process)
-    assert names[0] == sink.name
-    return len(names) - 1
+    return bool(asked)
 
 
 def test_only_what_may_be_open_is_looked_for(sink: Sink) -> None:
     sink.run(0, tasks=2)
-    assert taken(sink, process=0) == 0  # it knows that all was written
-    assert taken(sink, process=0) == SLOTS_MIN  # the micro-batch that it has just begun was not
+    assert not looks_around(sink, process=0)  # it knows that all was written
+    assert looks_around(sink, process=0)  # the micro-batch that it has just begun was not
     sink.run(1, tasks=2)
-    assert taken(sink, process=1) == SLOTS_MIN  # another driver, which knows nothing
-    assert taken(sink, process=0) == SLOTS_MIN  # somebody else was here
+    assert looks_around(sink, process=1)  # another driver, which knows nothing
+    assert looks_around(sink, process=0)  # somebody else was here
     sink.run(2, tasks=2)
     with sink.driver() as client:
         abandon(client, sink.name)
-    assert taken(sink, process=0) == SLOTS_MIN
+    assert looks_around(sink, process=0)
 
 
-def test_attempts_that_failed_leave_nothing_open(sink: Sink) -> None:
+@pytest.mark.parametrize("streaming", [True, False])
+def test_attempts_that_do_not_count_leave_nothing_open(sink: Sink, streaming: bool) -> None:
     with sink.driver() as client:
         plan = sink.begin(client, 0)
-        sink.write(client, plan, 0, tasks=1)  # its machine is lost
-        second = TaskWriter(client, sink.options, Place(0, attempt=1), sink.name)
-        commit(client, plan, [second.write([rows(0, 0, 1)])], QUERY, 0)
+        attempts = [TaskWriter(client, sink.options, Place(0, attempt), sink.name) for attempt in range(3)]
+        _, second, _ = [attempt.write([rows(0, 0, 1)]) for attempt in attempts]  # one is lost, one came too late
+        if streaming:
+            commit(client, plan, [second], QUERY, 0)
+        else:
+            commit_all(client, sink.name, [second])
     assert nothing_open(sink)
     assert visible(sink) == expected(1)
+
+
+def test_many_tasks_are_committed_side_by_side_and_whole(sink: Sink) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    many = 3 * SHARE_MIN
+    for batch in range(3):
+        written = 10 * many  # about so many steps are behind its tasks when the driver commits
+        with suppress(Died):
+            sink.run(batch, many, last_step=written + draw.randrange(6 * many))
+        sink.run(batch, many + batch)
+    assert visible(sink) == expected(3)
+    assert nothing_open(sink)
 
 
 def test_more_tasks_than_before_die_undecided(sink: Sink) -> None:
     sink.run(0, tasks=2)
     with sink.driver() as client:  # it dies after its tasks have written
-        sink.write(client, sink.begin(client, 0), 1, tasks=SLOTS_MIN)
+        sink.write(client, sink.begin(client, 0), 1, tasks=9)
     assert not nothing_open(sink)
     sink.run(1, tasks=1)
     assert nothing_open(sink)
@@ -288,7 +320,7 @@ def decided_and_dead(sink: Sink, batch: int, tasks: int, ended: int) -> None:
             super().end_transaction(producer, commit=commit)
             self.decisions += 1
 
-    with Stopping(dict(sink.options.client), None) as client:
+    with Stopping(sink.options.client, None) as client:
         plan = begin(client, sink.name)
         told = sink.write(client, plan, batch, tasks)
         with pytest.raises(Died):
@@ -330,7 +362,7 @@ def test_transactions_that_are_lost_during_the_commit_are_told(sink: Sink) -> No
             super().commit_offsets_in(*arguments)
             self.init_producer(f"{sink.name}-1")
 
-    with Robbed(dict(sink.options.client), None) as client:
+    with Robbed(sink.options.client, None) as client:
         plan = begin(client, sink.name)
         told = sink.write(client, plan, 0, tasks=2)
         with pytest.raises(PipelineError, match="the broker gave up transactions that were decided"):
@@ -385,7 +417,7 @@ def test_batch_writes_are_committed_without_a_ledger(sink: Sink) -> None:
     with sink.driver() as client:
         tasks = [TaskWriter(client, sink.options, Place(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)]
         assert visible(sink) == []
-        commit_all(client, tasks)
+        commit_all(client, sink.name, tasks)
     assert visible(sink) == expected(1)
 
 
@@ -396,7 +428,7 @@ def test_batches_are_large_however_small_those_of_arrow_are(
     monkeypatch.setattr(writing, "GATHERED_BYTES", gathered_bytes)
     with sink.driver() as client:
         written = TaskWriter(client, sink.options, Place(0), sink.name)
-        commit_all(client, [written.write(rows(batch, 0, 1) for batch in range(50))])
+        commit_all(client, sink.name, [written.write(rows(batch, 0, 1) for batch in range(50))])
         assert [len(heads(client, Partition(sink.topic, index))) for index in range(PARTITIONS)] == [1] * PARTITIONS
     assert visible(sink) == expected(50)
 
@@ -419,7 +451,7 @@ def test_many_drafts_are_small(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(writing, "REQUEST_BYTES", 1)
     with sink.driver() as client:
         written = TaskWriter(client, sink.options, Place(0), sink.name)
-        commit_all(client, [written.write(rows(batch, 0, 1) for batch in range(50))])
+        commit_all(client, sink.name, [written.write(rows(batch, 0, 1) for batch in range(50))])
         found = heads(client, Partition(sink.topic, 0))
     assert len(found) > 5
     assert all(header.size <= 500 for header in found)

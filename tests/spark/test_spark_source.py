@@ -117,7 +117,9 @@ def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, to
     assert read(endingOffsets=beyond, failOnDataLoss="false") == [0, *range(10, 20)]
     crossed = {"startingOffsets": json.dumps({topic: {"0": 5, "1": 0}}), "endingOffsets": beyond}
     for given in (crossed, {"startingTimestamp": "1005", "endingTimestamp": "1001"}):
-        with pytest.raises(PySparkException, match=f"{topic}-0 ends at offset 1, before 5 where starting[A-Z][a-z]+ beg"):
+        with pytest.raises(
+            PySparkException, match=f"{topic}-0 ends at offset 1, before 5 where starting[A-Z][a-z]+ beg"
+        ):
             read(**given, failOnDataLoss="false")
     chosen = table(spark, outside, "value binary, offset long", assign=json.dumps({topic: [1]}))
     assert ints(chosen) == list(range(10, 20))

@@ -1,9 +1,9 @@
 """The driver's half of an exactly-once sink: a commit in two phases over the transactions of the tasks.
 
 Every task writes in a transaction of its own and leaves it open. The driver then makes one durable note that names all
-of them (the decision), and only then commits them one by one. The note is an entry of the sink's ledger (see
-`core.ledger`), written in a transaction of the sink's own id, the decider. So there is one moment at which the whole
-micro-batch is decided: the commit of the decider's transaction.
+of them (the decision), and only then commits them, over a few connections and in no order. The note is an entry of the
+sink's ledger (see `core.ledger`), written in a transaction of the sink's own id, the decider. So there is one moment at
+which the whole micro-batch is decided: the commit of the decider's transaction.
 
 - Before it, whoever starts the query again aborts everything: nothing of the micro-batch was visible.
 - After it, whoever starts the query again commits what is left, and the tasks of the repeated micro-batch write
@@ -12,6 +12,10 @@ micro-batch is decided: the commit of the decider's transaction.
 `begin` is called before the tasks of every micro-batch. It takes the decider's id, which fences every earlier driver:
 none of them can decide any more, so what the ledger says now is final. Then it finishes what was decided and aborts
 what was not. Only after that the tasks may take their ids, because taking an id aborts its open transaction.
+
+Attempts at a task that do not count (they failed with their machine, or were speculative and came second) may leave
+transactions open, which readers of committed records would wait for. The driver does not know of them: the brokers tell
+what is open under the sink's name when everything that counts is committed, and that is aborted.
 
 What must never happen: a task's id is taken while the ledger has a decision to be finished; a branch is aborted before
 the decider's id was taken.
@@ -36,11 +40,9 @@ from tidemill.model.errors import (
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError, SinkFenced
 from tidemill.pipelines.core.ledger import Branch, Entry, decided, pieces_of, read_entry, write_entry
+from tidemill.pipelines.crew import Crew
 
 DECIDER_TIMEOUT_MS = 60_000
-SLOTS_MIN = 8
-"""So many tasks are looked after at least: a micro-batch that died undecided may have had more than the one before."""
-SLOTS_MAX = 512
 GIVEN_UP = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, InvalidProducerIdMapping)
 """What brokers say of a transaction that is no longer the producer's: it timed out, or somebody took its id."""
 
@@ -77,20 +79,20 @@ def begin(client: RawClient, sink: str, before: Plan | None = None) -> Plan:
     decider = client.init_producer(sink, timeout_ms=DECIDER_TIMEOUT_MS)
     ledger = _Ledger(client, sink, decider)
     last = ledger.read()
-    if last is not None and last.branches:
-        last = last.settled(_finish(client, sink, last.branches))
-        ledger.write(last)
-    if not _clean(before, decider, last):
-        for task in range(SLOTS_MIN if last is None else min(max(last.tasks, SLOTS_MIN), SLOTS_MAX)):
-            client.init_producer(f"{sink}-{task}")
+    with Crew(client) as crew:
+        if last is not None and last.branches:
+            last = last.settled(_finish(crew, sink, last.branches))
+            ledger.write(last)
+        if not _clean(before, decider, last):
+            sweep(crew, sink)
     return Plan(sink, decider, last)
 
 
 def _clean(before: Plan | None, decider: ProducerIdentity, last: Entry | None) -> bool:
     """Whether nothing can be open: what was begun before was written as a whole, and nobody else began since.
 
-    Whoever begins takes the decider's id and so raises its epoch: the next one says that nobody was in between. Taking
-    the ids of tasks to abort what they may have left open costs as much as the rest of a small micro-batch.
+    Whoever begins takes the decider's id and so raises its epoch: the next one says that nobody was in between. To ask
+    every broker what is open costs as much as the rest of a small micro-batch.
     """
     if before is None or last is None or not last.done:
         return False
@@ -107,15 +109,15 @@ def commit(client: RawClient, plan: Plan, told: Sequence[Written], query: str, b
     entry = decided(plan.last, query, batch, len(told), branches)
     if not branches:
         return
-    check_open(client, told)
     topic = min(task.partition for task in told if task.partition).topic
     ledger = _Ledger(client, plan.sink, plan.decider, TopicPartition(topic, 0))
-    ledger.write(entry)
-    settled = entry.settled(_finish(client, plan.sink, branches))
-    for branch in branches:
-        for name in branch.earlier:
-            client.init_producer(f"{plan.sink}-{name}")  # it may have left a transaction open
-    ledger.write(settled)
+    with Crew(client) as crew:
+        check_open(crew, told)
+        ledger.write(entry)
+        settled = entry.settled(_finish(crew, plan.sink, branches))
+        ledger.write(settled)
+        with suppress(TidemillError):  # the rows are there
+            sweep(crew, plan.sink)
     if not settled.done:
         raise PipelineError(
             f"micro-batch {batch}: the broker gave up transactions that were decided; start the query again"
@@ -130,33 +132,53 @@ def abandon(client: RawClient, sink: str, told: Iterable[Written] = ()) -> None:
 
 
 def abort(client: RawClient, told: Iterable[Written]) -> None:
-    """Undo what the tasks wrote."""
+    """Undo what tasks wrote."""
     for task in told:
         if task.producer is not None:
             with suppress(TidemillError):
                 client.end_transaction(task.producer, commit=False)
 
 
-def commit_all(client: RawClient, told: Sequence[Written]) -> None:
+def commit_all(client: RawClient, sink: str, told: Sequence[Written]) -> None:
     """Commit the tasks of a batch write, which nobody repeats: without a ledger."""
-    check_open(client, told)
-    for task in told:
-        if task.producer is not None:
-            client.end_transaction(task.producer, commit=True)
+    producers = [task.producer for task in told if task.producer is not None]
+    if not producers:
+        return
+    with Crew(client) as crew:
+        check_open(crew, told)
+        crew.each(_commit, producers)
+        with suppress(TidemillError):  # the rows are there
+            sweep(crew, sink)
 
 
-def check_open(client: RawClient, told: Iterable[Written]) -> None:
+def abort_all(client: RawClient, sink: str, told: Iterable[Written]) -> None:
+    """Undo a batch write; what the broker cannot be told now ends with its timeout."""
+    abort(client, told)
+    with suppress(TidemillError), Crew(client) as crew:
+        sweep(crew, sink)
+
+
+def check_open(crew: Crew, told: Iterable[Written]) -> None:
     """Refuse to decide unless every transaction is still there."""
-    for task in told:
-        if task.producer is None or task.partition is None:
-            continue
-        try:
-            client.add_partitions(task.producer, [task.partition])  # it is in there: this only asks
-        except GIVEN_UP as error:
-            raise SinkFenced(
-                f"the transaction of task {task.task} is gone: the micro-batch took longer than "
-                f"kafka.transaction.timeout.ms, or the query runs twice ({error})"
-            ) from None
+    crew.each(_check_open, told)
+
+
+def _check_open(client: RawClient, task: Written) -> None:
+    if task.producer is None or task.partition is None:
+        return
+    try:
+        client.add_partitions(task.producer, [task.partition])  # it is in there: this only asks
+    except GIVEN_UP as error:
+        raise SinkFenced(
+            f"the transaction of task {task.task} is gone: the micro-batch took longer than "
+            f"kafka.transaction.timeout.ms, or the query runs twice ({error})"
+        ) from None
+
+
+def sweep(crew: Crew, sink: str) -> None:
+    """Abort every transaction of the sink's tasks that is open."""
+    left = crew.client.open_transactions(f"{sink}-")
+    crew.each(lambda client, name: client.init_producer(name), sorted(left))
 
 
 class _Ledger:
@@ -196,15 +218,20 @@ class _Ledger:
         return f"{self._sink}.{index}" if index else self._sink
 
 
-def _finish(client: RawClient, sink: str, branches: Iterable[Branch]) -> set[int]:
+def _finish(crew: Crew, sink: str, branches: Iterable[Branch]) -> set[int]:
     """Commit what was decided; the tasks whose transactions are committed now. Doing it again changes nothing."""
-    committed = set()
-    for branch in branches:
-        producer = ProducerIdentity(branch.producer_id, branch.producer_epoch, f"{sink}-{branch.name}")
+
+    def finish(client: RawClient, branch: Branch) -> int | None:
         with suppress(*GIVEN_UP):
-            client.end_transaction(producer, commit=True)
-            committed.add(branch.task)
-    return committed
+            _commit(client, ProducerIdentity(branch.producer_id, branch.producer_epoch, f"{sink}-{branch.name}"))
+            return branch.task
+        return None
+
+    return {task for task in crew.each(finish, branches) if task is not None}
+
+
+def _commit(client: RawClient, producer: ProducerIdentity) -> None:
+    client.end_transaction(producer, commit=True)
 
 
 def _branch(sink: str, producer: ProducerIdentity) -> Branch:

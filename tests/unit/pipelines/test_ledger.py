@@ -34,10 +34,6 @@ def test_entries_are_read_as_written(entry: Entry) -> None:
     assert read_entry(entry.number, pieces) == entry
 
 
-def test_the_attempts_before_a_branch() -> None:
-    assert [Branch(name, 1, 0).earlier for name in ("0", "7-1", "7-3")] == [[], ["7"], ["7", "7-1", "7-2"]]
-
-
 @pytest.mark.parametrize("text", ["", "0/1 ", "0/1 done query=a", "hello"])
 def test_what_is_no_entry(text: str) -> None:
     with pytest.raises(PipelineError, match="the sink's ledger cannot be read"):

@@ -10,6 +10,7 @@ A batch without a producer id that is sent again after a lost connection may be 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
@@ -17,7 +18,7 @@ from tidemill.client.raw import coordination, moving, nodes
 from tidemill.client.raw.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.raw.conversation import Answer, Buffer, Request, plain
 from tidemill.client.raw.coordination import GroupOffset, ProducerIdentity
-from tidemill.client.raw.errors import InvalidOption
+from tidemill.client.raw.errors import InvalidOption, NotServed
 from tidemill.client.raw.fetching import FETCH_BYTES, FETCH_WAIT_MS, Fetched, Wanted, fetch_request, fetched
 from tidemill.client.raw.moving import Carried, Moving
 from tidemill.client.raw.nodes import Described
@@ -25,7 +26,7 @@ from tidemill.client.raw.options import parse_options
 from tidemill.client.raw.pipe import GRACE_S, ProducePipe
 from tidemill.client.raw.producing import ALL_REPLICAS, Produced, produce_request, produced
 from tidemill.client.raw.ranges import read_range
-from tidemill.client.raw.routing import Coordinated, Router
+from tidemill.client.raw.routing import Asked, Coordinated, Router
 from tidemill.client.raw.topology import Address, TopicInfo, Topology
 from tidemill.model.errors import KafkaError, UnknownTopicOrPartition, of_code
 from tidemill.model.topics import TopicPartition
@@ -50,8 +51,13 @@ class RawClient:
     """A client of one cluster; `options` are Kafka's own, at least `bootstrap.servers`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
         self._router = Router(parse_options(options))
         self._timeout_ms = self._router.options.request_timeout_ms
+
+    def another(self) -> "RawClient":
+        """A client of the same cluster with connections of its own, for another thread."""
+        return RawClient(self._options)
 
     def close(self) -> None:
         """Close all connections."""
@@ -296,6 +302,22 @@ class RawClient:
         """Make all that the transaction wrote visible, or nothing of it."""
         request = coordination.end_txn(producer, commit=commit)
         self._at_transaction(_id_of(producer), request, coordination.check_answer)
+
+    def open_transactions(self, prefix: str) -> set[str]:
+        """The transactional ids that begin so and whose transactions nobody has ended.
+
+        Kafka tells them from 3.0 on: of brokers that do not, and of those that do not answer, nothing is known.
+        """
+
+        def ask() -> set[str]:
+            asked: list[Asked] = []
+            for connection in self._router.everyone():
+                with suppress(NotServed):
+                    asked.append(Asked(connection, connection.ask(coordination.list_open())))
+            found = [coordination.open_in(connection.answer(number)) for connection, number in asked]
+            return {name for names in found for name in names if name.startswith(prefix)}
+
+        return self._router.persist("list transactions", ask)
 
     def _at_transaction(self, key: str, request: Request, read: Callable[[Answer], R]) -> R:
         return self._router.at_coordinator(f"transaction {key}", Coordinated.TRANSACTION, key, request, read)

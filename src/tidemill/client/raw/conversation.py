@@ -14,7 +14,7 @@ from struct import error as struct_error
 from typing import Any, NamedTuple, TypeAlias
 
 from tidemill.client.raw.apis import API_VERSIONS, Api
-from tidemill.client.raw.errors import ClientError
+from tidemill.client.raw.errors import NotServed
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.layout import layout_of
 from tidemill.wire.kafka.reader import read_message, skip_tags
@@ -135,7 +135,7 @@ class Conversation:
         version = min(api.high, high)
         if version < max(api.low, low):
             served = f"serves versions {low} to {high}" if high >= 0 else "does not serve it"
-            raise ClientError(f"{api_name(api.key)}: the broker {served}, this client knows {api.low} to {api.high}")
+            raise NotServed(f"{api_name(api.key)}: the broker {served}, this client knows {api.low} to {api.high}")
         return version
 
 

@@ -9,6 +9,7 @@ from tidemill.client.raw.apis import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
     TXN_OFFSET_COMMIT,
@@ -18,6 +19,8 @@ from tidemill.model.errors import of_code
 from tidemill.model.topics import TopicPartition
 
 NO_OFFSET = -1
+ONGOING = "Ongoing"
+"""Kafka's word for a transaction that nobody has ended."""
 
 
 class GroupOffset(NamedTuple):
@@ -137,6 +140,18 @@ def add_offsets(producer: ProducerIdentity, group: str) -> Request:
 def end_txn(producer: ProducerIdentity, *, commit: bool) -> Request:
     """The end of the transaction."""
     return plain(END_TXN, {**producer.fields, "committed": commit})
+
+
+def list_open() -> Request:
+    """The transactions that a broker coordinates and nobody has ended."""
+    return plain(LIST_TRANSACTIONS, {"state_filters": (ONGOING,), "producer_id_filters": (), "duration_filter": -1})
+
+
+def open_in(answer: Answer) -> list[str]:
+    """Their transactional ids."""
+    told = answer.message()
+    check(told.error_code)
+    return [each.transactional_id for each in told.transaction_states]
 
 
 def check_answer(answer: Answer) -> None:

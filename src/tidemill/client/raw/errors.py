@@ -32,3 +32,7 @@ class AuthenticationFailed(ClientError):
 
 class NotKafka(ClientError):
     """Something else listens at the address."""
+
+
+class NotServed(ClientError):
+    """The broker does not know a request, or none of its versions that this client knows."""

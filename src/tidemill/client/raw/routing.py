@@ -7,7 +7,8 @@ that goes on. All leaders of one call are asked before the first answer is read,
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -167,6 +168,12 @@ class Router:
             except Unreachable as error:
                 failure = error
         raise failure or Unreachable("no broker is known")
+
+    def everyone(self) -> Iterator[Connection]:
+        """A connection to each broker of the cluster that answers; the others are left out."""
+        for address in self.refresh(()).brokers.values():
+            with suppress(Unreachable):
+                yield self._to(address)
 
     def distrust(self) -> None:
         """Ask anew where everything is before it is used again."""

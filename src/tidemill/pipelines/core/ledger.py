@@ -36,12 +36,6 @@ class Branch(NamedTuple):
         """The number of the task."""
         return int(self.name.partition("-")[0])
 
-    @property
-    def earlier(self) -> list[str]:
-        """The names of the attempts at the task before this one, which have failed."""
-        task, _, attempt = self.name.partition("-")
-        return [f"{task}-{each}" if each else task for each in range(int(attempt or 0))]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

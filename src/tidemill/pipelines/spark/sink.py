@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from tidemill.client.raw import RawClient
 from tidemill.model.errors import TidemillError
-from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
+from tidemill.pipelines.committing import Plan, Written, abandon, abort_all, begin, commit, commit_all
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.spark.checkpoint import sink_of
@@ -60,7 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
         with settled(), RawClient(self._options.client) as client:
-            commit_all(client, [each.written for each in _told(messages)])
+            commit_all(client, self._sink, [each.written for each in _told(messages)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task failed for good; the others may have been killed in the middle of their work."""
@@ -68,10 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
             return
         # What went wrong is what the user has to hear of, not that it cannot be cleared away.
         with suppress(TidemillError), RawClient(self._options.client) as client:
-            abort(client, [each.written for each in _told(messages)])
-            for task, message in enumerate(messages):
-                if message is None:
-                    client.init_producer(f"{self._sink}-{task}")
+            abort_all(client, self._sink, [each.written for each in _told(messages)])
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
