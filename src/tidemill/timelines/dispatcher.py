@@ -225,7 +225,9 @@ class Dispatcher:
         """How many of the selected messages are due in each part of the selection's range."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
-        return await self.guard.ask_store(lambda: self._store.tally(name, selection, now_ms=now_ms, bars=bars))
+        return await self.guard.ask_store(
+            lambda: self._store.tally(name, selection, now_ms=now_ms, bars=bars), reads=True
+        )
 
     async def messages(
         self, name: str, selection: Selection, limit: int, *, after: Place | None = None, bodies: bool = True
@@ -234,7 +236,8 @@ class Dispatcher:
         self.timeline(name)
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(
-            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies)
+            lambda: self._store.find(name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies),
+            reads=True,
         )
 
     def attach(

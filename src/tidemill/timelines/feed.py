@@ -212,7 +212,7 @@ class Feed:
             return limit
         now_ms = self._clock.now_ms()
         heads = await self._guard.ask_store(
-            lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after)
+            lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after), reads=True
         )
         for index, head in enumerate(heads):
             left -= head.size
@@ -223,7 +223,8 @@ class Feed:
     async def _find(self, selection: Selection, limit: int, after: Place | None) -> list[Message]:
         now_ms, bodies = self._clock.now_ms(), self.wants_bodies
         return await self._guard.ask_store(
-            lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies)
+            lambda: self._store.find(self._name, selection, now_ms=now_ms, limit=limit, after=after, bodies=bodies),
+            reads=True,
         )
 
     def _take_in(self, found: Iterable[Message]) -> None:

@@ -91,7 +91,7 @@ class Graves:
         left = dict.fromkeys(leased)
         while left:
             find = partial(self._store.find, name, Selection(ids=tuple(left)), now_ms=self._clock.now_ms())
-            found = await self._guard.ask_store(partial(find, limit=FIND_LIMIT_MAX, bodies=True))
+            found = await self._guard.ask_store(partial(find, limit=FIND_LIMIT_MAX, bodies=True), reads=True)
             if not found:
                 return
             for message in found:

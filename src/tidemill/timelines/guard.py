@@ -8,7 +8,8 @@ client with a wrong clock proves nothing: at least `WITNESSES_MIN` must agree, j
 itself when the clocks agree again, or when the clock has believed the jump.
 
 Store. After `ERRORS_IN_ROW` failures one operation in `SAMPLE_ONE_IN` is let through and the rest are refused at once:
-a store that recovers is noticed, one that suffers is not loaded. The first success ends it.
+a store that recovers is noticed, one that suffers is not loaded. The first success ends it. A store that can be read
+and not written to (a full disk) is degraded, too, until a write succeeds or none has been tried for `REFUSED_AGE_MS`.
 """
 
 import random
@@ -29,6 +30,7 @@ SAMPLE_ONE_IN = 10
 WITNESSES_MIN = 3
 WITNESSES_MAX = 1_000
 WITNESS_AGE_MS = 60_000
+REFUSED_AGE_MS = 60_000
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -64,6 +66,7 @@ class Guard:
         self._active = False
         self._errors_in_row = 0
         self._last_error = ""
+        self._writes = _Writes()
         self._witnesses: dict[str, tuple[int, float]] = {}
         self._store_drift_ms = 0.0
         self._reasons: tuple[str, ...] = ()
@@ -73,12 +76,16 @@ class Guard:
         """Healthy, degraded or inactive."""
         if not self._active:
             return State.INACTIVE
-        return State.DEGRADED if self._reasons or self.sampling else State.HEALTHY
+        return State.DEGRADED if self._reasons or self.sampling or self._unwritable else State.HEALTHY
 
     @property
     def sampling(self) -> bool:
         """True while the store keeps failing and only samples are let through."""
         return self._errors_in_row >= ERRORS_IN_ROW
+
+    @property
+    def _unwritable(self) -> bool:
+        return self._writes.failed_in_row >= ERRORS_IN_ROW and self._writes.age_ms(self._clock) < REFUSED_AGE_MS
 
     @property
     def may_lease(self) -> bool:
@@ -90,6 +97,8 @@ class Guard:
         reasons = self._reasons
         if self.sampling:
             reasons = (*reasons, f"the store failed {self._errors_in_row} times in a row: {self._last_error}")
+        elif self._unwritable:
+            reasons = (*reasons, f"the store takes nothing: {self._writes.error}")
         return Health(
             self.state,
             reasons,
@@ -142,28 +151,48 @@ class Guard:
         heard = [drift for at, drift in self._witnesses.values() if at >= oldest]
         return statistics.median(heard) if len(heard) >= WITNESSES_MIN else 0.0
 
-    async def ask_store(self, operation: Callable[[], Awaitable[T]]) -> T:
+    async def ask_store(self, operation: Callable[[], Awaitable[T]], *, reads: bool = False) -> T:
         """Run one operation of the store; while it keeps failing most are refused without being tried."""
         if self.sampling and self._rng.randrange(SAMPLE_ONE_IN):
             raise StoreUnavailable(f"the timeline store failed {self._errors_in_row} times in a row; try again later")
         try:
             result = await operation()
         except StoreUnavailable as error:
-            self._failed(error)
+            self._failed(error, reads=reads)
             raise
         except TimelineError:
             self._errors_in_row = 0
             raise
         except Exception as error:
-            self._failed(error)
+            self._failed(error, reads=reads)
             raise StoreUnavailable(f"the timeline store failed: {error}") from error
-        if self._errors_in_row:
-            self._errors_in_row = 0
-            log.info("the timeline store answers again")
+        if self.sampling or (not reads and self._writes.failed_in_row >= ERRORS_IN_ROW):
+            log.info("the timeline store works again")
+        self._errors_in_row = 0
+        if not reads:
+            self._writes.failed_in_row = 0
         return result
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException, *, reads: bool) -> None:
         self._errors_in_row += 1
         self._last_error = str(error)
-        if self._errors_in_row == ERRORS_IN_ROW:
-            log.error("the timeline store keeps failing", errors_in_row=self._errors_in_row, error=self._last_error)
+        writes = self._writes
+        if not reads:
+            writes.failed_in_row, writes.failed_ms, writes.error = writes.failed_in_row + 1, self._clock.now_ms(), error
+        if ERRORS_IN_ROW in {self._errors_in_row, 0 if reads else writes.failed_in_row}:
+            log.error("the timeline store keeps failing", error=str(error))
+
+
+class _Writes:
+    """What became of the last operations that change the store."""
+
+    __slots__ = ("error", "failed_in_row", "failed_ms")
+
+    def __init__(self) -> None:
+        self.failed_in_row = 0
+        self.failed_ms = 0
+        self.error: BaseException | None = None
+
+    def age_ms(self, clock: Clock) -> int:
+        """How long ago the last of them failed."""
+        return clock.now_ms() - self.failed_ms

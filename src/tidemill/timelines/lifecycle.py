@@ -72,7 +72,7 @@ class Lifecycle:
 
     async def open(self) -> int | None:
         """Read the catalogue and go on with what was left unfinished; the time by the store's clock, if it has one."""
-        catalogue = await self._guard.ask_store(self._store.catalogue)
+        catalogue = await self._guard.ask_store(self._store.catalogue, reads=True)
         self.timelines = {one.name: one for one in catalogue.timelines}
         for timeline in catalogue.timelines:
             if timeline.state is State.CREATING:
@@ -83,7 +83,7 @@ class Lifecycle:
 
     async def refresh(self) -> int | None:
         """Look at what other brokers did; the time by the store's own clock, if it has one."""
-        catalogue = await self._guard.ask_store(self._store.catalogue)
+        catalogue = await self._guard.ask_store(self._store.catalogue, reads=True)
         fresh = {one.name: one for one in catalogue.timelines}
         changed = [name for name, one in self.timelines.items() if fresh.get(name) != one]
         self.timelines = fresh

@@ -7,7 +7,7 @@ import pytest
 
 from tidemill.model.timeline_errors import StoreUnavailable, UnknownTimeline
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.guard import ERRORS_IN_ROW, WITNESSES_MIN, Guard, State
+from tidemill.timelines.guard import ERRORS_IN_ROW, REFUSED_AGE_MS, WITNESSES_MIN, Guard, State
 
 
 class Hands:
@@ -134,6 +134,28 @@ def test_a_refusal_is_no_failure() -> None:
         for _ in range(2 * ERRORS_IN_ROW):
             with pytest.raises(UnknownTimeline):
                 await guard.ask_store(_refuses)
+        assert guard.health().state is State.HEALTHY
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
+    """A full disk: what reads the store must not hide it."""
+    hands, guard = _guard()
+
+    async def scenario() -> None:
+        for _ in range(2 * ERRORS_IN_ROW):
+            assert await guard.ask_store(_works, reads=True) == "done"
+            with pytest.raises(StoreUnavailable):
+                await guard.ask_store(_fails)
+        assert guard.health().state is State.DEGRADED
+        assert guard.health().reasons == ("the store takes nothing: no route to host",)
+        hands.pass_ms(REFUSED_AGE_MS)
+        assert guard.health().state is State.HEALTHY, "nobody has tried for long"
+        with pytest.raises(StoreUnavailable):
+            await guard.ask_store(_fails)
+        assert guard.health().state is State.DEGRADED
+        assert await guard.ask_store(_works) == "done"
         assert guard.health().state is State.HEALTHY
 
     asyncio.run(scenario())
