@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from tidemill.cluster.core.changes import IsShared, StateChange, growth, nothing, plan, preferred, spread
+from tidemill.cluster.core.image import NOBODY
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
@@ -67,15 +68,22 @@ class Controller:
             await asyncio.sleep(PAUSE_S)
 
     async def _stand(self, session: Session) -> Guard | None:
-        """Become the controller once nobody is; None when the session ended before."""
+        """Become the controller once nobody else is; None when the session ended before.
+
+        A key of our own is taken anew: it may be of a session that is over here and not in coordination, or the answer
+        to the write was lost. Waiting for it to go would be waiting for ourselves.
+        """
         while session.alive:
-            if self._metadata.view.revision_of(CONTROLLER) == 0:
-                value = str(self._node_id).encode()
-                revision = await self._coordination.compare_and_put(CONTROLLER, value, 0, session=session)
+            if self._vacant():
+                value, known = str(self._node_id).encode(), self._metadata.view.revision_of(CONTROLLER)
+                revision = await self._coordination.compare_and_put(CONTROLLER, value, known, session=session)
                 if revision is not None:
                     return Guard(CONTROLLER, revision)
-            await self._metadata.until(lambda: self._metadata.view.revision_of(CONTROLLER) == 0, PAUSE_S)
+            await self._metadata.until(self._vacant, PAUSE_S)
         return None
+
+    def _vacant(self) -> bool:
+        return self._metadata.view.controller in (NOBODY, self._node_id)
 
     async def _decide(self, session: Session, guard: Guard) -> None:
         self._all = True

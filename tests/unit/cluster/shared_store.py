@@ -31,7 +31,10 @@ class Store:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
+        self.owners: dict[str, StoreSession] = {}
         self.revision = 0
+        self.keeps_sessions = False
+        """As etcd does when it comes back: sessions that ran out meanwhile have their whole time again."""
         self._history: list[Changed] = []
         self._news = asyncio.Event()
 
@@ -66,7 +69,6 @@ class StoreSession:
     """A session of one broker."""
 
     def __init__(self, store: Store, reached: Callable[[], bool], ttl_s: float) -> None:
-        self.keys: set[str] = set()
         self._store = store
         self._reached = reached
         self._ttl_s = ttl_s
@@ -102,15 +104,15 @@ class StoreSession:
 
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()
-        while (left := self._kept_until - loop.time()) > 0:  # noqa: ASYNC110 -- renewals move the end
-            await asyncio.sleep(left)
+        while (left := self._kept_until - loop.time()) > 0 or self._store.keeps_sessions:  # noqa: ASYNC110 -- ends move
+            await asyncio.sleep(max(left, ANSWER_S))
         self._drop()
 
     def _drop(self) -> None:
-        for key in sorted(self.keys):
+        for key in sorted(key for key, owner in self._store.owners.items() if owner is self):
+            del self._store.owners[key]
             if key in self._store.entries:
                 self._store.put(key, None)
-        self.keys.clear()
 
 
 class Line:
@@ -121,6 +123,7 @@ class Line:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.cut = False
+        self.loses_answers_to: str | None = None
 
     async def get(self, key: str) -> Entry | None:
         """The key's entry."""
@@ -149,8 +152,11 @@ class Line:
         if guard is not None and self.store.revision_of(guard.key) != guard.revision:
             return None
         if isinstance(session, StoreSession):
-            session.keys.add(key)
-        return self.store.put(key, value)
+            self.store.owners[key] = session
+        written = self.store.put(key, value)
+        if key == self.loses_answers_to:
+            raise CoordinationAway("the answer was lost")
+        return written
 
     async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
         """Every later change; while the way is cut they wait."""

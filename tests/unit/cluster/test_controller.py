@@ -41,6 +41,40 @@ def test_another_overseer_is_elected_and_goes_on() -> None:
     play(scenario)
 
 
+def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> None:
+    """Its key lives with its session: nobody else will ever decide."""
+
+    async def scenario(store: Store) -> None:
+        one, two = Node(store, 1), Node(store, 2)
+        one.line.loses_answers_to = CONTROLLER
+        await one.start(controls=True)
+        await until(lambda: CONTROLLER in store.entries, "it does not stand")
+        await two.start(controls=True)
+        put_topic(store, 3, 2)
+        one.line.loses_answers_to = None
+        await until(lambda: "orders" in two.metadata.image.by_name and two.state().leader == 2, "nobody decides")
+        assert store.entries[CONTROLLER].value == b"1"
+
+    play(scenario)
+
+
+def test_when_coordination_comes_back_the_controller_of_before_does_not_wait_for_itself() -> None:
+    """Coordination that was away keeps sessions longer: nobody leads anything until there is a controller."""
+
+    async def scenario(store: Store) -> None:
+        nodes = await three(store)
+        store.keeps_sessions = True
+        for node in nodes:
+            node.line.cut = True
+        await until(lambda: not any(node.membership.alive for node in nodes), "they do not step down")
+        for node in nodes:
+            node.line.cut = False
+        await until(lambda: all(node.membership.alive for node in nodes), "they do not come back")
+        await until(lambda: nodes[1].state().leader in (1, 2, 3), "nobody decides who leads", within_s=TTL_MS / 2000)
+
+    play(scenario)
+
+
 def test_a_controller_that_was_replaced_writes_nothing() -> None:
     async def scenario(store: Store) -> None:
         one, *_ = await three(store)
