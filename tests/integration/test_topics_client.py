@@ -133,6 +133,28 @@ def test_keys_go_where_javas_clients_put_them_when_asked_to(broker: Broker, topi
     assert ours == [theirs[key] for key in keys]
 
 
+def test_a_flush_waits_for_what_was_sent_before_it_and_for_nothing_else(broker: Broker, topic: str) -> None:
+    async def run() -> None:
+        async with AsyncTopicProducer(broker.grpc, topic, linger_ms=50) as producer:
+            stop = asyncio.Event()
+
+            async def send_on() -> None:
+                while not stop.is_set():
+                    await producer.send(b"more")
+                    await asyncio.sleep(0)
+
+            others = asyncio.create_task(send_on())
+            mine = await producer.send(b"mine")
+            async with asyncio.timeout(PATIENCE_S):
+                await producer.flush()
+            assert mine.done()
+            assert not others.done()
+            stop.set()
+            await others
+
+    asyncio.run(run())
+
+
 def test_records_without_a_key_take_turns(broker: Broker, topic: str) -> None:
     with TopicProducer(broker.grpc, topic, partitions=4, linger_ms=5) as producer:
         sent = [producer.send(b"x") for _ in range(40)]

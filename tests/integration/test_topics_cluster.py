@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from uuid import uuid4
@@ -13,6 +13,7 @@ from tests.etcd import running_etcd
 
 from tidemill import Consumer, TopicProducer
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Record
+from tidemill.cluster.core.image import NOBODY
 from tidemill.doors.grpc.routes import FORWARDED_KEY
 from tidemill.testing import Broker
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -94,6 +95,54 @@ def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker])
             assert time.monotonic() < ends
             found += [one for consumer in (first, second) if (one := consumer.next(20)) is not None]
     assert sorted(int(one.value or b"") for one in found) == list(range(120))
+
+
+def test_partitions_have_their_turns_wherever_their_leaders_are(brokers: dict[int, Broker]) -> None:
+    """Whoever coordinates the group reads its own partitions quicker than those of others; all have much to tell."""
+    each = 600
+    topic = topic_on(brokers[1], 3, 1)
+    settled(brokers, topic, 3)
+    assert set(leaders(brokers[1], topic)) == {1, 2, 3}
+    with TopicProducer(brokers[1].grpc, topic) as producer:
+        for number in range(3 * each):
+            producer.send(b"x", partition=number % 3)
+    with Consumer(brokers[1].grpc, group=topic, topics=topic) as consumer:
+        found = Counter(one.partition for _ in range(3 * each // 2) if (one := consumer.next(30_000)))
+    assert len(found) == 3, found
+    assert max(found.values()) < each, f"{found}: one was read to its end while others waited"
+
+
+def test_a_partition_without_a_leader_holds_nobody_else_up(brokers: dict[int, Broker]) -> None:
+    """Were it waited for before each of these answers, they would take minutes."""
+    count = 50
+    topic = topic_on(brokers[1], 3, 1)
+    settled(brokers, topic, 3)
+    gone = leaders(brokers[1], topic).index(3)
+    others = [at for at in range(3) if at != gone]
+    with (
+        TopicProducer(brokers[1].grpc, topic, call_records=1, linger_ms=0) as producer,
+        Consumer(brokers[1].grpc, group=topic, topics=topic, poll_records=1) as consumer,
+    ):
+        producer.send(b"x", partition=others[0])
+        assert consumer.next(30_000) is not None
+        brokers[3].kill()
+        try:
+            until_lost(brokers[1], topic, gone)
+            for number in range(count):
+                producer.send(b"x", partition=others[number % 2])
+            producer.flush()
+            ends = time.monotonic() + PATIENCE_S
+            got = sum(consumer.next(round(1_000 * (ends - time.monotonic()))) is not None for _ in range(count))
+        finally:
+            brokers[3].restart()
+    assert got == count
+
+
+def until_lost(broker: Broker, topic: str, partition: int) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while leaders(broker, topic)[partition] != NOBODY:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
 
 
 def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> None:

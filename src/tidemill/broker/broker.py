@@ -44,7 +44,6 @@ from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.placement import check_rack, rack_doubt
 from tidemill.cluster.core.registration import (
     CARRIER,
-    INACTIVE,
     OVERSEER,
     Endpoint,
     Registration,
@@ -218,9 +217,6 @@ class Broker:
     async def hand_over(self) -> None:
         """Before the doors close: others lead what this broker led, so that clients need not wait for its end."""
         self._leaving = True
-        if self.membership.alive and any(map(self.partitions.is_shared, self.topics())):
-            # What all brokers see would come back to it: it has everything, and is there.
-            await self.membership.announce(replace(self.membership.registration, state=INACTIVE, reason="it stops"))
         await self.membership.leave()
 
     async def release(self) -> None:

@@ -13,7 +13,7 @@ What is known of a member stays in coordination when it is gone (core/known.py),
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from tidemill.cluster.core.changes import retirements
 from tidemill.cluster.core.image import Image
 from tidemill.cluster.core.known import decode_known, encode_known, known_from, known_key
 from tidemill.cluster.core.registration import (
+    INACTIVE,
     Registration,
     broker_key,
     decode_registration,
@@ -127,6 +128,9 @@ class Membership:
     async def leave(self) -> None:
         """Hand over what this broker leads, then end the session."""
         if self._coordination.shared and self.alive:
+            # Who is there is given back what nobody else has, as often as it is handed over.
+            with suppress(CoordinationAway):
+                await self.announce(replace(self.registration, state=INACTIVE, reason="it stops"))
             await self._retire()
         self._left = True
         self._joined.clear()

@@ -227,10 +227,10 @@ class Node:
         self.controller.changed(touched)
 
 
-def put_topic(store: Store, *replicas: int) -> None:
-    """A topic of one partition on these brokers."""
-    info = PartitionInfo(0, replicas[0], replicas, replicas, 0)
-    store.put("topics/orders", encode_topic(Topic("orders", TOPIC_ID, (info,), {}, parse({}))))
+def put_topic(store: Store, *replicas: int, partitions: int = 1) -> None:
+    """A topic on these brokers."""
+    infos = tuple(PartitionInfo(index, replicas[0], replicas, replicas, 0) for index in range(partitions))
+    store.put("topics/orders", encode_topic(Topic("orders", TOPIC_ID, infos, {}, parse({}))))
 
 
 def play(scenario: Callable[[Store], Awaitable[None]]) -> None:

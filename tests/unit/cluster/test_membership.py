@@ -4,10 +4,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.cluster.shared_store import TTL_MS, Node, Store, play, put_topic, until
+from tests.unit.cluster.shared_store import TOPIC_ID, TTL_MS, Node, Store, play, put_topic, until
 
+from tidemill.cluster.core.image import NOBODY, decode_state, state_key
 from tidemill.cluster.core.registration import DEGRADED, Endpoint, decode_registration, encode_registration
 from tidemill.cluster.interface import CoordinationAway, Entry
+from tidemill.cluster.states import WRITES_MAX
 from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest
 
 
@@ -194,5 +196,27 @@ def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
         assert "brokers/1" not in store.entries
         await until(lambda: other.state().leader == 2, "nobody leads", within_s=1)
         assert one.stepped_down == []
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["the last broker", "the only copy"])
+def test_who_has_what_nobody_else_has_goes_without_delay(alone: bool) -> None:
+    """Whoever controls must not give it back to one that is still there, but about to go; so many take a while."""
+
+    async def scenario(store: Store) -> None:
+        one, other = Node(store, 1), Node(store, 2)
+        await one.start(controls=alone)
+        if not alone:
+            await other.start(controls=True)
+        put_topic(store, 1, partitions=2 * WRITES_MAX)
+        await asyncio.sleep(TTL_MS / 1000)  # all have seen it, and somebody controls
+        began = asyncio.get_running_loop().time()
+        await one.membership.leave()
+        assert asyncio.get_running_loop().time() - began < 1
+        assert "brokers/1" not in store.entries
+        for index in range(2 * WRITES_MAX):
+            state = decode_state(index, store.entries[state_key(TOPIC_ID, index)].value)
+            assert (state.leader, state.isr) == (NOBODY, (1,)), "it still counts as the one who has everything"
 
     play(scenario)

@@ -86,6 +86,7 @@ class AsyncConsumer:
         self._committing = asyncio.Lock()
         self._closed = False
         self._dropped = False
+        self._troubles = 0
         self._tasks = [asyncio.create_task(self._poll_forever()), asyncio.create_task(self._tell_missing())]
         if self.options.auto_commit:
             self._tasks.append(asyncio.create_task(self._commit_forever()))
@@ -265,9 +266,20 @@ class AsyncConsumer:
             self._follow(reply.assigned)
         error = self._receive(reply.partitions)
         if error is not None:
-            raise error
+            await self._rest_after(error, got=any(one.records for one in reply.partitions))
+            return
+        self._troubles = 0
         if keeps or not ((positions and has_room) or reply.rebalance):
             await self._pause()
+
+    async def _rest_after(self, error: TidemillError, *, got: bool) -> None:
+        """A partition cannot be read for now: ask again, but not all the time; the others do not wait for it."""
+        if not error.retriable:
+            raise error
+        pause_ms = min(backoff_ms(self._troubles), self.options.poll_interval_ms)
+        self._troubles += 1
+        if not got:
+            await asyncio.sleep(pause_ms / 1_000)
 
     def _poll_request(self, positions: Mapping[TopicPartition, int], *, max_records: int) -> wire.PollRequest:
         return wire.PollRequest(

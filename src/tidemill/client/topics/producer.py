@@ -7,8 +7,9 @@ topic is created if it is not there, and metadata is refreshed every half minute
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from tidemill.client.accumulator import Accumulator, Batch, Identity, Limits, Waiting, calls
@@ -89,7 +90,9 @@ class AsyncTopicProducer:
             self._limits, idempotent=self.options.idempotent, hash_key=PARTITIONERS[self.options.partitioner]
         )
         self._early: list[tuple[Outgoing, Ticket, int]] = []
-        self._undelivered = 0
+        self._open: dict[Ticket, int] = {}
+        """Records that are not delivered yet, in the order in which they came, with their numbers in it."""
+        self._numbers = count(1)
         self._failures: list[TidemillError] = []
         self._fatal: TidemillError | None = None
         self._closed = False
@@ -116,7 +119,7 @@ class AsyncTopicProducer:
     ) -> "asyncio.Future[Delivery]":
         """Put a record into the buffer, waiting for room; the future tells where it is, or why it is nowhere."""
         record = outgoing(value, key, headers, timestamp_ms, partition)
-        await self._until(self.options.backlog - 1)
+        await self._until(lambda: len(self._open) < self.options.backlog)
         if self._closed:
             raise ProducerClosed
         ticket: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
@@ -129,7 +132,7 @@ class AsyncTopicProducer:
         if self._closed:
             ticket.set_exception(ProducerClosed())
             return
-        self._undelivered += 1
+        self._open[ticket] = next(self._numbers)
         if self._fatal is not None:
             self._fail(ticket, self._fatal)
         elif not self._buffer.partitions:
@@ -142,7 +145,8 @@ class AsyncTopicProducer:
         """Return when everything that was sent before is delivered; DeliveryFailed tells what was not."""
         self._buffer.flush(_now_ms())
         self._wake.set()
-        await self._until(0)
+        last = next(self._numbers)
+        await self._until(lambda: next(iter(self._open.values()), last) >= last)
         failures, self._failures = self._failures, []
         if failures:
             others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
@@ -301,21 +305,23 @@ class AsyncTopicProducer:
             return
         self._buffer.add(partition, record, record.size, ticket, since_ms)
 
-    async def _until(self, undelivered: int) -> None:
-        """Wait until no more than so many records are on their way."""
-        while self._undelivered > undelivered:
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        """Wait until enough records are delivered, or have failed."""
+        while not reached():
             self._settled.clear()
             await self._settled.wait()
 
     def _resolve(self, ticket: Ticket, delivery: Delivery) -> None:
-        self._undelivered -= 1
-        self._settled.set()
+        self._settle_ticket(ticket)
         if not ticket.done():
             ticket.set_result(delivery)
 
-    def _fail(self, ticket: Ticket, error: TidemillError) -> None:
-        self._undelivered -= 1
+    def _settle_ticket(self, ticket: Ticket) -> None:
+        del self._open[ticket]
         self._settled.set()
+
+    def _fail(self, ticket: Ticket, error: TidemillError) -> None:
+        self._settle_ticket(ticket)
         self._failures.append(error)
         if not ticket.done():
             ticket.set_exception(error)

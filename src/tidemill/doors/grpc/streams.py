@@ -5,14 +5,14 @@ is decided here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.topics import UNSET
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.doors.grpc import members
-from tidemill.doors.grpc.reading import Wanted, read_partitions
+from tidemill.doors.grpc.reading import ANSWER_BYTES_MAX, Wanted, read_partitions
 from tidemill.doors.grpc.refusals import answered, meaning
 from tidemill.doors.grpc.routes import Routes, was_forwarded
 from tidemill.model.errors import InvalidRequest, InvalidTimestamp, TidemillError, by_name
@@ -26,6 +26,8 @@ CONSUME_RECORDS = 100
 CONSUME_RECORDS_MAX = 10_000
 PRODUCE_TIMEOUT_S = 30.0
 FORWARD_SLACK_S = 5.0
+LOOK_S = 0.25
+"""How long a leader has to say what it has, when another one may have something, too."""
 VERSION_NEWEST = 13
 UNKNOWN_OFFSET = -1
 PRODUCER_EPOCH_MAX = 2**15 - 1
@@ -229,7 +231,11 @@ class BrokerService(generated.BrokerServiceServicer):
         )
 
     async def _read(self, wanted: Sequence[Wanted], max_records: int, max_wait_ms: int) -> list[wire.PartitionRecords]:
-        """News of partitions, wherever their leaders are: those who have some first do not wait for the others."""
+        """News of partitions, wherever their leaders are.
+
+        All are asked first for what they have, so that the quickest cannot keep the others from their turn; and only
+        when nobody has any is it waited for, and who has some first does not wait for the others.
+        """
         here: list[Wanted] = []
         elsewhere: list[tuple[Wanted, str]] = []
         refused: list[wire.PartitionRecords] = []
@@ -240,14 +246,19 @@ class BrokerService(generated.BrokerServiceServicer):
                 refused.append(_refused(one, error))
                 continue
             here.append(one) if leader is None else elsewhere.append((one, leader))
-        wait_ms = 0 if refused else max_wait_ms
         most = _bounded(max_records)
-        if not elsewhere:
-            return refused + await read_partitions(self._broker, here, max_records=most, max_wait_ms=wait_ms)
-        calls = [self._read_there(one, leader, most, wait_ms) for one, leader in elsewhere]
-        if here:
-            calls.append(read_partitions(self._broker, here, max_records=most, max_wait_ms=wait_ms))
-        return refused + await _first_news(calls)
+
+        def ask(wait_ms: int) -> list[Coroutine[Any, Any, list[wire.PartitionRecords]]]:
+            calls = [self._read_there(one, leader, most, wait_ms) for one, leader in elsewhere]
+            return (
+                [*calls, read_partitions(self._broker, here, max_records=most, max_wait_ms=wait_ms)] if here else calls
+            )
+
+        if refused or elsewhere:
+            found = refused + await _all_news(ask(0))
+            if found or not elsewhere:
+                return found
+        return await _first_news(ask(max_wait_ms))
 
     async def _read_there(
         self, wanted: Wanted, leader: str, max_records: int, max_wait_ms: int
@@ -308,6 +319,26 @@ class BrokerService(generated.BrokerServiceServicer):
                 told = known.get((one.topic, one.partition.partition))
                 if told is not None:
                     one.CopyFrom(told)
+
+
+async def _all_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
+    """What the calls found that did not take long, as far as it fits into an answer; the others are given up."""
+    asked = [asyncio.ensure_future(call) for call in calls]
+    if not asked:
+        return []
+    try:
+        await asyncio.wait(asked, timeout=LOOK_S)
+    finally:
+        for call in asked:
+            call.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    found: list[wire.PartitionRecords] = []
+    left = ANSWER_BYTES_MAX
+    for one in (one for call in asked if not call.cancelled() for one in call.result()):
+        left -= one.ByteSize()
+        if left >= 0 or not found:
+            found.append(one)
+    return found
 
 
 async def _first_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
