@@ -23,7 +23,7 @@ from tidemill.client.raw import EARLIEST, LATEST, RawClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.core.spec import Kind, Sink, WrongSpec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import SPEC, load
 from tidemill.pipelines.lake.audit import audit, lost, told_by
@@ -33,7 +33,7 @@ from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, Wanted
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.spark.archive import Archive, start_archive
-from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.spark.sinks import records_of, start_pipeline
 from tidemill.pipelines.status import Reporter, status_of
 from tidemill.records.arrow import Decoder
 from tidemill.testing import Broker
@@ -252,6 +252,26 @@ def test_tables_of_delta_and_iceberg_get_every_row_once(spark: SparkSession, bro
 def newest_metadata(lake: Path) -> str:
     """What another engine is told to open an Iceberg table."""
     return str(max((lake / "metadata").glob("*.metadata.json")))
+
+
+def test_rows_with_a_value_are_records_as_they_are(spark: SparkSession) -> None:
+    def columns(sql: str, key: str | None) -> list[tuple[str, str]]:
+        return records_of(spark.sql(sql), Sink("s", "v", Kind.TOPIC, "t", key=key)).dtypes
+
+    headers = ("headers", "array<struct<key:string,value:binary>>")
+    given = "array(named_struct('key', 'a', 'value', binary('b'))) as headers"
+    raw = f"select binary('k') as key, binary('v') as value, {given}"
+    assert columns(raw, "key") == [("key", "binary"), ("value", "binary"), headers]
+    assert columns(raw, None) == [("key", "binary"), ("value", "binary"), headers]
+    assert columns("select 1 as id, 'v' as value", "ID") == [("key", "string"), ("value", "string")]
+    assert columns("select 'k' as key, 't' as topic, 'v' as value", "topic") == [
+        ("key", "string"),
+        ("topic", "string"),
+        ("value", "string"),
+    ]
+    kept = [("key", "string"), ("price", "int"), ("value", "string")]  # price is refused then, and not forgotten
+    assert columns("select 'tea' as item, 1 as price, 'v' as value", "item") == kept
+    assert columns("select 'tea' as item, 1 as price", "item") == [("key", "string"), ("value", "string")]
 
 
 def test_a_broken_expectation_can_fail_the_pipeline_and_mistakes_are_one_line(

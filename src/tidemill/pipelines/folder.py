@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.graph import check_parameters, in_order, parameters, views_in_sql
+from tidemill.pipelines.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.core.progress import Status
 from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
@@ -133,6 +133,7 @@ def _step(root: Path, spec: Spec, each: Transformation) -> Step:
         raise WrongSpec(f"{path}: it is not text in UTF-8: {error}") from None
     others = [view for view in spec.views if view != each.name]
     if each.sql:
+        check_query(str(path), text)
         return Step(each, path, text, tuple(sorted(views_in_sql(text, others))))
     names = parameters(str(path), text, each.name)
     check_parameters(str(path), each.name, names, others)

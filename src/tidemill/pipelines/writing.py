@@ -172,7 +172,8 @@ class TaskWriter:
             known = asked.is_valid().to_numpy(zero_copy_only=False)
             if np.any(known & ((given < 0) | (given >= count))):
                 wrong = int(given[known & ((given < 0) | (given >= count))][0])
-                raise WrongOption(f"topic {topic} has no partition {wrong}; it has 0 to {count - 1}")
+                has = f"topic {topic} has no partition {wrong}; it has 0 to {count - 1}"
+                raise WrongOption(f"{has}: leave the column partition out, and keys choose")
             chosen = np.where(known, given, chosen)
         return encoder.dealt(chosen, count)
 

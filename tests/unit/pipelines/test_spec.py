@@ -9,7 +9,7 @@ import yaml
 
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.graph import in_order, parameters, views_in_sql
+from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.core.spec import Format, Kind, Otherwise, Watermark, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
 from tidemill.pipelines.example import write_example
@@ -189,6 +189,37 @@ def test_spark_is_told_what_the_file_and_the_environment_say() -> None:
 def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:
     text = "select * from Orders join x.clicks -- revenue\n where a = 'it''s paid' /* lost\nlost */"
     assert views_in_sql(text, ["orders", "clicks", "revenue", "paid", "lost"]) == {"orders", "clicks"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select 1",
+        "-- drop table a\n (select 1)",
+        "WITH a AS (select 1) SELECT * FROM a",
+        "from orders select item",
+        "select 'insert into' as told from orders",
+    ],
+)
+def test_a_query_is_a_transformation(text: str) -> None:
+    check_query("a.sql", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("drop table orders", "a.sql: DROP is not possible here: a transformation is one query, SELECT or WITH"),
+        ("/* x */ Create table t as select 1", "a.sql: CREATE is not possible here"),
+        ("insert into t select 1", "a.sql: INSERT is not possible here"),
+        ("with a as (select 1) insert overwrite t select * from a", "a.sql: INSERT is not possible here"),
+        ("set spark.x = 1", "a.sql: SET is not possible here"),
+        (" -- nothing\n", "a.sql: there is no query in it"),
+    ],
+)
+def test_what_spark_would_do_at_once_is_refused(text: str, line: str) -> None:
+    with pytest.raises(WrongSpec) as caught:
+        check_query("a.sql", text)
+    assert str(caught.value).startswith(line)
 
 
 def test_transformations_come_after_what_they_read_and_not_in_circles() -> None:

@@ -1,4 +1,4 @@
-"""Which views a transformation reads, and the order in which views can be made."""
+"""Which views a transformation reads, and the order in which views can be made; what is no transformation."""
 
 import ast
 import re
@@ -13,6 +13,10 @@ _TABLES = re.compile(
 )
 """What stands behind FROM and JOIN: names, commas and aliases."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUERIES = frozenset({"select", "with", "from", "values", "table", "map", "reduce"})
+"""How a query begins; every other statement does something."""
+_INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
+"""It may stand behind WITH or FROM."""
 
 
 def views_in_sql(text: str, views: Collection[str], *, strict: bool = False) -> set[str]:
@@ -21,6 +25,19 @@ def views_in_sql(text: str, views: Collection[str], *, strict: bool = False) -> 
     found = " ".join(_TABLES.findall(plain)) if strict else plain
     words = {word.lower() for word in _WORD.findall(found)}
     return {view for view in views if view.lower() in words}
+
+
+def check_query(file: str, text: str) -> None:
+    """Refuse what Spark would do at once, and every time that the pipeline starts, instead of reading rows."""
+    plain = _NOT_NAMES.sub(" ", text)
+    first = _WORD.search(plain)
+    if first is None:
+        raise WrongSpec(f"{file}: there is no query in it")
+    told = "INSERT" if _INSERT.search(plain) else first[0].upper()
+    if told.lower() not in _QUERIES:
+        raise WrongSpec(
+            f"{file}: {told} is not possible here: a transformation is one query, SELECT or WITH ... SELECT"
+        )
 
 
 def parameters(file: str, text: str, function: str) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ console shows rows again after a crash.
 from collections.abc import Callable
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemill.pipelines.core.addresses import Address, parse_address
 from tidemill.pipelines.core.errors import WrongOption
-from tidemill.pipelines.core.sink import check_columns, parse_sink
+from tidemill.pipelines.core.sink import COLUMN_TYPES, check_columns, parse_sink
 from tidemill.pipelines.core.spec import LAKES, Kind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.lake.opening import open_lake
@@ -88,10 +88,19 @@ def _place(folder: Folder, sink: Sink) -> Address:
 
 def records_of(rows: DataFrame, sink: Sink) -> DataFrame:
     """Rows as records: as they are when they have a value, otherwise as JSON."""
-    value = F.col("value") if "value" in rows.columns else F.to_json(F.struct("*")).alias("value")
-    if sink.key is not None:
-        return rows.select(F.col(sink.key).cast("string").alias("key"), value)
-    return rows if "value" in rows.columns else rows.select(value)
+    if sink.key is None:
+        return rows if "value" in rows.columns else rows.select(_as_json())
+    # Bytes stay what they are: not all of them are text.
+    [(_, kind)] = rows.select(sink.key).dtypes
+    key = F.col(sink.key).cast("binary" if kind == "binary" else "string").alias("key")
+    if "value" not in rows.columns:
+        return rows.select(key, _as_json())
+    replaced = {"key"} | {sink.key.lower()} - COLUMN_TYPES.keys()
+    return rows.select(key, *(name for name in rows.columns if name.lower() not in replaced))
+
+
+def _as_json() -> Column:
+    return F.to_json(F.struct("*")).alias("value")
 
 
 def _shown(sink: Sink, say: Say) -> Callable[[DataFrame, int], None]:
