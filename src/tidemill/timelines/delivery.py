@@ -230,7 +230,7 @@ class Delivery:
                 self._moving[message.seq] = message.version
         self.roster.queue(ripe, now_ms)
         self._let_go()
-        self._feed.has_room()
+        self._feed.taken_out()
         return exhausted
 
     def _queue_room(self) -> int:

@@ -129,9 +129,9 @@ class Feed:
         self._notes.clear()
         self.rescan()
 
-    def has_room(self) -> None:
-        """Messages were taken out."""
-        if self._more:
+    def taken_out(self) -> None:
+        """Messages were taken out: a fill that found no room, or not enough, may go on."""
+        if self._behind(self._clock.now_ms()):
             self._alarm.ring()
 
     async def run(self) -> None:
@@ -171,7 +171,7 @@ class Feed:
             self._prefetch.frontier = None
             self._rescan_at_ms = now_ms + self._rescan_ms
             await self._help(now_ms)
-        while self.wanted and self._prefetch.room() >= FILL_MESSAGES_MAX and self._behind(self._clock.now_ms()):
+        while self.wanted and self._has_room() and self._behind(self._clock.now_ms()):
             await self._fill_once(self._clock.now_ms() + HORIZON_MS)
 
     async def _help(self, now_ms: int) -> None:
@@ -180,6 +180,9 @@ class Feed:
             return
         late = Selection(end_ms=now_ms - HELP_AFTER_MS, status=Status.AVAILABLE, buckets=self._backed_up)
         self._take_in(await self._find(late, limit, None))
+
+    def _has_room(self) -> bool:
+        return self._prefetch.room() >= FILL_MESSAGES_MAX
 
     def _behind(self, now_ms: int) -> bool:
         frontier = self._prefetch.frontier
@@ -240,7 +243,7 @@ class Feed:
         if self._notes:
             times.append(self._notes[0][0] - NOTE_AHEAD_MS)
         frontier = self._prefetch.frontier
-        if frontier is not None and not self._more:
+        if frontier is not None and not self._more and self._has_room():  # without room `taken_out` tells when
             times.append(frontier.due_ms - HORIZON_MS // 2)
         return max(0.001, self._clock.delay_s(min(times))) if times else None
 

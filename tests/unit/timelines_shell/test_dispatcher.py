@@ -13,6 +13,7 @@ from tidemill.model.timeline_errors import (
     TimelineDeleting,
     UnknownTimeline,
 )
+from tidemill.timelines import delivery, feed
 from tidemill.timelines.core import message as message_core
 from tidemill.timelines.core.lease import Complete, Extend, Outcome, Release
 from tidemill.timelines.core.message import EVERYTHING, Selection, Status
@@ -431,3 +432,48 @@ def test_nothing_polls_while_nothing_is_due() -> None:
         return fleet.world.loop.jumping.waits - waits
 
     assert run_virtual(scenario) < 600 * 8
+
+
+def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise what is scheduled meanwhile waits for the next rescan, a minute later."""
+    monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", 5)
+    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 10)
+
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(max_in_flight=1)
+        fleet.dispatcher._deliveries["line"]._prefetch._messages_max = 20
+        await asyncio.sleep(1)
+        await fleet.schedule(*([fleet.now_ms()] * 18))
+        await asyncio.sleep(feed.RESCAN_MS / 1_000)
+        [late] = await fleet.schedule(fleet.now_ms())
+        began_s = fleet.world.loop.time()
+        while late not in {one.id for one in fleet.received}:
+            await fleet.complete(fleet.received[-1:])
+            await asyncio.sleep(0.01)
+            assert fleet.world.loop.time() - began_s < 10, "it waits for the next rescan"
+
+    run_virtual(scenario, settings=TimelineSettings(lease_ms=600_000))
+
+
+def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 5)
+
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        await asyncio.sleep(1)
+        line = fleet.dispatcher._deliveries["line"]
+        line._prefetch._messages_max = 10
+        turns = 0
+        pause_s = line._feed._pause_s
+
+        def counted() -> float | None:
+            nonlocal turns
+            turns += 1
+            return pause_s()
+
+        line._feed._pause_s = counted  # type: ignore[method-assign]  # counts the turns of the feed
+        await fleet.schedule(*([fleet.now_ms() + 3_500] * 30))
+        await fleet.until(lambda: len(fleet.received) == 30)
+        assert turns < 100
+
+    run_virtual(scenario)
