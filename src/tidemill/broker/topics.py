@@ -39,6 +39,7 @@ from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import (
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
@@ -221,7 +222,7 @@ class Topics:
         racks = self.carriers()
         if assignment is not None:
             if len(assignment) != total - present:
-                raise InvalidPartitions(f"{len(assignment)} assignments for {total - present} new partitions")
+                raise InvalidReplicaAssignment(f"{len(assignment)} assignments for {total - present} new partitions")
             told = place_as_told(list(racks), dict(enumerate(assignment)))
             if self.is_shared(topic):
                 _refuse_copies(name, told)

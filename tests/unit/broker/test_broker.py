@@ -15,6 +15,7 @@ from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import (
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
@@ -119,7 +120,7 @@ def test_a_topic_grows_and_changes(tmp_path: Path) -> None:
             assert broker.partition("orders", 2).log_end_offset == 0
             with pytest.raises(InvalidPartitions):
                 await broker.add_partitions("orders", 3)
-            with pytest.raises(InvalidPartitions):
+            with pytest.raises(InvalidReplicaAssignment):
                 await broker.add_partitions("orders", 5, assignment=[[0]])
             await broker.alter_topic("orders", {"max.message.bytes": "100"}, validate_only=True)
             assert broker.partition("orders", 0).settings.max_message_bytes > 100

@@ -516,3 +516,41 @@ def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_pa
 
     with with_door(tmp_path, {"group.min.session.timeout.ms": "1"}) as run_with:
         run_with(test)
+
+
+def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
+    async def test(client: RawClient, door: KafkaDoor) -> None:
+        topic = await door.broker.create_topic("t", partitions=1)
+        both = request_part(3, 12, "MetadataRequestTopic", name="t", topic_id=UUID(int=7))
+        told = await client.ask(3, 12, topics=(both,), allow_auto_topic_creation=False)
+        assert [each.error_code for each in told.topics] == [100], "an id is what it is; a name may be another topic's"
+        twice = (request_part(20, 6, "DeleteTopicState", name="t", topic_id=None),) * 2
+        told = await client.ask(20, 6, topics=twice)
+        assert {each.error_code for each in told.responses} == {42}
+        assert door.broker.topic("t") == topic
+
+    with with_door(tmp_path) as run_with:
+        run_with(test)
+
+
+def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path: Path) -> None:
+    async def test(client: RawClient, door: KafkaDoor) -> None:
+        for policy, code in (("compact", 44), ("compact,delete", 0)):
+            await door.broker.create_topic(f"kept-{code}", partitions=1, overrides={"cleanup.policy": policy})
+            part = request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1)
+            asked = request_part(21, 2, "DeleteRecordsTopic", name=f"kept-{code}", partitions=(part,))
+            told = await client.ask(21, 2, topics=(asked,))
+            assert told.topics[0].partitions[0].error_code == code
+
+    with with_door(tmp_path) as run_with:
+        run_with(test)
+
+
+def test_who_leaves_a_group_that_is_not_there_hears_it_of_each_member(tmp_path: Path) -> None:
+    async def test(client: RawClient, _: KafkaDoor) -> None:
+        leaver = request_part(13, 5, "MemberIdentity", member_id="ada", group_instance_id=None, reason=None)
+        told = await client.ask(13, 5, group_id="nobody", members=(leaver,))
+        assert (told.error_code, [each.error_code for each in told.members]) == (0, [25])
+
+    with with_door(tmp_path) as run_with:
+        run_with(test)

@@ -12,7 +12,7 @@ from tidemill.doors.kafka.api import Api, Call, Feature, error_code, error_messa
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_GROUP
 from tidemill.groups.core.described import DescribedGroup
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, SyncRequest
-from tidemill.model.errors import GroupIdNotFound, TidemillError
+from tidemill.model.errors import GroupIdNotFound, TidemillError, UnknownMemberId
 
 _TAKES_ID_FIRST_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -103,7 +103,10 @@ async def leave_group(call: Call, request: Any) -> Any:
         left = await call.broker.groups.leave(request.group_id, [Leaver(request.member_id)])
         return call.response(error_code=error_code(left[0].error))
     leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
-    left = await call.broker.groups.leave(request.group_id, leavers)
+    try:
+        left = await call.broker.groups.leave(request.group_id, leavers)
+    except UnknownMemberId as error:  # a group that is not there has none of them
+        left = [Left(leaver, error) for leaver in leavers]
     return call.response(members=tuple(_left(call, each) for each in left))
 
 

@@ -102,15 +102,15 @@ def _encode(call: Call, request: Any, asked: Sequence[Any] | None) -> bytes:
 def _asked_topic(call: Call, asked: Any, operations: int) -> Any:
     name, topic_id = asked.name, getattr(asked, "topic_id", None)
     try:
-        if name is not None:
+        if topic_id is not None:
+            found = call.broker.topic_by_id(topic_id)
+            if found is None:
+                raise UnknownTopicId
+        elif name is not None:
             check_topic_name(name)
             found = call.broker.topic(name)
             if found is None:
                 raise UnknownTopicOrPartition
-        elif topic_id is not None:
-            found = call.broker.topic_by_id(topic_id)
-            if found is None:
-                raise UnknownTopicId
         else:
             raise InvalidRequest("a topic without name and id")
     except TidemillError as error:

@@ -7,6 +7,7 @@ from tidemill.doors.kafka.api import Api, Call, error_code
 from tidemill.model.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
+    PolicyViolation,
     TidemillError,
     UnknownLeaderEpoch,
     UnsupportedVersion,
@@ -134,7 +135,10 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
     low_watermark = -1
     try:
         refuse_internal(topic)
-        low_watermark = await call.broker.partition(topic, asked.partition_index).delete_records(asked.offset)
+        partition = call.broker.partition(topic, asked.partition_index)
+        if not partition.settings.deleted:
+            raise PolicyViolation(f"{topic} is only compacted: it keeps the last record of every key")
+        low_watermark = await partition.delete_records(asked.offset)
     except TidemillError as caught:
         error = caught
     return call.part(

@@ -9,6 +9,7 @@ from tidemill.doors.kafka.api import Api, Call, error_code, error_message
 from tidemill.doors.kafka.configs import topic_listing
 from tidemill.model.errors import (
     InvalidConfig,
+    InvalidReplicaAssignment,
     InvalidRequest,
     PolicyViolation,
     TidemillError,
@@ -44,7 +45,7 @@ async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
         overrides[config.name] = config.value
     assignment = {each.partition_index: list(each.broker_ids) for each in asked.assignments}
     if len(assignment) != len(asked.assignments):
-        raise InvalidRequest("the assignment names a partition twice")
+        raise InvalidReplicaAssignment("the assignment names a partition twice")
     _check_count(max(asked.num_partitions, len(assignment)))
     return await call.broker.create_topic(
         asked.name,
@@ -99,12 +100,16 @@ async def delete_topics(call: Call, request: Any) -> Any:
         asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in request.topic_names]
     else:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
-    return call.response(responses=tuple([await _delete(call, name, topic_id) for name, topic_id in asked]))
+    counted = Counter(asked)
+    results = [await _delete(call, *each, twice=counted[each] > 1) for each in asked]
+    return call.response(responses=tuple(results))
 
 
-async def _delete(call: Call, name: str | None, topic_id: UUID | None) -> Any:
+async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice: bool) -> Any:
     error: TidemillError | None = None
     try:
+        if twice:
+            raise InvalidRequest(f"the request names {str(name or topic_id)[:60]!r} twice")
         if (name is None) == (topic_id is None):
             raise InvalidRequest("a topic is deleted by its name or by its id")
         known = call.broker.topic(name) if name is not None else call.broker.topic_by_id(topic_id or UUID(int=0))
