@@ -2,15 +2,19 @@
 
 import os
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tidemill import Message, StaleLease, Timeline, TimelineError, TopicProducer
 from tidemill.model.errors import InvalidConfig
 from tidemill.testing import Broker
 from tidemill.testing.child import Child, ChildFailed
 
 WAIT_S = 60
+HOUR_S = 3_600
 
 
 def produce(broker: Broker, topic: str, *values: bytes) -> None:
@@ -143,3 +147,61 @@ def test_every_test_finds_the_broker_new(tidemill_broker: Broker, attempt: int) 
     assert admin.list_consumer_groups().result(WAIT_S).valid == []
     produce(tidemill_broker, "orders", b"%d" % attempt)
     assert consume(tidemill_broker, "orders", 1) == [b"%d" % attempt]
+
+
+def test_time_passes_when_it_is_told_to() -> None:
+    with Broker() as broker, Timeline(broker.grpc, "reminders") as reminders:
+        reminders.create(lease_ms=60_000)
+        reminders.schedule([Message(b"tea", time.time() + HOUR_S), Message(b"tomorrow", time.time() + 24 * HOUR_S)])
+        work = reminders.work(idle_ms=WAIT_S * 1_000)
+        broker.advance(HOUR_S)
+        first = next(work)
+        assert (first.body, reminders.count()) == (b"tea", 2)
+        broker.advance(61)  # the lease ends in it
+        with pytest.raises(StaleLease):
+            first.complete()
+        again = next(work)
+        assert (again.body, again.attempts) == (b"tea", 2)
+        again.complete()
+        assert [one.status for one in reminders.messages()] == ["waiting"]
+        with pytest.raises(ValueError, match="does not go back"):
+            broker.advance(-1)
+        broker.reset()
+        reminders.create()
+        reminders.schedule([Message(b"later", time.time() + HOUR_S)])
+        assert [one.status for one in reminders.messages()] == ["waiting"]
+
+
+def test_a_record_for_later_comes_when_its_time_has_passed() -> None:
+    with Broker() as broker:
+        later = {"tidemill.schedule.enable": "true"}
+        with TopicProducer(broker.grpc, "orders", partitions=1, settings=later) as producer:
+            producer.send(b"in a day", headers={"tidemill-delay-ms": b"%d" % (24 * HOUR_S * 1_000)})
+            producer.send(b"now")
+        broker.advance(24 * HOUR_S)
+        assert consume(broker, "orders", 2) == [b"now", b"in a day"]
+
+
+def test_the_clock_of_another_process_is_out_of_reach() -> None:
+    with Broker(process=True) as broker, pytest.raises(RuntimeError, match="only a broker in a thread"):
+        broker.advance(1)
+
+
+def test_a_broker_that_is_paused_answers_nobody_and_then_everybody() -> None:
+    with Broker(process=True) as broker, Timeline(broker.grpc, "reminders") as reminders:
+        reminders.create()
+        broker.pause()
+        hasty = Timeline(broker.grpc, "reminders", connect_timeout_ms=200, timeout_ms=200)
+        with hasty, pytest.raises(TimelineError, match="no broker answers"):
+            hasty.count()
+        with ThreadPoolExecutor(1) as waiting:
+            patient = waiting.submit(reminders.count)
+            with pytest.raises(TimeoutError):
+                patient.result(0.2)
+            broker.resume()
+            assert patient.result(WAIT_S) == 0
+        broker.pause()  # one that is paused can be stopped all the same
+    with Broker() as broker, pytest.raises(RuntimeError, match="only a broker in a process of its own can be paused"):
+        broker.pause()
+    with pytest.raises(RuntimeError, match="the broker does not run"):
+        broker.resume()

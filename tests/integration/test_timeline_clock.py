@@ -8,8 +8,8 @@ import pytest
 from tests.integration.health import timelines_health as health
 
 from tidemill import Message, Timeline
+from tidemill.app.times import Times
 from tidemill.testing import Broker
-from tidemill.timelines.clock import Clock
 
 LIMIT_S = 30.0
 
@@ -28,7 +28,7 @@ class Wall:
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     """The wall clock of every broker that is started from now on."""
     wall = Wall()
-    monkeypatch.setattr(Clock.__init__, "__defaults__", (wall.now_ns, time.monotonic_ns))
+    monkeypatch.setattr(Times, "wall_ns", lambda _: wall.now_ns())
     return wall
 
 

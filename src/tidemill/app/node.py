@@ -23,6 +23,7 @@ from tidemill import __version__
 from tidemill.app.directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
+from tidemill.app.times import Times
 from tidemill.broker.broker import Broker, Place, World
 from tidemill.broker.identity import same_servers
 from tidemill.broker.sql.errors import SqlUnavailable
@@ -60,16 +61,6 @@ class DoorUnavailable(TidemillError):
     """A door cannot be opened at its address."""
 
 
-def system_clock_ms() -> int:
-    """Milliseconds since 1970, by the system's clock."""
-    return time.time_ns() // 1_000_000
-
-
-def steady_clock_ms() -> int:
-    """Milliseconds by a clock that nobody can set."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class Node:
     """One broker process, or one broker in a thread."""
 
@@ -78,7 +69,8 @@ class Node:
         self.kafka: Address | None = None
         self.grpc: Address | None = None
         self.http: Address | None = None
-        self.tables = Tables(settings, system_clock_ms)
+        self._times = Times()
+        self.tables = Tables(settings, self._times.now_ms)
         self._opened = AsyncExitStack()
         self._broker: Broker | None = None
         self._desk: asyncio.Task[SqlDesk] | None = None
@@ -90,6 +82,12 @@ class Node:
         if self._broker is None:
             raise RuntimeError("the node has not been started")
         return self._broker
+
+    async def advance(self, ms: int) -> None:
+        """Let time pass that does not: what falls due in it is delivered now. For tests."""
+        self._times.ahead_ms += ms
+        if self.broker.timelines is not None:
+            self.broker.timelines.look_again()
 
     async def start(self) -> None:
         """Ready for clients when this returns."""
@@ -179,9 +177,10 @@ class Node:
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
     def _world(self, coordination: Coordination, directory: DataDirectory) -> World:
-        store = open_streams(self.settings, system_clock_ms, self.tables)
+        store = open_streams(self.settings, self._times.now_ms, self.tables)
         belong = partial(self._belong, coordination, directory)
-        return World(coordination, store, system_clock_ms, uuid4, directory.id, steady_clock_ms, belong)
+        times = self._times
+        return World(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong)
 
     async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:
         directory.belong(cluster_id)
@@ -213,8 +212,9 @@ class Node:
         if not broker.carries:
             return  # an overseer has no messages; its doors send clients to the carriers
         store = await open_timelines(self.settings)
-        append = dead_letter_writer(broker, system_clock_ms)
-        dispatcher = Dispatcher(store, Clock(), SystemRandom(), append=append, attendance=broker.attendance)
+        append = dead_letter_writer(broker, self._times.now_ms)
+        clock = Clock(self._times.wall_ns, self._times.passed_ns, told_ns=time.time_ns)
+        dispatcher = Dispatcher(store, clock, SystemRandom(), append=append, attendance=broker.attendance)
         self._opened.push_async_callback(dispatcher.close)
         await dispatcher.open()
         self._opened.push_async_callback(broker.leave_timelines)

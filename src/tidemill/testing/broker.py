@@ -19,6 +19,7 @@ from tidemill.testing.reset import reset, reset_timelines
 
 ANY_PORT = "127.0.0.1:0"
 DOORS = ("kafka", "grpc", "http")
+MS_PER_SECOND = 1_000
 
 
 class Runner(Protocol):
@@ -32,6 +33,12 @@ class Runner(Protocol):
 
     def kill(self) -> None:
         """End it as a power cut would."""
+
+    def hold(self, *, held: bool) -> None:
+        """Stop it where it is, or let it go on."""
+
+    def advance(self, ms: int) -> None:
+        """Let time pass that does not."""
 
 
 class InThread:
@@ -55,13 +62,26 @@ class InThread:
         """A thread cannot be killed."""
         raise RuntimeError("only a broker in a process of its own can be killed: Broker(process=True)")
 
+    def hold(self, *, held: bool) -> None:
+        """A thread cannot be stopped where it is."""
+        del held
+        raise RuntimeError("only a broker in a process of its own can be paused: Broker(process=True)")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass that does not."""
+        self._thread.call(lambda node: node.advance(ms))
+
 
 class Broker:
     """A broker for a test.
 
+        with Broker() as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
     `settings` are broker settings in Kafka's spelling (`{"num.partitions": 3}`), `flags` those of `tidemill serve`
     (`{"timelines": "memory:"}`). A `data_dir` that is given stays; otherwise there is a new one, which goes with the
-    broker.
+    broker. In a thread of this process time can pass at once (`advance`); as a `process` of its own it can be killed
+    and paused.
     """
 
     def __init__(
@@ -79,6 +99,7 @@ class Broker:
         self._flags = {**dict.fromkeys(DOORS, ANY_PORT), "data-dir": str(self.data_dir), **_texts(flags or {})}
         self._addresses: Mapping[str, Address | None] = {}
         self._runner: Runner | None = None
+        self._ahead = False
 
     def start(self) -> Self:
         """Start; ready for clients when this returns. A start that fails leaves nothing."""
@@ -107,16 +128,37 @@ class Broker:
         if self._runner is not None:
             self._runner.kill()
 
+    def pause(self) -> None:
+        """Answer nobody: connections stay, new ones come about, and nothing is heard, as on a network that is cut."""
+        self._running().hold(held=True)
+
+    def resume(self) -> None:
+        """Go on after `pause`; what was asked meanwhile is answered."""
+        self._running().hold(held=False)
+
     def restart(self) -> None:
-        """Stop (unless it was killed) and start again: same addresses, same data."""
+        """Stop (unless it was killed) and start again: same addresses, same data, at the true time."""
+        self._ahead = False
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.stop()
         self._flags.update({name: str(at) for name, at in self._addresses.items() if at is not None})
         self.start()
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass for timelines and records for later: what falls due in it is delivered now.
+
+        Leases end in it, too. The clocks of the test, of clients and of consumer groups stay as they are.
+        """
+        if seconds < 0:
+            raise ValueError("time does not go back")
+        self._running().advance(round(seconds * MS_PER_SECOND))
+        self._ahead = True
+
     def reset(self) -> None:
         """Delete every topic, every group without members and every timeline, as if the broker were new."""
+        if self._ahead:
+            self.restart()
         if self._addresses.get("kafka") is not None:
             reset(self.bootstrap_servers)
         if self._addresses.get("grpc") is not None:
@@ -136,6 +178,11 @@ class Broker:
     def http(self) -> str:
         """Where the console, the metrics and the health pages are: http://host:port."""
         return f"http://{self._address('http')}"
+
+    def _running(self) -> Runner:
+        if self._runner is None:
+            raise RuntimeError("the broker does not run")
+        return self._runner
 
     def _address(self, door: str) -> Address:
         address = self._addresses.get(door)

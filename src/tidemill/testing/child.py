@@ -84,9 +84,19 @@ class Child:
             self._process.kill()
             self._process.wait()
 
+    def hold(self, *, held: bool) -> None:
+        """Stop it where it is, or let it go on."""
+        os.kill(self.pid, signal.SIGSTOP if held else signal.SIGCONT)
+
+    def advance(self, ms: int) -> None:
+        """The clock of another process is out of reach."""
+        del ms
+        raise RuntimeError("only a broker in a thread can let time pass: Broker(process=False)")
+
     def _stop(self, process: "subprocess.Popen[str]") -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)  # one that is paused would not hear
         try:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

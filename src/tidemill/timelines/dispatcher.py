@@ -149,6 +149,15 @@ class Dispatcher:
             self._delivery(created.timeline)
         return created
 
+    def look_again(self) -> None:
+        """The clock was moved on: much may be due that nobody waits for yet, and nobody was silent meanwhile."""
+        now_ms = self.clock.now_ms()
+        for delivery in self._deliveries.values():
+            for consumer in delivery.roster.consumers.values():
+                consumer.heard_ms = now_ms
+            delivery.rescan()
+            delivery.wake()
+
     async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
         """Change the settings of a timeline; its consumers reconnect."""
         timeline = await self._life.alter(name, settings)
