@@ -158,6 +158,11 @@ class Partitions:
                     self._mended += 1
                     log.info("a partition is open now", partition=f"{key[0]}-{key[1]}")
 
+    def trouble(self, topic: str, index: int) -> BaseException | None:
+        """Why a partition cannot be used, if so."""
+        found = self._open.get((topic, index))
+        return found.failed if found is not None else self._broken.get((topic, index))
+
     def broken(self) -> dict[tuple[str, int], BaseException]:
         """Partitions that cannot be used, with the reason."""
         failed = {key: each.failed for key, each in self._open.items() if each.failed is not None}

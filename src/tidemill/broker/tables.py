@@ -61,6 +61,8 @@ class FilesAndTables:
         self._tables: TableLogs | None = None
         self._open_in_tables: OpenPartition | None = None
         self._in_tables: set[str] = set()
+        self._in_files: set[str] = set()
+        """Topics whose folder was looked at: it would be thousands of times for one of thousands of partitions."""
 
     @property
     def outages(self) -> int:
@@ -89,7 +91,9 @@ class FilesAndTables:
     ) -> Partition:
         """The partition as it was left, or a new one."""
         if await self._place_of(topic, settings) == IN_SEGMENTS:
-            return await self._files.open(topic, index, settings, leader_epoch, topic_id)
+            opened = await self._files.open(topic, index, settings, leader_epoch, topic_id)
+            self._in_files.add(topic)
+            return opened
         tables = await self._load()
         if self._open_in_tables is None:
             self._open_in_tables = opener(tables, self._clock)
@@ -98,6 +102,7 @@ class FilesAndTables:
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Move aside what nobody knows, in both places."""
+        self._in_files.discard(topic)
         await self._files.claim(topic, topic_id, new=new)
         # On servers a topic that is new to this broker may be full of what others wrote; a database has one cluster.
         if new and not self._on_servers and self._tables_exist():
@@ -108,6 +113,7 @@ class FilesAndTables:
     async def remove(self, topic: str, topic_id: str) -> None:
         """What the topic kept in either place."""
         self._in_tables.discard(topic)
+        self._in_files.discard(topic)
         await self._files.remove(topic, topic_id)
         if self._tables_exist():
             await (await self._load()).remove_topic(topic, topic_id)
@@ -135,4 +141,4 @@ class FilesAndTables:
 
     def _has_files(self, topic: str) -> bool:
         folder = self._streams / topic
-        return folder.is_dir() and any(each.name.isdigit() for each in folder.iterdir())
+        return topic in self._in_files or (folder.is_dir() and any(each.name.isdigit() for each in folder.iterdir()))

@@ -281,8 +281,8 @@ class Topics:
 
     def _broken(self, name: str, indexes: Collection[int]) -> BaseException | None:
         """Why one of these partitions cannot be kept here, if so."""
-        broken = self._partitions.broken()
-        return next((error for (topic, index), error in broken.items() if topic == name and index in indexes), None)
+        troubles = (self._partitions.trouble(name, index) for index in indexes)
+        return next((error for error in troubles if error is not None), None)
 
     def _known(self, name: str) -> Topic:
         topic = self.image.by_name.get(name)

@@ -124,7 +124,7 @@ class State:
         found = self._broker.partitions.find(*place)
         if found is not None:
             return found if found.leads else None
-        broken = self._broker.partitions.broken().get(place)
+        broken = self._broker.partitions.trouble(*place)
         if broken is not None:
             raise SqlRefused(f"{place.topic}-{place.partition} cannot be read: {broken}")
         return None
