@@ -82,6 +82,7 @@ class Feed:
         self._notes: list[tuple[int, str]] = []
         self._filling_ms: int | None = None
         self._more = True
+        self._lacked_room = False
         self._rescan_at_ms = 0
 
     def add_new(self, new: Sequence[NewMessage], scheduled: Sequence[Scheduled]) -> None:
@@ -130,8 +131,8 @@ class Feed:
         self.rescan()
 
     def taken_out(self) -> None:
-        """Messages were taken out: a fill that found no room, or not enough, may go on."""
-        if self._behind(self._clock.now_ms()):
+        """Messages were taken out: who waits for room may find it."""
+        if self._lacked_room:
             self._alarm.ring()
 
     async def run(self) -> None:
@@ -243,7 +244,8 @@ class Feed:
         if self._notes:
             times.append(self._notes[0][0] - NOTE_AHEAD_MS)
         frontier = self._prefetch.frontier
-        if frontier is not None and not self._more and self._has_room():  # without room `taken_out` tells when
+        self._lacked_room = not self._has_room()  # then `taken_out` tells when to look again, and nothing else does
+        if frontier is not None and not self._more and not self._lacked_room:
             times.append(frontier.due_ms - HORIZON_MS // 2)
         return max(0.001, self._clock.delay_s(min(times))) if times else None
 

@@ -455,6 +455,22 @@ def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pyt
     run_virtual(scenario, settings=TimelineSettings(lease_ms=600_000))
 
 
+def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 10)
+
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        fleet.dispatcher._deliveries["line"]._prefetch._messages_max = 20
+        await asyncio.sleep(0.1)
+        ids = await fleet.schedule(*([fleet.now_ms() + 200] * 15))
+        await fleet.dispatcher.move("line", ids[:1], fleet.now_ms() + 150)  # it is looked up while there is no room
+        await asyncio.sleep(10)
+        await fleet.schedule(fleet.now_ms())
+        await fleet.until(lambda: len(fleet.received) == 16, limit_s=5)
+
+    run_virtual(scenario)
+
+
 def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 5)
 
