@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.raw import EARLIEST, LATEST, GroupOffset, RawClient
+from tidemill.client.raw.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.ledger import Entry, write_entry
 from tidemill.pipelines.lag import lags_of
@@ -19,7 +22,8 @@ from tidemill.pipelines.lake.interface import Lake, Step
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.replay import Replay, Wanted
 from tidemill.pipelines.lake.rows import Stage, stage_rows
-from tidemill.records.arrow import Decoder
+from tidemill.records.arrow import Decoder, Encoder
+from tidemill.records.compression import Codec
 from tidemill.testing import Broker
 
 PARTITIONS = 3
@@ -70,6 +74,12 @@ def add(lake: Lake, batch: int, offsets: range) -> None:
     lake.commit(Step("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], found[0].schema)
 
 
+def a_batch() -> bytearray | memoryview:
+    encoder = Encoder(pa.record_batch({"value": ["x"]}), now_ms=0, twin=chosen_kernels())
+    [made] = encoder.batches(np.arange(1, dtype=np.int64), codec=Codec.NONE)
+    return made.batch
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     made = open_lake(tmp_path / "orders")
@@ -99,7 +109,8 @@ def committed(servers: str, topic: str) -> list[bytes]:
 
 def make_topic(servers: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
+    kept = {"retention.ms": "-1"}  # the times of the records are long ago
+    admin.create_topics([NewTopic(topic, partitions, config=kept)])[topic].result(60)
 
 
 def test_a_replay_that_is_killed_anywhere_goes_on_without_doubles(
@@ -136,6 +147,30 @@ def test_what_was_replayed_is_not_replayed_again_unless_asked(servers: str, lake
     assert sorted(committed(servers, "twice")) == sorted(everything(35) * 2)
 
 
+def test_a_topic_that_has_its_records_is_not_filled_from_its_own_lake(servers: str, lake: Lake) -> None:
+    topic = lake.root.name
+    make_topic(servers, topic, PARTITIONS)
+    with RawClient({"bootstrap.servers": servers}) as client:
+        client.produce_all({TopicPartition(topic, 1): a_batch()})
+        with pytest.raises(
+            PipelineError, match=r"is an archive of orders, which has records: they would be there twice"
+        ):
+            Replay(client, lake, Wanted(topic)).run(lambda _: None)
+        assert Replay(client, lake, Wanted(topic, again=True)).run(lambda _: None) == 90
+
+
+def test_a_topic_that_was_lost_is_filled_from_its_own_lake(servers: str, tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "lost")
+    add(lake, 0, range(30))
+    make_topic(servers, "lost", PARTITIONS)
+    with RawClient({"bootstrap.servers": servers}) as client:
+        stops = iter([False, False, True])
+        first = Replay(client, lake, Wanted("lost", rate=50)).run(lambda _: None, lambda: next(stops))
+        assert 0 < first < 90
+        assert first + Replay(client, lake, Wanted("lost")).run(lambda _: None) == 90
+    assert committed(servers, "lost") == everything()
+
+
 def test_what_a_replay_or_a_sink_notes_is_nobodys_lag(servers: str, lake: Lake) -> None:
     make_topic(servers, "noted", PARTITIONS)
     part = TopicPartition("noted", 0)
@@ -160,3 +195,6 @@ def test_a_replay_can_be_stopped_can_begin_later_and_can_have_other_partitions(s
         assert first + Replay(client, lake, wanted).run(lambda _: None) == 60
     expected = [b"%d-%d" % (partition, offset) for partition in range(PARTITIONS) for offset in range(10, 30)]
     assert sorted(committed(servers, "narrow")) == sorted(expected)
+    with RawClient({"bootstrap.servers": servers}) as client:
+        anew = Replay(client, lake, Wanted("narrow", since_ms=10_000, again=True))
+        assert (anew.run(lambda _: None), anew.older) == (60, 30)

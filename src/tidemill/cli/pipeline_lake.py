@@ -179,11 +179,16 @@ def replay(
         with progress("replaying", run.rows) as advance:
             rows = run.run(advance, stop.is_set)
     if as_json:
-        show_json({"lake": str(lake), "topic": to, "rows": rows, "finished": not stop.is_set()})
+        finished = not stop.is_set()
+        show_json({"lake": str(lake), "topic": to, "rows": rows, "older": run.older, "finished": finished})
     elif stop.is_set():
         say(f"stopped after {rows:,} records of {lake}; run it again to go on")
     else:
         say(f"replayed {rows:,} records of {lake} to {to}")
+        if run.older:
+            remark(f"left out, being older than --from: {run.older:,}; a later replay to {to} leaves them out, too")
+        elif run.rows and not rows:
+            remark("nothing was left to replay; --again begins anew")
 
 
 def told_batches(advance: Advance, *, follow: bool) -> "Callable[[Reports], None]":

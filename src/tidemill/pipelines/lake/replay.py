@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.client.raw import GroupOffset, ProducerIdentity, RawClient
+from tidemill.client.raw import EARLIEST, LATEST, GroupOffset, ProducerIdentity, RawClient
 from tidemill.client.raw.kernels import chosen_kernels
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
@@ -85,6 +85,8 @@ class Replay:
                 raise PipelineError(f"{lake.root} has rows without offsets; only archives of topics can be replayed")
             self._files[file.partition].append(file)
         self._twin = chosen_kernels()
+        self.older = 0
+        """How many rows were passed over because they are older than wanted."""
 
     @property
     def name(self) -> str:
@@ -108,6 +110,8 @@ class Replay:
         producer = self._client.init_producer(self.name, timeout_ms=TIMEOUT_MS)
         count = len(self._client.metadata([topic], create=True)[topic].leaders)
         positions = {} if self._wanted.again else self._positions()
+        if not positions and not self._wanted.again:
+            self._check_own_topic(count)
         writing = _Writing(self._client, producer, _Target(topic, count, self.partitions), self._twin)
         try:
             done = self._write(writing, positions, advance, stopped)
@@ -116,6 +120,19 @@ class Replay:
             writing.abort()
             raise
         return done
+
+    def _check_own_topic(self, count: int) -> None:
+        """A topic that was lost is filled from its lake; one that still has its records would have them twice."""
+        topic = self._wanted.topic
+        if topic != self._lake.root.absolute().name:
+            return
+        parts = [TopicPartition(topic, index) for index in range(count)]
+        first, last = (self._client.list_offsets(dict.fromkeys(parts, at)) for at in (EARLIEST, LATEST))
+        if any(first[part].offset < last[part].offset for part in parts):
+            raise PipelineError(
+                f"{self._lake.root} is an archive of {topic}, which has records: they would be there twice; "
+                "replay to another topic, or give --again to do it all the same"
+            )
 
     def _write(
         self,
@@ -129,6 +146,7 @@ class Replay:
             if stopped():
                 break
             chosen = self._since(each.rows)
+            self.older += each.rows.num_rows - chosen.num_rows
             writing.send(each.partition, chosen)
             positions[each.partition] = each.next_offset
             done += chosen.num_rows
