@@ -407,6 +407,7 @@ class Broker:
                 await partition.tend(now_ms, self.settings.producer_id_expiration_ms)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
+        self._seats.look()  # a partition may have been mended
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
         await self._tell_state()
@@ -466,8 +467,12 @@ class Broker:
             registration,
             ttl_ms=place.session_ttl_ms,
             new_id=self._world.new_id,
-            step_down=self.partitions.step_down,
+            step_down=self._step_down,
         )
+
+    def _step_down(self) -> None:
+        self.partitions.step_down()
+        self._seats.look()
 
     def _make_controller(self) -> Controller:
         settings = self.settings

@@ -93,22 +93,23 @@ class InternalTopics:
                 await self._create(topic)
 
     def led(self, topic: str) -> dict[int, int]:
-        """The partitions of it that this broker leads, with their epochs.
+        """The partitions of it that this broker leads, with their epochs; not those that it cannot open.
 
         A broker that is alone coordinates before there is a topic.
         """
         known = self._topics.image.by_name.get(topic)
         if known is not None:
-            return {info.index: info.leader_epoch for info in known.partitions if info.leader == self._node_id}
+            mine = (info for info in known.partitions if info.leader == self._node_id)
+            return {info.index: info.leader_epoch for info in mine if self.leads(topic, info.index)}
         return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
 
     def leads(self, topic: str, index: int) -> bool:
         """Whether this broker does lead a partition of it: what the image says is old where coordination is away."""
-        if not self._shared:
-            return True
         self._look()
         partition = self._partitions.find(topic, index)
-        return partition is not None and partition.leads
+        if partition is None:
+            return not self._shared and topic not in self._topics.image.by_name
+        return partition.leads
 
     def leader_of(self, topic: str, index: int) -> int:
         """Who leads a partition of it; -1: nobody at the moment."""

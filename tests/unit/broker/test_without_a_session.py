@@ -1,27 +1,35 @@
 """A broker that is no member any more answers for nothing that another may have taken over, however it learns of it."""
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.broker.worlds import batch_of
+from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Line, Store
 
 from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import MemoryTopics
+from tidemill.broker.stores import MemoryTopics, TopicFolders
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
+from tidemill.groups.core.messages import JoinRequest
+from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
 from tidemill.model.errors import NotCoordinator, NotLeaderOrFollower, TidemillError
 from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.memory import MemoryStore
+from tidemill.streams.partition import Partition
 from tidemill.testing.clock import VirtualClock
 from tidemill.transactions.core.rules import InitProducer
 
 SESSION_MS = 800
+JOIN = JoinRequest("g", "", None, "client", "", 60_000, 600_000, "consumer", (("range", b""),), False)
 
 
 @asynccontextmanager
@@ -84,6 +92,52 @@ def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
                 while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
                     await asyncio.sleep(0.01)
             assert (await broker.transactions.init_producer(InitProducer("t", 1_000))).epoch == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_a_coordinator_that_is_cut_off_is_sent_away() -> None:
+    """A member may wait for others for minutes, and the coordinator that it should find instead is another one."""
+
+    async def scenario() -> None:
+        line = Line(Store())
+        async with leader(line) as broker:
+            joining = asyncio.create_task(broker.groups.join(JOIN))
+            await asyncio.sleep(0)
+            line.cut = True
+            with pytest.raises(NotCoordinator):
+                await asyncio.wait_for(joining, 20)
+
+    asyncio.run(scenario())
+
+
+def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would tell everybody that nothing was ever committed; once there is room it tells what was."""
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders")
+            await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
+        opening = TopicFolders.open
+
+        async def open_or_not(folders: TopicFolders, topic: str, *rest: Any) -> Partition:
+            if topic == GROUP_OFFSETS:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return await opening(folders, topic, *rest)
+
+        monkeypatch.setattr(TopicFolders, "open", open_or_not)
+        async with running(tmp_path) as broker:
+            with pytest.raises(NotCoordinator):
+                broker.groups.fetch("g", None)
+            assert broker.coordinator_of("g") == -1
+            monkeypatch.undo()
+            await broker.tend(0)
+            async with asyncio.timeout(20):
+                while broker.coordinator_of("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
     asyncio.run(scenario())
 
