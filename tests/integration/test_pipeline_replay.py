@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.command_line import CommandLine
 
 from tidemill.client.raw import EARLIEST, LATEST, GroupOffset, RawClient
 from tidemill.client.raw.kernels import chosen_kernels
@@ -55,21 +56,22 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
+def rows_of(partition: int, offsets: range) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": [b"%d" % offset for offset in offsets],
+            "value": [b"%d-%d" % (partition, offset) for offset in offsets],
+            "headers": pa.array([None] * len(offsets), HEADERS),
+            "timestamp": pa.array([offset * 1_000_000 for offset in offsets], pa.timestamp("us", "UTC")),
+            "topic": ["orders"] * len(offsets),
+            "partition": pa.array([partition] * len(offsets), pa.int32()),
+            "offset": list(offsets),
+        }
+    )
+
+
 def add(lake: Lake, batch: int, offsets: range) -> None:
-    found = [
-        pa.RecordBatch.from_pydict(
-            {
-                "key": [b"%d" % offset for offset in offsets],
-                "value": [b"%d-%d" % (partition, offset) for offset in offsets],
-                "headers": pa.array([None] * len(offsets), HEADERS),
-                "timestamp": pa.array([offset * 1_000_000 for offset in offsets], pa.timestamp("us", "UTC")),
-                "topic": ["orders"] * len(offsets),
-                "partition": pa.array([partition] * len(offsets), pa.int32()),
-                "offset": list(offsets),
-            }
-        )
-        for partition in range(PARTITIONS)
-    ]
+    found = [rows_of(partition, offsets) for partition in range(PARTITIONS)]
     told = stage_rows(Stage(str(lake.root), f"{batch:04}"), 0, found)
     lake.commit(Step("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], found[0].schema)
 
@@ -169,6 +171,28 @@ def test_a_topic_that_was_lost_is_filled_from_its_own_lake(servers: str, tmp_pat
         assert 0 < first < 90
         assert first + Replay(client, lake, Wanted("lost")).run(lambda _: None) == 90
     assert committed(servers, "lost") == everything()
+
+
+def test_a_topic_that_is_made_keeps_what_is_old_and_others_say_that_they_do_not(
+    servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CommandLine(servers, capsys, monkeypatch)
+    lake = open_lake(tmp_path / "old")
+    rows = rows_of(0, range(5)).append_column("date", pa.array(["1970-01-01"] * 5))
+    told = stage_rows(Stage(str(lake.root), "0000", ("date",)), 0, [rows])
+    lake.commit(Step("q", 0), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+    run.fine("topic", "create", "short", "--config", "retention.ms=1000")
+    assert (
+        "short deletes records that are older than retention.ms=1000"
+        in run.fine("pipeline", "replay", str(lake.root), "--to", "short").err
+    )
+    assert run.fine("pipeline", "replay", str(lake.root), "--to", "made").err == ""
+    assert "retention.ms=-1" in run.fine("topic", "describe", "made").out.replace(" ", "")
+    assert run.fine("pipeline", "replay", str(lake.root), "--to", "made").err.startswith("nothing was left to replay")
+    assert (
+        "older than --from: 5;"
+        in run.fine("pipeline", "replay", str(lake.root), "--to", "made", "--again", "--from", "1h ago").err
+    )
 
 
 def test_what_a_replay_or_a_sink_notes_is_nobodys_lag(servers: str, lake: Lake) -> None:

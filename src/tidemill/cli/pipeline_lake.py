@@ -1,5 +1,6 @@
 """`tidemill pipeline archive`, `audit`, `compact`, `replay`: topics into lakes and back."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,11 +32,14 @@ from tidemill.cli.problem import CommandFailed
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.lake.audit import Audit
+    from tidemill.pipelines.lake.replay import Replay
     from tidemill.pipelines.runner import Reports
 
 Folder = Annotated[Path, typer.Argument(metavar="LAKE", help="Folder of the lake, such as lake/orders.")]
 AUDIT_COLUMNS = ("partition", "rows", "first", "last", "missing", "doubled", "verdict")
 MIB = 1024 * 1024
+DAY_MS = 86_400_000
+RETENTION, KEPT = "retention.ms", "-1"
 
 
 def archive(
@@ -145,7 +149,7 @@ def compact(
 
 def replay(
     lake: Folder,
-    to: Annotated[str, typer.Option(metavar="TOPIC", help="Topic to write to; made if it is not there.")],
+    to: Annotated[str, typer.Option(metavar="TOPIC", help="Topic to write to; made, to keep all, if it is not there.")],
     rate: Annotated[
         int | None, typer.Option(help="Records per second; as fast as it goes if not given.", min=1)
     ] = None,
@@ -174,7 +178,7 @@ def replay(
     broker = pipeline_broker(bootstrap, client)
     with RawClient(broker.options) as raw, orderly() as heed:
         run = Replay(raw, found, wanted)
-        _make_topic(broker, to, run.partitions)
+        _make_topic(broker, to, run)
         stop = heed()
         with progress("replaying", run.rows) as advance:
             rows = run.run(advance, stop.is_set)
@@ -222,10 +226,21 @@ def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_js
         )
 
 
-def _make_topic(broker: "KafkaBroker", topic: str, partitions: int) -> None:
-    if topic in known_topics(broker):
-        return
-    from confluent_kafka.admin import NewTopic
-
+def _make_topic(broker: "KafkaBroker", topic: str, run: "Replay") -> None:
+    """Make the topic, or say what becomes of old records in the one that is there: they keep their times."""
     client = admin(broker)
-    answer(client.create_topics([NewTopic(topic, partitions)])[topic], f"create {topic}")
+    if topic not in known_topics(broker):
+        from confluent_kafka.admin import NewTopic
+
+        made = NewTopic(topic, run.partitions, config={RETENTION: KEPT})
+        answer(client.create_topics([made])[topic], f"create {topic}")
+        return
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    kept_ms = int(answer(client.describe_configs([resource])[resource], f"describe {topic}")[RETENTION].value)
+    if run.oldest_ms is not None and 0 <= kept_ms < time.time_ns() // 1_000_000 - run.oldest_ms - DAY_MS:
+        remark(
+            f"{topic} deletes records that are older than {RETENTION}={kept_ms}, and so what is replayed from before; "
+            f"keep it with: tidemill topic alter {topic} --config {RETENTION}={KEPT}"
+        )

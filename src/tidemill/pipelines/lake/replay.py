@@ -11,10 +11,12 @@ got since.
 import contextlib
 import hashlib
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +28,7 @@ from tidemill.client.raw.kernels import chosen_kernels
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.lake import DATE, LakeFile
 from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.compaction import ordered
 from tidemill.pipelines.lake.interface import Lake
@@ -44,6 +46,7 @@ SLICES_PER_SECOND = 10
 """How evenly a rate is kept."""
 COLUMNS = ["key", "value", "headers", "timestamp", "offset"]
 NAME_CHARS = 16
+_DAY = re.compile(rf"(?:^|/){DATE}=(\d{{4}}-\d\d-\d\d)/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,15 @@ class Replay:
     def rows(self) -> int:
         """How many rows the lake has."""
         return sum(file.rows for files in self._files.values() for file in files)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """No record that is replayed can be of before this day; None when the lake does not tell days."""
+        days = [found[1] for files in self._files.values() for file in files if (found := _DAY.search(file.path))]
+        if not days:
+            return None
+        first_ms = int(datetime.fromisoformat(min(days)).replace(tzinfo=UTC).timestamp() * 1000)
+        return max(first_ms, self._wanted.since_ms or first_ms)
 
     @property
     def partitions(self) -> int:
