@@ -199,7 +199,7 @@ class Delivery:
         now_ms = self._clock.now_ms()
         for held in self._ledger.expire(now_ms):
             held.consumer.moved_ms = held.consumer.suspect_ms = now_ms
-            self._feed.note(held.id, now_ms)
+            self._feed.note(held.id, held.until_ms)  # where it stands now, also if that is noticed late
         for consumer in self.roster.consumers.values():
             if consumer.room():
                 consumer.moved_ms = now_ms

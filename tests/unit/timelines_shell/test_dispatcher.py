@@ -1,6 +1,7 @@
 """The dispatcher on a virtual clock: on time, never early, one lease at a time, and nothing is forgotten."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.unit.timelines_shell.virtual import Fleet, run_virtual
@@ -15,10 +16,11 @@ from tidemill.model.timeline_errors import (
 )
 from tidemill.timelines import delivery, feed
 from tidemill.timelines.core import message as message_core
-from tidemill.timelines.core.lease import Complete, Extend, Outcome, Release
-from tidemill.timelines.core.message import EVERYTHING, Selection, Status
+from tidemill.timelines.core.lease import Complete, Extend, Lease, Outcome, Release
+from tidemill.timelines.core.message import EVERYTHING, Place, Selection, Status
 from tidemill.timelines.core.timeline import DealerKind, TimelineSettings
 from tidemill.timelines.dispatcher import Wanted
+from tidemill.timelines.memory import MemoryStore
 
 
 def test_messages_arrive_when_they_are_due_and_never_before() -> None:
@@ -469,6 +471,28 @@ def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyP
         await fleet.until(lambda: len(fleet.received) == 16, limit_s=5)
 
     run_virtual(scenario)
+
+
+def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_is_noticed() -> None:
+    """Its message stands at the end of the lease: a fill that has read on from there does not come back for it."""
+
+    class SlowStore(MemoryStore):
+        async def acquire(self, *which: Any, **how: Any) -> list[Lease | None]:
+            leases = await super().acquire(*which, **how)
+            await asyncio.sleep(0.05)
+            return leases
+
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(max_in_flight=10)
+        await fleet.schedule(fleet.now_ms() + 200)
+        await fleet.until(lambda: len(fleet.received) == 1)
+        message, lease = fleet.received[0].granted
+        await fleet.schedule(lease.until_ms + 60)  # this one is being leased when the other lease ends
+        await fleet.until(lambda: fleet.now_ms() >= lease.until_ms - 10)
+        fleet.dispatcher._deliveries["line"]._prefetch.frontier = Place(lease.until_ms, message.seq)
+        await fleet.until(lambda: [one.id for one in fleet.received].count(message.id) == 2, limit_s=2)
+
+    run_virtual(scenario, store=SlowStore(), settings=TimelineSettings(lease_ms=1_000))
 
 
 def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
