@@ -10,12 +10,13 @@ to each partition (for group offsets, to their coordinator), then Complete* is j
 the answer goes out (the outcome is fixed), `tick` tries again, and until then the id answers ConcurrentTransactions.
 After a crash, `start` finds the same Prepare* states in the journal and walks the same way.
 
-What must never happen: a marker before its Prepare* record is durable; Complete* while a marker is missing; an answer
-to EndTxn before the outcome is durable.
+What must never happen: a marker before its Prepare* record is durable, or of a transaction that is over (what was read
+of a journal so far may say so of one that ended long ago); Complete* while a marker is missing; an answer to EndTxn
+before the outcome is durable.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -104,23 +105,29 @@ class TransactionCoordinator:
     async def follow(self, led: Mapping[int, int]) -> None:
         """Coordinate the ids of these partitions of the journal, with their epochs, and no others.
 
-        A partition that is led anew is read anew: another broker may have written to it in between.
+        A partition that is led anew is read anew: another broker may have written to it in between. One that cannot be
+        read does not keep the others: what is wrong with it is raised when they are there.
         """
         before, self._led = self._led or {}, dict(led)
         gone = {partition for partition, epoch in before.items() if led.get(partition) != epoch}
         if gone:
             self._loaded -= gone
             self._table.drop(lambda name: self._journal.partition_of(name) in gone)
-        for partition in led:
-            if partition not in self._loaded:
-                await self._load(partition)
+        missing = [partition for partition in led if partition not in self._loaded]
+        results = await asyncio.gather(*map(self._load, missing), return_exceptions=True)
+        for error in filter(None, results):
+            raise error
 
     async def _load(self, partition: int) -> None:
-        async for records in self._journal.replay(partition):
-            for record in records:
-                self._table.replay(record.key, record.value, self._steady(), self._clock())
+        try:
+            async for records in self._journal.replay(partition):
+                for record in records:
+                    self._table.replay(record.key, record.value, self._steady(), self._clock())
+        except BaseException:
+            self._table.drop(lambda name: self._journal.partition_of(name) == partition)
+            raise
         self._loaded.add(partition)
-        for transactional_id in self._table.unfinished():
+        for transactional_id in self._seated(self._table.unfinished()):
             self._finish_soon(transactional_id)
 
     def partition_of(self, transactional_id: str) -> int:
@@ -136,6 +143,11 @@ class TransactionCoordinator:
             return
         raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
 
+    def _seated(self, names: Iterable[str]) -> list[str]:
+        """Those of the ids that are coordinated here, and read to the end."""
+        at = self._journal.partition_of
+        return [name for name in names if at(name) in self._loaded and self._journal.leads(at(name))]
+
     async def close(self) -> None:
         """Stop writing markers; the journal knows which are missing."""
         tasks = list(self._tasks)
@@ -145,9 +157,9 @@ class TransactionCoordinator:
 
     async def tick(self, now_ms: int) -> None:
         """Abort what is open for too long, write markers that could not be written, forget ids that rest."""
-        for transactional_id in self._table.unfinished():
+        for transactional_id in self._seated(self._table.unfinished()):
             self._finish_soon(transactional_id)
-        for transactional_id in self._table.late(self._steady()):
+        for transactional_id in self._seated(self._table.late(self._steady())):
             await self._try(transactional_id, self._time_out(transactional_id, now_ms))
         if self._steady() - self._swept_ms >= SWEEP_INTERVAL_MS:
             self._swept_ms = self._steady()
@@ -332,6 +344,7 @@ class TransactionCoordinator:
         if known is None or not known.state.preparing:
             return
         try:
+            self._check_seat(transactional_id)
             done = await asyncio.gather(*(self._mark(known, partition) for partition in sorted(known.partitions)))
             if all(done):
                 await self._change(transactional_id, self._complete)

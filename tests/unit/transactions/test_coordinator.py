@@ -218,6 +218,29 @@ def test_an_open_transaction_times_out() -> None:
     play(scene)
 
 
+def test_a_coordinator_that_still_reads_ends_nothing() -> None:
+    """What it has read so far may be long over: a marker of that transaction would end the one that is open now."""
+
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        await coordinator.end_transaction("a", identity, commit=True, bump=False)
+        await coordinator.add_partitions("a", identity, {T0})
+        before = world.marked()
+        heir = world.coordinator()
+
+        async def tick() -> None:
+            await heir.tick(world.now_ms)
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        world.journal.between = tick
+        await heir.start()
+        assert heir.describe("a").state is State.ONGOING
+        assert world.marked() == before
+
+    play(scene)
+
+
 @pytest.mark.parametrize("set_by_ms", [86_400_000, -86_400_000], ids=["ahead", "back"])
 def test_a_clock_that_is_set_neither_ends_a_transaction_nor_keeps_it(set_by_ms: int) -> None:
     async def scene(world: World) -> None:

@@ -1,7 +1,8 @@
 """A coordinator with a journal in memory, markers that can be made to fail, and a clock that is moved by hand."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 from tidemill.model.errors import KafkaStorageError, TidemillError
 from tidemill.model.topics import TopicPartition
@@ -18,6 +19,8 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.records: list[list[tuple[bytes | None, bytes | None]]] = [[] for _ in range(self.partitions)]
         self.fail_next = False
+        self.between: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
+        """What happens between two records that are read."""
 
     def partition_of(self, key: str) -> int:
         return sum(key.encode()) % self.partitions
@@ -33,7 +36,9 @@ class MemoryJournal:
         self.records[partition].extend(records)
 
     async def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
-        yield [Record(offset, 0, key, value) for offset, (key, value) in enumerate(self.records[partition])]
+        for offset, (key, value) in enumerate(self.records[partition]):
+            yield [Record(offset, 0, key, value)]
+            await self.between()
 
 
 class World:
