@@ -399,7 +399,8 @@ class Broker:
 
     async def tend(self, now_ms: int) -> None:
         """Look after every partition once, letting clients in between."""
-        await self.partitions.mend(self.topic)
+        if await self.partitions.mend(self.topic):
+            self._seats.look()
         for number, partition in enumerate(self.partitions):
             if number % TENDED_AT_A_TIME == 0:
                 await asyncio.sleep(0)
@@ -407,7 +408,6 @@ class Broker:
                 await partition.tend(now_ms, self.settings.producer_id_expiration_ms)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
-        self._seats.look()  # a partition may have been mended
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
         await self._tell_state()

@@ -14,7 +14,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from tidemill.model.errors import KafkaStorageError
+from tidemill.model.errors import CorruptMessage, KafkaStorageError
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
@@ -84,12 +84,21 @@ class Journal:
         home = self._find(partition)
         if home is None:
             return
+        try:
+            async for records in self._replay(home):
+                yield records
+        except CorruptMessage as error:
+            raise KafkaStorageError(
+                f"{self.topic}-{partition} cannot be read: {error}; bring its folder back from a backup"
+            ) from error
+
+    async def _replay(self, home: Partition) -> AsyncIterator[Sequence[Record]]:
         end = await home.end_settled()
         offset = home.log_start_offset
         while offset < end:
             found = await home.read(offset, REPLAY_BYTES)
             if not found.records:
-                raise KafkaStorageError(f"{self.topic}-{partition} ends at {offset}, before its end {end}")
+                raise KafkaStorageError(f"{self.topic}-{home.index} ends at {offset}, before its end {end}")
             for piece in found.records:
                 for position, header in iter_headers(piece):
                     if header.next_offset > offset and not header.control:

@@ -143,8 +143,9 @@ class Partitions:
         """Whether a partition could not be opened because the disk was full."""
         return any(map(lacks_room, self._broken.values()))
 
-    async def mend(self, find: Callable[[str], Topic | None]) -> None:
-        """Try again to open what was out of reach or had no room; what still is stays remembered."""
+    async def mend(self, find: Callable[[str], Topic | None]) -> int:
+        """Try again to open what was out of reach or had no room; what still is stays remembered. How many are open."""
+        before = self._mended
         for key in [key for key, error in self._broken.items() if _passes(error)]:
             async with self._turn:
                 topic = find(key[0])
@@ -157,6 +158,7 @@ class Partitions:
                     del self._broken[key]
                     self._mended += 1
                     log.info("a partition is open now", partition=f"{key[0]}-{key[1]}")
+        return self._mended - before
 
     def trouble(self, topic: str, index: int) -> BaseException | None:
         """Why a partition cannot be used, if so."""

@@ -6,7 +6,8 @@ of the image, for reading may take a while; what was decided meanwhile is looked
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 import structlog
 
@@ -16,6 +17,7 @@ from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.transactions.coordinator import TransactionCoordinator
 
 RETRY_S = 1.0
+RETRY_S_MAX = 60.0
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -33,13 +35,14 @@ class Seats:
         self._transactions = transactions
         self._led = led
         self._fresh = asyncio.Event()
+        self._told: set[str] = set()
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Take the seats that this broker has now, then keep looking."""
-        await self._groups.start(self._led(GROUP_OFFSETS))
-        await self._transactions.start(self._led(TRANSACTION_STATE))
-        self._running = asyncio.create_task(self._run())
+        groups = await self._try(self._groups.start(self._led(GROUP_OFFSETS)))
+        transactions = await self._try(self._transactions.start(self._led(TRANSACTION_STATE)))
+        self._running = asyncio.create_task(self._run(done=groups and transactions))
 
     def look(self) -> None:
         """Leadership may have moved."""
@@ -51,14 +54,27 @@ class Seats:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _run(self, *, done: bool) -> None:
+        pause_s = RETRY_S
         while True:
-            await self._fresh.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if done else pause_s):
+                    await self._fresh.wait()
             self._fresh.clear()
-            try:
-                await self._groups.follow(self._led(GROUP_OFFSETS))
-                await self._transactions.follow(self._led(TRANSACTION_STATE))
-            except (TidemillError, OSError) as error:
-                log.warning("a coordinator could not be read; it is tried again", error=str(error))
-                await asyncio.sleep(RETRY_S)
-                self._fresh.set()
+            groups = await self._try(self._groups.follow(self._led(GROUP_OFFSETS)))
+            transactions = await self._try(self._transactions.follow(self._led(TRANSACTION_STATE)))
+            done = groups and transactions
+            pause_s = RETRY_S if done else min(2 * pause_s, RETRY_S_MAX)
+            if done:
+                self._told.clear()
+
+    async def _try(self, following: Awaitable[None]) -> bool:
+        """Whether all of it could be read; if not, that is told once."""
+        try:
+            await following
+        except (TidemillError, OSError) as error:
+            if str(error) not in self._told:
+                log.error("a coordinator could not be read; it is tried again", error=str(error))
+                self._told.add(str(error))
+            return False
+        return True

@@ -79,21 +79,23 @@ class GroupEngine:
 
     async def start(self, led: Mapping[int, int] | None = None) -> None:
         """Read the journal; until then everything is answered with "still loading"."""
-        await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
         self._expiry = asyncio.create_task(self._expire_for_ever())
+        await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
 
     async def follow(self, led: Mapping[int, int]) -> None:
         """Coordinate the groups of these partitions of the journal, with their epochs, and no others.
 
-        A partition that is led anew is read anew: another broker may have written to it in between.
+        A partition that is led anew is read anew: another broker may have written to it in between. One that cannot be
+        read does not keep the others: what is wrong with it is raised when they are there.
         """
         before, self._led = self._led or {}, dict(led)
         for partition, epoch in before.items():
             if led.get(partition) != epoch:
                 await self._let_go(partition)
-        for partition in led:
-            if partition not in self._shards and not self._closed:
-                await self.load(partition)
+        missing = [partition for partition in led if partition not in self._shards and not self._closed]
+        results = await asyncio.gather(*map(self.load, missing), return_exceptions=True)
+        for error in filter(None, results):
+            raise error
 
     async def load(self, partition: int) -> None:
         """Take over one partition's groups."""

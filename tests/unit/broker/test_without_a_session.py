@@ -15,12 +15,12 @@ from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Line, Store
 
 from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import MemoryTopics, TopicFolders
+from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.groups.core.messages import JoinRequest
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
-from tidemill.model.errors import NotCoordinator, NotLeaderOrFollower, TidemillError
+from tidemill.model.errors import CoordinatorLoadInProgress, NotCoordinator, NotLeaderOrFollower, TidemillError
 from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.memory import MemoryStore
@@ -138,6 +138,30 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
                 while broker.coordinator_of("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
+
+    asyncio.run(scenario())
+
+
+def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being_served(tmp_path: Path) -> None:
+    """They are told to wait, and never that they have committed nothing; the broker starts."""
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders")
+            for name in ("damaged", "whole"):
+                await broker.groups.commit(name, [OffsetCommit("orders", 0, 7)])
+            await broker.transactions.init_producer(InitProducer("t", 1_000))
+            damaged, whole = map(broker.groups.partition_of, ("damaged", "whole"))
+            assert damaged != whole
+        [log] = (tmp_path / STREAMS / GROUP_OFFSETS / str(damaged)).glob("*.log")
+        content = bytearray(log.read_bytes())
+        content[-1] ^= 1
+        log.write_bytes(content)
+        async with running(tmp_path) as broker:
+            with pytest.raises(CoordinatorLoadInProgress):
+                broker.groups.fetch("damaged", None)
+            assert [found.offset for found in broker.groups.fetch("whole", None)] == [7]
+            assert broker.transactions.describe("t").identity.epoch == 0
 
     asyncio.run(scenario())
 
