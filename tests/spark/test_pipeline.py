@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
@@ -147,6 +148,27 @@ def test_an_archive_without_its_checkpoint_goes_on_behind_its_rows(
     archive(spark, broker, topic, lake)
     assert audit(lake).contiguous
     assert sorted(int(value) for value in pq.read_table(lake.root)["value"].to_pylist()) == list(range(30))
+
+
+def test_an_archive_goes_on_behind_records_that_are_gone_and_not_with_another_topic(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = create(broker, "overtaken", partitions=1)
+    lake = open_lake(tmp_path / topic)
+    write(broker, topic, list(range(5)))
+    archive(spark, broker, topic, lake)
+    write(broker, topic, list(range(5, 12)))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    [gone] = admin.delete_records([AdminPartition(topic, 0, 9)]).values()
+    gone.result(LIMIT_S)
+    with pytest.raises(PipelineError, match=r"offsets 5 to 8 of overtaken-0 are gone: .*; --skip-lost goes on with"):
+        archive(spark, broker, topic, lake)
+    archive(spark, broker, topic, lake, skip_lost=True)
+    assert sorted(pq.read_table(lake.root)["offset"].to_pylist()) == [*range(5), 9, 10, 11]
+    admin.delete_topics([topic])[topic].result(LIMIT_S)
+    write(broker, create(broker, topic, partitions=1), list(range(20)))
+    with pytest.raises(PipelineError, match=r"was deleted and created again .*, so it needs another folder$"):
+        archive(spark, broker, topic, lake, skip_lost=True)
 
 
 def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

@@ -148,7 +148,8 @@ def test_a_topic_that_was_deleted_and_created_again(
     run(rows, outside, copy, tmp_path)
     outside.recreate(topic)
     outside.write_values(topic, range(10, 15))
-    with pytest.raises(PySparkException, match=f"topic {topic} was deleted and created again"):
-        run(rows, outside, copy, tmp_path)
+    for strict in (rows, stream(spark, outside, subscribe=topic, failOnDataLoss="false", failOnRecreation="true")):
+        with pytest.raises(PySparkException, match=f"topic {topic} was deleted and created again"):
+            run(strict, outside, copy, tmp_path)
     run(stream(spark, outside, subscribe=topic, failOnDataLoss="false"), outside, copy, tmp_path)
     assert outside.values(copy) == [0, 1, 2, 10, 11, 12, 13, 14]

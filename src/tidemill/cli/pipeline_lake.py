@@ -18,6 +18,7 @@ from tidemill.cli.pipeline_options import (
     LakeFormat,
     Master,
     Remote,
+    SkipLost,
     Verbose,
     check_libraries,
     chosen_spark,
@@ -47,6 +48,7 @@ def archive(
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where lakes are; the topic gets a folder of its own.")],
     format_: LakeFormat = "parquet",
     follow: Follow = False,
+    skip_lost: SkipLost = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
@@ -77,7 +79,7 @@ def archive(
         progress("archiving", None if follow else left) as advance,
     ):
         stop, report = heed(), told_batches(advance, follow=follow and not as_json)
-        tend(start_archive(spark, lake, Archive(broker, topic, follow)), stop, report)
+        tend(start_archive(spark, lake, Archive(broker, topic, follow, skip_lost)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
         show_json({"topic": topic, "lake": str(to / topic), "format": format_, "added": rows - before, "rows": rows})

@@ -34,6 +34,10 @@ Conf = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark says.")]
 LakeFormat = Annotated[str, typer.Option("--format", "-f", help="parquet, delta or iceberg.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on as the topic grows, until Ctrl-C.")]
+SkipLost = Annotated[
+    bool,
+    typer.Option("--skip-lost", help="Go on with what is there when records are gone before they were read."),
+]
 LOCK = "_lock"
 SPARK_FOLDER = "_spark"
 STARTING = "starting Spark, which takes some seconds"

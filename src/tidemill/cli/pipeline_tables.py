@@ -17,6 +17,7 @@ from tidemill.cli.pipeline_options import (
     LakeFormat,
     Master,
     Remote,
+    SkipLost,
     Verbose,
     chosen_spark,
     existing_topics,
@@ -45,6 +46,7 @@ def latest(
         str | None, typer.Option(metavar="COLUMNS", help="Columns of JSON values: 'item string, price double'.")
     ] = None,
     follow: Follow = False,
+    skip_lost: SkipLost = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
@@ -78,7 +80,7 @@ def latest(
             left_out += sum(map(keyless, reports.values()))
             shown(reports)
 
-        tend(start_latest(spark, table, Latest(broker, topic, schema, follow)), stop, tell)
+        tend(start_latest(spark, table, Latest(broker, topic, schema, follow, skip_lost)), stop, tell)
     rows = sum(file.rows for file in table.files())
     if as_json:
         found = {"topic": topic, "table": str(to / topic), "format": format_, "rows": rows, "without_key": left_out}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from tidemill.client.raw import RawClient, TopicInfo
 from tidemill.model.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import DataLost, WrongOption
+from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
 from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, packed, ranges_between, split
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
@@ -18,7 +18,6 @@ from tidemill.records.header import iter_headers
 
 SAMPLE_BYTES = 256 * 1024
 """What is fetched of a partition to learn how large its records are."""
-ADVICE = "set failOnDataLoss=false to go on with what is there"
 
 
 class Planner:
@@ -148,7 +147,7 @@ class Planner:
         beyond = {part: end.offset for part, end in sorted(ends.items()) if end.offset < placed[part]}
         for part, at in beyond.items():
             if self._options.fail_on_data_loss:
-                raise DataLost(f"{position.option}: {part} ends at offset {at}, before {placed[part]}; {ADVICE}")
+                raise DataLost(f"{position.option}: {part} ends at offset {at}, before {placed[part]}; {GO_ON}")
         return placed | beyond
 
     def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
@@ -162,16 +161,16 @@ class Planner:
                 )
 
     def _check_losses(self, start: Progress, newest: Progress) -> None:
+        for topic in sorted(start.renewed_in(newest)) if self._options.fail_on_recreation else ():
+            raise DataLost(f"topic {topic} was deleted and created again since the last micro-batch; {GO_ON_ANEW}")
         if not self._options.fail_on_data_loss:
             return
-        for topic in sorted(start.renewed_in(newest)):
-            raise DataLost(f"topic {topic} was deleted and created again since the last micro-batch; {ADVICE}")
         for part, offset in sorted(start.offsets.items()):
             end = newest.offsets.get(part)
             if end is None:
-                raise DataLost(f"{part} is gone, and with it what comes after offset {offset}; {ADVICE}")
+                raise DataLost(f"{part} is gone, and with it what comes after offset {offset}; {GO_ON}")
             if end < offset:
-                raise DataLost(f"{part} ends at offset {end}, before {offset} where the query is; {ADVICE}")
+                raise DataLost(f"{part} ends at offset {end}, before {offset} where the query is; {GO_ON}")
 
     def _record_sizes(
         self, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]

@@ -11,10 +11,9 @@ import pyarrow as pa
 from tidemill.client.raw import EARLIEST, RawClient
 from tidemill.client.raw.kernels import HERE
 from tidemill.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from tidemill.pipelines.core.errors import DataLost
+from tidemill.pipelines.core.errors import GO_ON, DataLost
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
-from tidemill.pipelines.planning import ADVICE
 from tidemill.records.arrow import Decoder, Room
 
 GROUP_BYTES = 1024 * 1024
@@ -73,5 +72,5 @@ def _behind_the_gap(client: RawClient, options: SourceOptions, wanted: OffsetRan
             gone = f"offsets {at} to {min(first, wanted.end) - 1} of {part} are gone: the log begins at {first}"
         else:
             gone = f"offsets {at} to {wanted.end - 1} of {part} are gone: {error}"
-        raise DataLost(f"{gone}; {ADVICE}") from None
+        raise DataLost(f"{gone}; {GO_ON}") from None
     return first if first > at else wanted.end

@@ -10,7 +10,7 @@ import yaml
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.spec import Format, Kind, Otherwise, Watermark, WrongSpec
+from tidemill.pipelines.core.spec import Format, Kind, Lost, Otherwise, Watermark, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, pipelines_in
@@ -184,6 +184,13 @@ def test_spark_is_told_what_the_file_and_the_environment_say() -> None:
         "spark.memory.fraction": "0.5",
         "spark.a": "2g",
     }
+
+
+def test_what_a_source_does_about_records_that_are_gone() -> None:
+    assert read_spec("x", GOOD, {}).sources[0].lost is Lost.FAIL
+    assert read_spec("x", changed("sources.orders.lost", "skip"), {}).sources[0].lost is Lost.SKIP
+    with pytest.raises(WrongSpec, match=r"sources\.orders\.lost is 'skp'; did you mean skip\?"):
+        read_spec("x", changed("sources.orders.lost", "skp"), {})
 
 
 def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:

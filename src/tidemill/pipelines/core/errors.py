@@ -12,7 +12,12 @@ class WrongOption(PipelineError):
 
 
 class DataLost(PipelineError):
-    """Records that the query has not read yet are gone."""
+    """Records that the query has not read yet are gone. The line ends with one of the two below, or with what a command
+    that has other words for it makes of that."""
+
+
+GO_ON = "set failOnDataLoss=false to go on with what is there"
+GO_ON_ANEW = "set failOnRecreation=false to go on with the new one"
 
 
 class LayoutChanged(PipelineError):

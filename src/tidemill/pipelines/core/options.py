@@ -21,7 +21,13 @@ CLIENT_PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"
 ISOLATION_LEVELS = {"read_committed": True, "read_uncommitted": False}
 SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
-STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "failOnRecreation",
+)
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 PUSH_FILTERS = "pushFilters"
 SOURCE_NAMES = (
@@ -168,6 +174,7 @@ class SourceOptions:
     max_records: int | None
     include_headers: bool
     fail_on_data_loss: bool
+    fail_on_recreation: bool
     push_filters: bool
     rows: int
 
@@ -180,6 +187,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         options.forbid([PUSH_FILTERS], "is for batch queries; Spark offers no filters to streaming ones")
     else:
         options.forbid(STREAM_ONLY, "is for streaming queries; a batch query reads its whole range")
+    fails = options.flag("failOnDataLoss", default=True)
     level = options.choice("kafka.isolation.level", ISOLATION_LEVELS, "read_committed")
     return SourceOptions(
         client=options.client(),
@@ -196,7 +204,8 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         min_partitions=options.number("minPartitions"),
         max_records=options.number("maxRecordsPerPartition"),
         include_headers=options.flag("includeHeaders", default=False),
-        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        fail_on_data_loss=fails,
+        fail_on_recreation=options.flag("failOnRecreation", default=fails),
         push_filters=options.flag(PUSH_FILTERS, default=False),
         rows=options.number("rowsPerBatch") or ROWS_PER_BATCH,
     )

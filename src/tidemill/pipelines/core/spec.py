@@ -27,6 +27,13 @@ class Otherwise(StrEnum):
     WARN = "warn"
 
 
+class Lost(StrEnum):
+    """What happens when records of a source are gone before they were read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
 class Kind(StrEnum):
     """Where a sink writes to."""
 
@@ -61,6 +68,7 @@ class Source:
     schema: str | None
     start: str
     watermark: Watermark | None
+    lost: Lost = Lost.FAIL
 
 
 @dataclass(frozen=True, slots=True)

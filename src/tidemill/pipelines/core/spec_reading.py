@@ -20,6 +20,7 @@ from tidemill.pipelines.core.spec import (
     Expectation,
     Format,
     Kind,
+    Lost,
     Otherwise,
     Sink,
     Source,
@@ -200,13 +201,14 @@ def _filled(part: Section, key: Any, environment: Mapping[str, str]) -> str:
 
 
 def _sources(top: Section) -> Iterator[Source]:
-    for name, part in top.sections("sources", ("topic", "format", "schema", "start", "watermark"), _VIEW):
+    for name, part in top.sections("sources", ("topic", "format", "schema", "start", "lost", "watermark"), _VIEW):
         kind = part.choice("format", Format, "json")
         schema = part.text("schema") if kind is Format.JSON else part.optional("schema")
         if kind is Format.RAW and schema is not None:
             raise part.wrong("schema", "is for format json; raw rows have the columns of the topic")
         start = part.word("start", STARTS, "earliest")
-        yield Source(name, part.topic("topic"), kind, schema, start, _watermark(part))
+        lost = part.choice("lost", Lost, "fail")
+        yield Source(name, part.topic("topic"), kind, schema, start, _watermark(part), lost)
 
 
 def _watermark(part: Section) -> Watermark | None:

@@ -17,7 +17,7 @@ from tidemill.pipelines.core.lake import DATE
 from tidemill.pipelines.core.positions import EARLIEST
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.spark.lake import into_lake
-from tidemill.pipelines.spark.queries import Queries
+from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries
 
 BYTES_PER_TRIGGER = 256 * 1024 * 1024
 """What one micro-batch takes at most: its files are of a size that readers like, and a restart repeats little."""
@@ -31,6 +31,7 @@ class Archive:
     broker: KafkaBroker
     topic: str
     follow: bool = False
+    skip_lost: bool = False
     bytes_per_trigger: int = BYTES_PER_TRIGGER
 
 
@@ -43,6 +44,8 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
         .options(**wanted.broker.kafka)
         .option("subscribe", wanted.topic)
         .option("includeHeaders", "true")
+        .option("failOnDataLoss", str(not wanted.skip_lost).lower())
+        .option("failOnRecreation", "true")
         .option("startingOffsets", _beginning(lake, wanted, checkpoint))
         .option("maxBytesPerTrigger", str(wanted.bytes_per_trigger))
         .option("kafka.group.id", f"tidemill-archive-{wanted.topic}")
@@ -52,7 +55,7 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).queryName(f"archive {wanted.topic}")
     writer = writer.foreachBatch(into_lake(lake, checkpoint, (DATE,)))
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
-    return Queries({wanted.topic: trigger.start()})
+    return Queries({wanted.topic: trigger.start()}, OF_COMMANDS)
 
 
 def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:

@@ -21,7 +21,7 @@ from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.progress import KEYLESS
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step
 from tidemill.pipelines.spark.lake import FILES, NAME_DIGITS, query_of, schema_of
-from tidemill.pipelines.spark.queries import Queries, line_of
+from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries, line_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +42,7 @@ class Latest:
     topic: str
     schema: str | None = None
     follow: bool = False
+    skip_lost: bool = False
     buckets: int = BUCKETS
 
     @property
@@ -62,6 +63,8 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
         .options(**wanted.broker.kafka)
         .option("subscribe", wanted.topic)
         .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", str(not wanted.skip_lost).lower())
+        .option("failOnRecreation", "true")
         .option("maxBytesPerTrigger", str(BYTES_PER_TRIGGER))
         .option("kafka.group.id", f"tidemill-latest-{wanted.topic}")
         .load()
@@ -71,7 +74,7 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
     _check(rows, wanted)
     writer = writer.foreachBatch(into_table(lake, checkpoint, wanted))
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
-    return Queries({wanted.topic: trigger.start()})
+    return Queries({wanted.topic: trigger.start()}, OF_COMMANDS)
 
 
 def _check(rows: DataFrame, wanted: Latest) -> None:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError
 from tidemill.pipelines.spark.quiet import LOG
 
 _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
@@ -24,21 +24,47 @@ _ABSENT = re.compile(
 """A worker without us or what comes with us: it has another Python than the driver."""
 PYTHON_ADVICE = "install Tidemill in the Python of Spark's workers, or set PYSPARK_PYTHON to the one that has it"
 LINE_CHARS_MAX = 400
+OF_COMMANDS = {
+    GO_ON: "--skip-lost goes on with what is there",
+    GO_ON_ANEW: "its offsets begin anew, so it needs another folder",
+}
+"""What the commands of built-in pipelines have for the options of a source."""
 NO_MESSAGE = "(no cause message)"
 
 
 class Queries:
     """The queries of one pipeline by the names of their sinks."""
 
-    def __init__(self, running: Mapping[str, StreamingQuery]) -> None:
+    def __init__(self, running: Mapping[str, StreamingQuery], words: Mapping[str, str] | None = None) -> None:
+        """`words` replace those of `core.errors` that say how a query goes on when records are gone."""
         self._running = dict(running)
+        self._words = words or {}
         self._told: dict[str, str] = {}
 
     def ended(self) -> bool:
         """True when all have ended; PipelineError when one has failed, or when Spark itself is gone."""
         with _gone_told():
-            active = [name for name, query in self._running.items() if _runs(name, query)]
+            active = [name for name, query in self._running.items() if self._runs(name, query)]
         return not active
+
+    def _runs(self, name: str, query: StreamingQuery) -> bool:
+        """Whether it is still at work; PipelineError when it has failed.
+
+        Spark tells the errors of a query, those of the JVM too. A thread that died without a word is looked for as
+        well: its query would be active for ever.
+        """
+        error = query.exception()
+        if error is not None:
+            reason = _reason(query, str(error))
+            for ours, theirs in self._words.items():
+                reason = reason.replace(ours, theirs)
+            raise PipelineError(f"{name}: {reason}")
+        if not query.isActive:
+            return False
+        thread = _thread(query)
+        if thread is not None and not thread.isAlive() and query.isActive:
+            raise PipelineError(f"{name}: the query's thread died; what Spark said last is in {LOG}")
+        return True
 
     def add(self, name: str, query: StreamingQuery) -> None:
         """One more."""
@@ -69,23 +95,6 @@ def _gone_told() -> Iterator[None]:
         yield
     except (OSError, Py4JError, SparkConnectException) as error:
         raise PipelineError(f"Spark is gone ({line_of(str(error))}); run it again to go on") from None
-
-
-def _runs(name: str, query: StreamingQuery) -> bool:
-    """Whether it is still at work; PipelineError when it has failed.
-
-    Spark tells the errors of a query, those of the JVM too. A thread that died without a word is looked for as well:
-    its query would be active for ever.
-    """
-    error = query.exception()
-    if error is not None:
-        raise PipelineError(f"{name}: {_reason(query, str(error))}")
-    if not query.isActive:
-        return False
-    thread = _thread(query)
-    if thread is not None and not thread.isAlive() and query.isActive:
-        raise PipelineError(f"{name}: the query's thread died; what Spark said last is in {LOG}")
-    return True
 
 
 def _thread(query: StreamingQuery) -> Any:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemill.pipelines.core.addresses import Address, parse_address
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, WrongOption
 from tidemill.pipelines.core.sink import COLUMN_TYPES, check_columns, parse_sink
 from tidemill.pipelines.core.spec import LAKES, Kind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
@@ -25,13 +25,14 @@ from tidemill.pipelines.spark.topic import into_topic
 from tidemill.pipelines.spark.views import make_views
 
 CONSOLE_ROWS_MAX = 20
+LOST_ADVICE = "write lost: skip at the source in pipeline.yml to go on with what is there"
 
 Say = Callable[[str], None]
 
 
 def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool) -> Queries:
     """Start a query for each sink; none is left running when one cannot be started."""
-    queries = Queries({})
+    queries = Queries({}, dict.fromkeys((GO_ON, GO_ON_ANEW), LOST_ADVICE))
     every = None if once else folder.spec.every
     try:
         for sink in folder.spec.sinks:

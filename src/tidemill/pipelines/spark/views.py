@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from tidemill.pipelines.core.progress import BROKEN, NEWEST
-from tidemill.pipelines.core.spec import Expectation, Format, Otherwise, Source, WrongSpec
+from tidemill.pipelines.core.spec import Expectation, Format, Lost, Otherwise, Source, WrongSpec
 from tidemill.pipelines.folder import Folder, Step
 from tidemill.pipelines.spark.queries import line_of
 
@@ -34,6 +34,7 @@ def _source(spark: SparkSession, folder: Folder, source: Source, group: str) -> 
         .options(**folder.spec.kafka)
         .option("subscribe", source.topic)
         .option("startingOffsets", source.start)
+        .option("failOnDataLoss", str(source.lost is Lost.FAIL).lower())
         .option("includeHeaders", str(source.format is Format.RAW).lower())
         .option("kafka.group.id", group)
         .load()
