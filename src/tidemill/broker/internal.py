@@ -81,7 +81,7 @@ class InternalTopics:
             topic,
             width=lambda: self._width(topic),
             create=create,
-            leads=lambda index: self.leads(topic, index),
+            leads=lambda index, epoch: self.leads(topic, index, epoch),
             find=lambda index: self._partitions.find(topic, index),
             clock=self._clock_ms,
         )
@@ -103,13 +103,16 @@ class InternalTopics:
             return {info.index: info.leader_epoch for info in mine if self.leads(topic, info.index)}
         return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
 
-    def leads(self, topic: str, index: int) -> bool:
-        """Whether this broker does lead a partition of it: what the image says is old where coordination is away."""
+    def leads(self, topic: str, index: int, epoch: int | None = None) -> bool:
+        """Whether this broker does lead a partition of it: what the image says is old where coordination is away.
+
+        With `epoch`, whether it has led it since then: others may have written to it in between otherwise.
+        """
         self._look()
         partition = self._partitions.find(topic, index)
         if partition is None:
             return not self._shared and topic not in self._topics.image.by_name
-        return partition.leads
+        return partition.leads and (not self._shared or epoch is None or partition.leader_epoch == epoch)
 
     def leader_of(self, topic: str, index: int) -> int:
         """Who leads a partition of it; -1: nobody at the moment."""

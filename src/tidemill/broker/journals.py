@@ -44,7 +44,7 @@ class Journal:
         *,
         width: Callable[[], int],
         create: Callable[[], Awaitable[object]],
-        leads: Callable[[int], bool],
+        leads: Callable[[int, int], bool],
         find: Callable[[int], Partition | None],
         clock: Callable[[], int],
     ) -> None:
@@ -66,9 +66,9 @@ class Journal:
         """The partition that keeps this key (a group, a transactional id)."""
         return (java_hash(key) & 0x7FFFFFFF) % self.partitions
 
-    def leads(self, partition: int) -> bool:
-        """Whether what is known of a partition here is what is so: nobody else writes to it."""
-        return self._leads(partition)
+    def leads(self, partition: int, epoch: int) -> bool:
+        """Whether what was read of a partition in this epoch is still what is so: nobody else writes to it."""
+        return self._leads(partition, epoch)
 
     async def append(self, partition: int, records: Sequence[KeyValue]) -> None:
         """Write the records as one batch, all or none; returns when they are durable."""

@@ -67,6 +67,8 @@ class GroupEngine:
         self._catalog = TopicCatalog(-1)
         self._shards: dict[int, Shard] = {}
         self._led: dict[int, int] | None = None
+        self._read_in: dict[int, int] = {}
+        """The epochs in which the shards were read."""
         self._writers: dict[int, ShardWriter] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._parked: dict[asyncio.Future[Any], int] = {}  # in order, so that an end is the same each time
@@ -99,14 +101,14 @@ class GroupEngine:
 
     async def load(self, partition: int) -> None:
         """Take over one partition's groups."""
-        shard = Shard(self.limits)
+        shard, epoch = Shard(self.limits), (self._led or {}).get(partition, 0)
         async for records in self._journal.replay(partition):
             for record in records:
                 entry = None if record.key is None else _decoded(record.key, record.value, partition)
                 if entry is not None:
                     shard.replay(entry)
         shard.loaded(self._clock())
-        self._shards[partition] = shard
+        self._shards[partition], self._read_in[partition] = shard, epoch
         self._writers[partition] = ShardWriter(self._journal, partition, shard)
         for group_id in list(shard.groups):
             self._schedule(shard, group_id)
@@ -147,7 +149,7 @@ class GroupEngine:
         shard = self._shards.get(partition)
         if shard is None:
             raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
-        if not self._journal.leads(partition):
+        if not self._journal.leads(partition, self._read_in[partition]):
             raise NotCoordinator
         return shard
 

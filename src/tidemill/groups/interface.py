@@ -16,8 +16,8 @@ class GroupJournal(Protocol):
     def partition_of(self, key: str) -> int:
         """The partition that keeps this group."""
 
-    def leads(self, partition: int) -> bool:
-        """Whether this broker leads the partition now: what it has read of it may be old otherwise."""
+    def leads(self, partition: int, epoch: int) -> bool:
+        """Whether this broker leads the partition since this epoch: what it has read of it may be old otherwise."""
 
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """Write the records, all or none; returns when they are durable, in the order of the calls."""

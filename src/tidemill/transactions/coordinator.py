@@ -89,7 +89,8 @@ class TransactionCoordinator:
         self._limits = limits or TransactionLimits()
         self._table = TransactionTable()
         self._led: dict[int, int] | None = None
-        self._loaded: set[int] = set()
+        self._loaded: dict[int, int] = {}
+        """The partitions that were read, and in which epochs."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._lines: dict[str, _Line] = {}
         self._spare: int | None = None
@@ -111,7 +112,7 @@ class TransactionCoordinator:
         before, self._led = self._led or {}, dict(led)
         gone = {partition for partition, epoch in before.items() if led.get(partition) != epoch}
         if gone:
-            self._loaded -= gone
+            self._loaded = {partition: epoch for partition, epoch in self._loaded.items() if partition not in gone}
             self._table.drop(lambda name: self._journal.partition_of(name) in gone)
         missing = [partition for partition in led if partition not in self._loaded]
         results = await asyncio.gather(*map(self._load, missing), return_exceptions=True)
@@ -119,6 +120,7 @@ class TransactionCoordinator:
             raise error
 
     async def _load(self, partition: int) -> None:
+        epoch = (self._led or {}).get(partition, 0)
         try:
             async for records in self._journal.replay(partition):
                 for record in records:
@@ -126,7 +128,7 @@ class TransactionCoordinator:
         except BaseException:
             self._table.drop(lambda name: self._journal.partition_of(name) == partition)
             raise
-        self._loaded.add(partition)
+        self._loaded[partition] = epoch
         for transactional_id in self._seated(self._table.unfinished()):
             self._finish_soon(transactional_id)
 
@@ -138,15 +140,15 @@ class TransactionCoordinator:
         """Refuse an id that another broker coordinates, or that is not read yet."""
         partition = self._journal.partition_of(transactional_id)
         if partition in self._loaded:
-            if not self._journal.leads(partition):
+            if not self._journal.leads(partition, self._loaded[partition]):
                 raise NotCoordinator
             return
         raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
 
     def _seated(self, names: Iterable[str]) -> list[str]:
         """Those of the ids that are coordinated here, and read to the end."""
-        at = self._journal.partition_of
-        return [name for name in names if at(name) in self._loaded and self._journal.leads(at(name))]
+        led = {partition for partition, epoch in self._loaded.items() if self._journal.leads(partition, epoch)}
+        return [name for name in names if self._journal.partition_of(name) in led]
 
     async def close(self) -> None:
         """Stop writing markers; the journal knows which are missing."""

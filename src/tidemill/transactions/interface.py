@@ -19,8 +19,8 @@ class TransactionJournal(Protocol):
         """The partition that keeps this transactional id."""
         ...
 
-    def leads(self, partition: int) -> bool:
-        """Whether this broker leads the partition now: what it has read of it may be old otherwise."""
+    def leads(self, partition: int, epoch: int) -> bool:
+        """Whether this broker leads the partition since this epoch: what it has read of it may be old otherwise."""
         ...
 
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:

@@ -23,6 +23,8 @@ from tidemill.model import broker_settings
 from tidemill.model.errors import CoordinatorLoadInProgress, NotCoordinator, NotLeaderOrFollower, TidemillError
 from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.streams.core.insync import Term
+from tidemill.streams.leading import Agreement
 from tidemill.streams.memory import MemoryStore
 from tidemill.streams.partition import Partition
 from tidemill.testing.clock import VirtualClock
@@ -140,6 +142,28 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
             assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
     asyncio.run(scenario())
+
+
+def test_what_was_read_in_an_earlier_epoch_is_not_told() -> None:
+    """Leadership went and came back: another broker may have written, and this one has to read again first."""
+
+    async def scenario() -> None:
+        async with leader(Line(Store())) as broker:
+            for topic in (GROUP_OFFSETS, TRANSACTION_STATE):
+                partition = broker.partitions.find(topic, 0)
+                assert partition is not None
+                assert partition.term is not None
+                await partition.lead(partition.term._replace(epoch=partition.term.epoch + 2), Agreement(_agreed))
+            with pytest.raises(NotCoordinator):
+                broker.groups.fetch("g", None)
+            with pytest.raises(NotCoordinator):
+                broker.transactions.describe("t")
+
+    asyncio.run(scenario())
+
+
+async def _agreed(term: Term, isr: tuple[int, ...]) -> Term:
+    return term._replace(version=term.version + 1, isr=isr)
 
 
 def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being_served(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class FakeJournal:
     def partition_of(self, key: str) -> int:
         return len(key) % self.partitions
 
-    def leads(self, partition: int) -> bool:
+    def leads(self, partition: int, epoch: int) -> bool:
         return True
 
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:

@@ -25,7 +25,7 @@ class MemoryJournal:
     def partition_of(self, key: str) -> int:
         return sum(key.encode()) % self.partitions
 
-    def leads(self, partition: int) -> bool:
+    def leads(self, partition: int, epoch: int) -> bool:
         return True
 
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
