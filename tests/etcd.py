@@ -22,9 +22,13 @@ class Certificates:
     def __init__(self, home: Path, name: str = "ours") -> None:
         self.ca, self.cert, self.key = (home / f"{name}-{part}.pem" for part in ("ca", "cert", "key"))
         ca_key, request, names = (home / f"{name}-{part}" for part in ("ca.key", "request", "names"))
-        names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n")
+        names.write_text(
+            "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"  # from Python 3.13 on they have to be there
+        )
+        authority = ["-subj", f"/CN={name} ca", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
         new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", self.ca, "-days", "2", "-subj", f"/CN={name} ca")
+        _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", self.ca, "-days", "2", *authority)
         _openssl("req", *new_key, "-keyout", self.key, "-out", request, "-subj", f"/CN={name}")
         signing: list[str | Path] = [
             "-CA",

@@ -7,7 +7,8 @@ their places by an attempt that never committed are seen by nobody.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,8 @@ class IcebergLake:
 
     def holds(self, query: str, batch: int) -> bool:
         """Whether a snapshot of the query has this micro-batch or a later one."""
-        table = self._table()
-        found = [] if table is None else [each.summary for each in table.snapshots() if each.summary is not None]
+        with self._table() as table:
+            found = [] if table is None else [each.summary for each in table.snapshots() if each.summary is not None]
         return any(each[QUERY] == query and int(each[BATCH] or -1) >= batch for each in found)
 
     def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
@@ -53,13 +54,14 @@ class IcebergLake:
             move(self.root / STAGING / file.path, self.root / file.path)
             sync((self.root / file.path).parent)
         by = [part.split("=")[0] for part in (*files, *step.removed)[0].folder.split("/")[:-1]]
-        table = self._table() or self._create(schema, by)
         properties = {} if step.query is None else {QUERY: step.query, BATCH: str(step.batch)}
         paths = [self._place(file) for file in files]
-        if step.removed:
-            self._overwrite(table, paths, {self._place(file) for file in step.removed}, properties)
-        else:
-            table.add_files(paths, snapshot_properties=properties)
+        with self._catalog() as catalog:
+            table = self._find(catalog) or self._create(catalog, schema, by)
+            if step.removed:
+                self._overwrite(table, paths, {self._place(file) for file in step.removed}, properties)
+            else:
+                table.add_files(paths, snapshot_properties=properties)
 
     def _overwrite(self, table: Table, added: list[str], removed: set[str], properties: dict[str, str]) -> None:
         """Files away and files in, by one snapshot."""
@@ -78,8 +80,8 @@ class IcebergLake:
 
     def files(self) -> list[LakeFile]:
         """All files of the table as it is now."""
-        table = self._table()
-        rows: list[dict[str, Any]] = [] if table is None else table.inspect.files().to_pylist()
+        with self._table() as table:
+            rows: list[dict[str, Any]] = [] if table is None else table.inspect.files().to_pylist()
         return [self._file(row) for row in rows]
 
     def strays(self) -> list[str]:
@@ -98,20 +100,31 @@ class IcebergLake:
             last=offset.get("upper_bound", -1),
         )
 
-    def _catalog(self) -> SqlCatalog:
-        uri = f"sqlite:///{self.root / ICEBERG_CATALOG}"
-        return SqlCatalog(NAMESPACE, uri=uri, warehouse=f"file://{self.root}")
-
-    def _table(self) -> Table | None:
-        if not (self.root / ICEBERG_CATALOG).exists():
-            return None
+    @contextmanager
+    def _catalog(self) -> Iterator[SqlCatalog]:
+        """The catalog, closed afterwards: a connection that is left to the collector may keep others from writing."""
+        catalog = SqlCatalog(NAMESPACE, uri=f"sqlite:///{self.root / ICEBERG_CATALOG}", warehouse=f"file://{self.root}")
         try:
-            return self._catalog().load_table(self._name)
+            yield catalog
+        finally:
+            catalog.close()
+
+    @contextmanager
+    def _table(self) -> Iterator[Table | None]:
+        """The table to look at; who only looks makes no catalog."""
+        if (self.root / ICEBERG_CATALOG).exists():
+            with self._catalog() as catalog:
+                yield self._find(catalog)
+        else:
+            yield None
+
+    def _find(self, catalog: SqlCatalog) -> Table | None:
+        try:
+            return catalog.load_table(self._name)
         except NoSuchTableError:
             return None
 
-    def _create(self, schema: "pa.Schema", by: list[str]) -> Table:
-        catalog = self._catalog()
+    def _create(self, catalog: SqlCatalog, schema: "pa.Schema", by: list[str]) -> Table:
         catalog.create_namespace_if_not_exists(NAMESPACE)
         with (
             catalog.create_table_transaction(self._name, schema, location=f"file://{self.root}") as made,
