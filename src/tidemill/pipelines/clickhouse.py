@@ -110,8 +110,17 @@ class Table:
         except ImportError as error:
             raise PipelineError(f"{self._address}: {error}; install tidemill[clickhouse]") from None
         except Exception as error:  # the client has many, and each is one line here
-            line = " ".join(str(error).split())[:LINE_CHARS_MAX]
-            raise PipelineError(f"{self._address}: {line or type(error).__name__}") from error
+            raise PipelineError(f"{self._address}: {_line_of(error)}") from error
+
+
+def _line_of(error: BaseException) -> str:
+    """What a person can use of it: of a server that is not there, what the system said and not who tried how often."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return f"it does not answer ({inner.strerror}); is it up, and is this its address?"
+        inner = inner.__cause__ or inner.__context__
+    return " ".join(str(error).split())[:LINE_CHARS_MAX] or type(error).__name__
 
 
 def portions(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.Table]:

@@ -37,8 +37,8 @@ EMBEDDED = {
 }
 """Of a server that is started here for one command."""
 ANSWER_S = 5.0
-TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""PySpark says errors a second time through these loggers, as a page of JSON."""
+TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "clickhouse_connect.driver._backend.http_sync")
+"""Errors are said a second time through these loggers, by PySpark as a page of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
