@@ -288,6 +288,33 @@ def test_transactions_end_on_a_full_disk() -> None:
     asyncio.run(run())
 
 
+class ManyHands(SimDisk):
+    """A disk whose threads have all done their work before anybody hears of it."""
+
+    async def aside(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+
+def test_logs_that_find_the_disk_full_together_all_leave_a_checkpoint() -> None:
+    """As at a stop: the reserve is given up for the first of them, and is there for all."""
+
+    async def run() -> None:
+        disk = ManyHands(Random(12), quota_bytes=-1)
+        open_one = opener(SegmentStore(disk, reserve_bytes=20_000), lambda: NOW)
+        logs = [await open_one("t", index, parse({}), 0) for index in range(4)]
+        for log in logs:
+            await log.append(batch(0), acks=-1)
+        disk.quota_bytes = 20_000 + sum(disk.size(f"t/{index}/{0:020d}.log") for index in range(4))
+        await asyncio.gather(*(log.close() for log in logs))
+        assert [CHECKPOINT in disk.list(f"t/{index}") for index in range(4)] == [True] * 4
+
+    asyncio.run(run())
+
+
 def test_on_a_full_disk_removed_files_wait_for_nobody() -> None:
     async def run() -> None:
         disk = SimDisk(Random(11), quota_bytes=40_000)

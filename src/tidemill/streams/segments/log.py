@@ -446,10 +446,13 @@ class SegmentLog:
         index = await self._reader.index(active)
         await self.flush()
         write = partial(self._write_checkpoint, active, index, checkpoint)
+        reserve = self._shared.reserve
+        held = not reserve.given_up
         try:
             await self._aside(write)
         except KafkaStorageError as error:
-            if not self._shared.reserve.give_up(error.__cause__):
+            freed_meanwhile = held and reserve.given_up  # by another log that found no room either
+            if not freed_meanwhile and not reserve.give_up(error.__cause__):
                 raise
             await self._aside(write)
 
