@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -205,3 +207,26 @@ def test_a_broker_that_is_paused_answers_nobody_and_then_everybody() -> None:
         broker.pause()
     with pytest.raises(RuntimeError, match="the broker does not run"):
         broker.resume()
+
+
+PARENT = """
+import time
+from tidemill.testing import Broker
+broker = Broker(process=True, data_dir={folder!r}).start()
+print(broker._runner.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(folder=str(tmp_path))], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        broker = Path("/proc", parent.stdout.readline().strip())
+        assert broker.exists()
+        parent.kill()
+    ends = time.monotonic() + WAIT_S
+    while broker.exists():
+        assert time.monotonic() < ends, "it stayed behind"
+        time.sleep(0.05)

@@ -1,4 +1,7 @@
-"""`tidemill serve` as a child process: started until its ready line, stopped by SIGTERM, killed by SIGKILL."""
+"""`tidemill serve` as a child process: started until its ready line, stopped by SIGTERM, killed by SIGKILL.
+
+It holds the other end of a pipe: when the process that started it is gone, however that ended, so is the broker.
+"""
 
 import os
 import queue
@@ -17,6 +20,14 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 READY = "tidemill ready "
 LOG_TAIL = 2_000
+SERVE = """
+import os, runpy, signal, threading
+def end_with_the_parent():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=end_with_the_parent, daemon=True).start()
+runpy.run_module("tidemill", run_name="__main__", alter_sys=True)
+"""
 
 
 class ChildFailed(TidemillError):
@@ -29,7 +40,7 @@ class Child:
     def __init__(
         self, flags: Mapping[str, str], broker_settings: Mapping[str, str], log: IO[bytes] | None = None
     ) -> None:
-        self._command = [sys.executable, "-P", "-m", "tidemill", "serve"]
+        self._command = [sys.executable, "-P", "-c", SERVE, "serve"]
         for name, value in flags.items():
             self._command += [f"--{name}", value]
         for name, value in broker_settings.items():
@@ -50,7 +61,7 @@ class Child:
         surroundings = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
             self._command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             env=surroundings,
@@ -75,6 +86,7 @@ class Child:
             if self._process is not None and not self._killed:
                 self._stop(self._process)
         finally:
+            self._let_go()
             self._log.close()
 
     def kill(self) -> None:
@@ -83,6 +95,7 @@ class Child:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._let_go()
 
     def hold(self, *, held: bool) -> None:
         """Stop it where it is, or let it go on."""
@@ -104,6 +117,10 @@ class Child:
             raise ChildFailed(f"the broker did not stop within {STOP_TIMEOUT_S:g} s: {self._log_tail()}") from None
         if code != 0:
             raise ChildFailed(f"the broker ended with code {code}: {self._log_tail()}")
+
+    def _let_go(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
     def _log_tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
