@@ -22,8 +22,13 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(atoms, larger, max_leaves=6), st.lists(st.text("abc.-1", max_size=6), min_size=1, max_size=10))
-def test_it_agrees_with_re(source: str, names: list[str]) -> None:
+@given(
+    st.sampled_from(["", "(?i)"]),
+    st.recursive(atoms, larger, max_leaves=6),
+    st.lists(st.text("abcAB.-1", max_size=6), min_size=1, max_size=10),
+)
+def test_it_agrees_with_re(flags: str, inner: str, names: list[str]) -> None:
+    source = flags + inner
     pattern = TopicPattern(source)
     for name in names:
         assert pattern.matches(name) == bool(re.fullmatch(source, name)), name
@@ -38,6 +43,8 @@ def test_it_agrees_with_re(source: str, names: list[str]) -> None:
         ("a^b|a$b", [], ["ab", "a^b", "a$b"]),
         ("^(orders|payments)[-.][a-z]{2}$", ["orders-eu", "payments.us"], ["orders", "orders-e1"]),
         ("[]x]", ["]", "x"], ["y"]),
+        (r"(?i)orders[-a-z]*\.x", ["orders.x", "ORDERS-EU.X", "Orders.x"], ["orderz.x", "orders-1.x"]),
+        ("(?<what>a|b)(?P<more>c)", ["ac", "bc"], ["a", "cc"]),
         ("", [""], ["a"]),
         (r"\w+\s?\S", ["abc d", "ab"], ["a b c"]),
     ],
@@ -62,6 +69,9 @@ def test_examples(source: str, yes: list[str], no: list[str]) -> None:
         "a{2,1}",
         "a{x}",
         "(?=a)",
+        "(?<=a)",
+        "a(?i)b",
+        "(?P<1>a)",
         r"\1",
         "\\",
         "a{1001}",

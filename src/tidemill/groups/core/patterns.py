@@ -4,11 +4,13 @@ A subscription's pattern comes from a client and is matched by the broker, so a 
 broker busy: Python's `re` needs exponential time for some (`(a+)+$`). This is a small engine of the RE2 kind: the
 pattern becomes a set of states, a name is read once, and all states advance together.
 
-Understood: literals, `.`, `[...]` and `[^...]` with ranges, `\\d \\w \\s` and their opposites, groups `(...)` and
-`(?:...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` for the ends of the name. A name must
-match as a whole. Anything else (look-around, back references) is refused, as RE2 refuses it.
+Understood: literals, `.`, `[...]` and `[^...]` with ranges, `\\d \\w \\s` and their opposites, groups `(...)`,
+`(?:...)` and `(?P<name>...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` for the ends of the
+name, `(?i)` at the beginning. A name must match as a whole. Anything else (look-around, back references) is refused, as
+RE2 refuses it.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -34,6 +36,8 @@ _CLASSES: dict[str, Test] = {
     "w": lambda char: char == "_" or (char.isascii() and char.isalnum()),
     "s": lambda char: char in " \t\n\r\f\v",
 }
+_ANY_CASE = "(?i)"
+_GROUP_KIND = re.compile(r"\?(?::|P?<[A-Za-z_][A-Za-z0-9_]*>)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 
 
@@ -68,7 +72,8 @@ class _Compiler:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.position = 0
+        self._folds = source.startswith(_ANY_CASE)
+        self.position = len(_ANY_CASE) if self._folds else 0
         self.depth = 0
         self.tests: list[Test | None] = []
         self.exits: list[list[int]] = []
@@ -234,13 +239,11 @@ class _Compiler:
             return self._single(self._escape())
         if char in "*+?{":
             raise self._wrong(f"{char} has no meaning here")
-        return self._single(_equals(char))
+        return self._single(self._folded(_equals(char)))
 
     def _group(self) -> _Piece:
         if self._peek() == "?":
-            self.position += 1
-            if self._next() != ":":
-                raise self._wrong("only (?:...) may begin with a question mark")
+            self._group_kind()
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise self._wrong(f"groups are nested deeper than {DEPTH_MAX}")
@@ -250,6 +253,15 @@ class _Compiler:
         self.depth -= 1
         return piece
 
+    def _group_kind(self) -> None:
+        found = _GROUP_KIND.match(self.source, self.position)
+        if found is None:
+            raise self._wrong("only (?:...) and (?P<name>...), and (?i) before everything, begin with a question mark")
+        self.position = found.end()
+
+    def _folded(self, test: Test) -> Test:
+        return (lambda char: test(char) or test(char.swapcase())) if self._folds else test
+
     def _escape(self) -> Test:
         char = self._next()
         test = _CLASSES.get(char.lower())
@@ -257,7 +269,7 @@ class _Compiler:
             return test if char.islower() else _opposite(test)
         if char.isalnum() and char not in _ESCAPES:
             raise self._wrong(f"\\{char} is not understood")
-        return _equals(_ESCAPES.get(char, char))
+        return self._folded(_equals(_ESCAPES.get(char, char)))
 
     def _char_class(self) -> Test:
         negated = self._peek() == "^"
@@ -277,12 +289,12 @@ class _Compiler:
         if low == "\\":
             return self._escape()
         if self._peek() != "-" or self.source[self.position + 1 : self.position + 2] in {"]", ""}:
-            return _equals(low)
+            return self._folded(_equals(low))
         self.position += 1
         high = self._next()
         if high < low:
             raise self._wrong(f"the range {low}-{high} is empty")
-        return _between(low, high)
+        return self._folded(_between(low, high))
 
 
 def _equals(wanted: str) -> Test:
