@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -150,6 +151,33 @@ def test_an_unknown_topic_halts(broker: Broker) -> None:
     settings = config(broker, "lost", **{"allow.auto.create.topics": False})
     with pytest.raises(Halted, match="cannot read no-such-topic"):
         ParallelConsumer(settings, ["no-such-topic"], workers=1).run(coroutine)
+
+
+def test_a_missing_topic_halts_also_in_a_group_of_the_newer_protocol(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.client.parallel.consumer.MISSING_S", 0.1)
+    settings = {**config(broker, "newer"), "group.protocol": "consumer"}
+    with pytest.raises(Halted, match="cannot read not-there: there is no such topic"):
+        ParallelConsumer(settings, ["not-there", "^pattern"], workers=1).run(print)
+
+
+def test_a_topic_that_may_be_created_is_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Mock()
+    monkeypatch.setattr("tidemill.client.parallel.consumer.log", log)
+    more = {"allow.auto.create.topics": True, "topic.metadata.refresh.interval.ms": 200}
+    consumer = ParallelConsumer({**config(broker, "creator"), **more}, ["comes-later"], workers=1, max_records=1)
+    seen: list[bytes | None] = []
+    running = threading.Thread(target=consumer.run, args=(lambda record: seen.append(record.value),))
+    running.start()
+    try:
+        until(lambda: bool(log.warning.called))
+        fill(broker, "comes-later", 1)
+        running.join(WAIT_S)
+    finally:
+        consumer.stop()
+        running.join(WAIT_S)
+    assert len(seen) == 1
 
 
 def test_metadata_beyond_the_brokers_limit_is_left_out(broker: Broker, topic: str) -> None:

@@ -40,6 +40,9 @@ POLL_S = 0.1
 POLL_BATCH = 1_000
 DRAIN_POLL_S = 0.02
 COMMITTED_S = 30.0
+MISSING_S = 2.0
+"""How long after the start it is looked for the topics, where the client itself does not tell that one is missing."""
+METADATA_S = 5.0
 # Partitions are resumed when this share of max_in_flight has been worked off.
 RESUME_SHARE = 0.5
 
@@ -116,6 +119,7 @@ class ParallelConsumer:
         self._metadata_bytes_max = metadata_bytes_max
         self._commits = 0
         self._committed_at = (0.0, 0)
+        self._looks_at_s: float | None = None
         self._chance = random.Random()  # noqa: S311 -- spreads retries, guards nothing
         if registry is not None:
             collector_of(registry).add(str(config["group.id"]), self.stats)
@@ -193,6 +197,8 @@ class ParallelConsumer:
         config = dict(self._options.config)
         if self._options.dead_letter:
             self._letters = DeadLetters(_producer_config(config), self._options.dead_letter)
+        if str(config.get("group.protocol", "classic")).lower() == "consumer":
+            self._looks_at_s = time.monotonic() + MISSING_S
         self._client = Consumer({"auto.offset.reset": "earliest", **config, "enable.auto.commit": False})
         self._client.subscribe(
             list(self._options.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -234,6 +240,7 @@ class ParallelConsumer:
         messages = self._client.consume(max(1, min(POLL_BATCH, self._left())), self._patience_s(timeout_s))
         if messages:
             self._desk.put(self._records(messages))
+        self._look_for_topics()
         if not self._left():
             self.stop()
         self._desk.wake(_now_ms())
@@ -277,10 +284,30 @@ class ParallelConsumer:
                     headers,
                     message.timestamp()[1],
                 )
-            elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART or error.fatal():
+            elif error.fatal() or (error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not self._may_come()):
                 self._halt(Halted(f"cannot read {', '.join(self._options.topics)}: {error.str()}"))
             else:
                 log.warning("read", error=error.str())
+
+    def _may_come(self) -> bool:
+        """Whether the program counts on topics that are created when they are first used."""
+        return str(self._options.config.get("allow.auto.create.topics", "false")).lower() == "true"
+
+    def _look_for_topics(self) -> None:
+        """In groups of the newer protocol a missing topic is no error for the client: it waits without a word."""
+        if self._looks_at_s is None or time.monotonic() < self._looks_at_s:
+            return
+        self._looks_at_s = None
+        try:
+            known = self._client.list_topics(timeout=METADATA_S).topics
+        except KafkaException:  # nobody answers: that is for the client to tell, and to overcome
+            self._looks_at_s = time.monotonic() + MISSING_S
+            return
+        missing = [topic for topic in self._options.topics if not topic.startswith("^") and topic not in known]
+        if missing and self._may_come():
+            log.warning("waiting for topics", missing=missing)
+        elif missing:
+            self._halt(Halted(f"cannot read {', '.join(missing)}: there is no such topic"))
 
     # Commits.
 
