@@ -21,7 +21,9 @@ from tidemill.client.raw import (
     ProducerIdentity,
     RawClient,
     Unreachable,
+    coordination,
 )
+from tidemill.client.raw.apis import Api
 from tidemill.model.errors import (
     InvalidProducerEpoch,
     MessageTooLarge,
@@ -228,6 +230,21 @@ def test_a_writer_whose_id_was_taken_over_is_fenced(client: RawClient, topic: st
     with pytest.raises((ProducerFenced, InvalidProducerEpoch)):
         client.end_transaction(old, commit=True)
     assert values_in(client, here, committed=True) == []
+
+
+def test_open_transactions_are_told_by_brokers_that_can(
+    client: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, prefix = TopicPartition(topic, 0), uuid4().hex
+    first, second, _ = (client.init_producer(f"{prefix}-{number}") for number in range(3))
+    for identity in (first, second):
+        client.add_partitions(identity, [here])
+    assert client.open_transactions(prefix) == {f"{prefix}-0", f"{prefix}-1"}
+    client.end_transaction(first, commit=False)
+    assert client.open_transactions(f"{prefix}-") == {f"{prefix}-1"}
+    monkeypatch.setattr(coordination, "LIST_TRANSACTIONS", Api(66, 99, 99))  # as a broker before Kafka 3.0
+    assert client.open_transactions(prefix) == set()
+    client.end_transaction(second, commit=False)
 
 
 def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None:
