@@ -97,7 +97,7 @@ class ConsumerOptions(NamedTuple):
     rack: str = ""
 
 
-O = TypeVar("O", ProducerOptions, ConsumerOptions)  # noqa: E741 -- the options
+Chosen = TypeVar("Chosen", ProducerOptions, ConsumerOptions)
 
 
 def producer_options(topic: str, given: ProducerKeywords) -> ProducerOptions:
@@ -133,7 +133,7 @@ def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords)
     return options
 
 
-def _known(kind: type[O], who: str, given: Mapping[str, object]) -> O:
+def _known(kind: type[Chosen], who: str, given: Mapping[str, object]) -> Chosen:
     """The options with those changed that are given; an unknown name is one that Python itself would refuse."""
     for name, value in given.items():
         if name not in kind._fields:
