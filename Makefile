@@ -59,7 +59,7 @@ unit: setup
 	  test $$? -eq 1 || exit 1; \
 	  echo "again, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
-long: setup ## the tests that `make test` leaves out for their time: Spark clusters, twenty killed drivers, more of ClickHouse
+long: setup ## the tests that `make test` leaves out for their time: Spark clusters, killed drivers, more of ClickHouse, Apache Kafka beside us
 	$(BIN)/pytest -q -m long
 
 fmt: setup ## format and mend what can be mended

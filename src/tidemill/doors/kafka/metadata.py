@@ -114,7 +114,8 @@ def _asked_topic(call: Call, asked: Any, operations: int) -> Any:
         else:
             raise InvalidRequest("a topic without name and id")
     except TidemillError as error:
-        shown = "" if name is None and call.version < 12 else name
+        shown = name if topic_id is None else None
+        shown = "" if shown is None and call.version < 12 else shown
         return call.part("MetadataResponseTopic", error_code=error_code(error), name=shown, topic_id=topic_id)
     return _topic(call, found, operations)
 

@@ -29,7 +29,7 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
 from tidemill.transactions.core.rules import InitProducer
-from tidemill.transactions.core.state import Identity
+from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, Identity
 from tidemill.transactions.interface import Marker
 
 _FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
@@ -48,7 +48,10 @@ async def init_producer_id(call: Call, request: Any) -> Any:
     if request.transactional_id is not None:
         given = Identity(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
         wanted = InitProducer(request.transactional_id, request.transaction_timeout // _MILLISECOND, given)
-    identity: Identity = await _told(call, call.broker.transactions.init_producer(wanted))
+    try:
+        identity: Identity = await _told(call, call.broker.transactions.init_producer(wanted))
+    except TidemillError as error:
+        return call.response(error_code=error_code(error), producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
     return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
