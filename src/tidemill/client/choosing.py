@@ -21,7 +21,7 @@ async def carriers(
 ) -> list[str]:
     """The addresses to use instead of this one, in the order to try them; none where this one will do."""
     request = wire.ChooseBrokersRequest(timeline=timeline) if timeline else wire.ChooseBrokersRequest(topic=topic)
-    stub: Any = generated.BrokerServiceStub(channel)  # type: ignore[no-untyped-call] # generated
+    stub: Any = generated.BrokerServiceStub(channel)
     try:
         reply = await stub.ChooseBrokers(request, timeout=min(timeout_s, CHOOSE_TIMEOUT_S))
     except grpc.aio.AioRpcError:

@@ -85,7 +85,7 @@ class Connection:
         async with self._opening:
             if self._stub is None:
                 self._channel = await self._open()
-                self._stub = service.TimelineServiceStub(self._channel)  # type: ignore[no-untyped-call] # generated
+                self._stub = service.TimelineServiceStub(self._channel)
             return self._stub
 
     def check_usable(self) -> None:

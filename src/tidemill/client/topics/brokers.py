@@ -118,7 +118,7 @@ class Brokers:
     def _stub(self, address: str) -> tuple[grpc.aio.Channel, Any]:
         if address not in self._stubs:
             channel = open_channel(address)
-            self._stubs[address] = channel, generated.BrokerServiceStub(channel)  # type: ignore[no-untyped-call] # generated
+            self._stubs[address] = channel, generated.BrokerServiceStub(channel)
         return self._stubs[address]
 
     async def _drop(self, address: str) -> None:

@@ -5,7 +5,7 @@ Each list is there twice: as the keywords of a call, for editors and type checke
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from tidemill.client.raw.errors import ClientError, InvalidOption
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
@@ -133,7 +133,7 @@ def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords)
     return options
 
 
-def _known(kind: type[Chosen], who: str, given: Mapping[str, object]) -> Chosen:
+def _known(kind: type[Chosen], who: str, given: Mapping[str, Any]) -> Chosen:
     """The options with those changed that are given; an unknown name is one that Python itself would refuse."""
     for name, value in given.items():
         if name not in kind._fields:
@@ -143,7 +143,7 @@ def _known(kind: type[Chosen], who: str, given: Mapping[str, object]) -> Chosen:
         wanted = type(kind._field_defaults[name])
         if wanted in KINDS and name != "acks" and not _is_a(wanted, value):
             raise TypeError(f"{name}={value!r} is not {KINDS[wanted]}")
-    return kind(**given)  # type: ignore[arg-type]  # each was looked at
+    return kind(**given)
 
 
 def _is_a(wanted: type, value: object) -> bool:

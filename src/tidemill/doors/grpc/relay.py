@@ -52,7 +52,7 @@ class TimelineRelay:
         if address is None:
             error = StoreUnavailable("this broker only oversees, and no carrier is there; start one: --roles carrier")
             await refuse(context, error)
-        return generated.TimelineServiceStub(self._routes.channel(str(address)))  # type: ignore[no-untyped-call] # generated
+        return generated.TimelineServiceStub(self._routes.channel(str(address)))
 
 
 async def _pass_on(context: Any, error: grpc.aio.AioRpcError) -> None:

@@ -127,7 +127,7 @@ class Routes:
 
     async def forward(self, address: str, method: str, request: Any, timeout_s: float = FORWARD_TIMEOUT_S) -> Any:
         """The answer of another broker."""
-        stub = generated.BrokerServiceStub(self.channel(address))  # type: ignore[no-untyped-call] # generated
+        stub = generated.BrokerServiceStub(self.channel(address))
         try:
             return await getattr(stub, method)(request, timeout=timeout_s, metadata=((FORWARDED_KEY, "1"),))
         except grpc.aio.AioRpcError as error:

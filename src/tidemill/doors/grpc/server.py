@@ -73,11 +73,11 @@ class GrpcDoor:
 
     def _serve(self, server: grpc.aio.Server) -> None:
         streams = BrokerService(self._broker, self._routes)
-        broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)  # type: ignore[no-untyped-call] # generated
+        broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)
         if self._broker.timelines is not None or not self._broker.carries:
             mine = self._broker.timelines
             timelines = TimelineRelay(self._routes) if mine is None else TimelineService(mine)
-            timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)  # type: ignore[no-untyped-call] # generated
+            timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)
 
 
 async def _check_address(host: str, port: int) -> None:
