@@ -58,6 +58,7 @@ from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import NotLeaderOrFollower, TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING, TopicPartition
 from tidemill.streams.partition import Partition
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.interface import Marker
@@ -116,7 +117,8 @@ class Broker:
         self.cluster_secret = b""
         self.rack = self.place.rack
         self.settings = settings
-        self.telemetry = Telemetry()
+        self.supervisor = Supervisor()
+        self.telemetry = Telemetry(self.supervisor)
         self.readers = Readers(world.clock_ms)
         self.partitions = Partitions(world.store)
         self._world = world
@@ -417,7 +419,9 @@ class Broker:
         if self._leaving:
             return
         await self.membership.remember()
-        now = standing_of(self.partitions, self.timelines, shared=self._world.coordination.shared)
+        now = standing_of(
+            self.partitions, self.timelines, self.supervisor.reasons(), shared=self._world.coordination.shared
+        )
         consumers = served(self.timelines, self.readers)
         known = self.membership.registration
         if (known.state, known.reason) != (now.state, now.reason):

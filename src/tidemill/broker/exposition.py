@@ -32,7 +32,25 @@ class BrokerCollector(Collector):
             CounterMetricFamily("tidemill_connections_opened", "Connections since start.", labels=["door"]),
             self._telemetry.connections_opened,
         )
+        yield from self._tasks()
         yield from _gauges(gauge for source in self._telemetry.sources for gauge in source())
+
+    def _tasks(self) -> Iterator[Metric]:
+        supervisor = self._telemetry.supervisor
+        yield _labelled(
+            CounterMetricFamily("tidemill_task_restarts", "Restarts of failed background tasks.", labels=["task"]),
+            supervisor.restarts,
+        )
+        yield _labelled(
+            CounterMetricFamily("tidemill_job_failures", "Background jobs that failed.", labels=["job"]),
+            supervisor.failures,
+        )
+        yield _labelled(
+            GaugeMetricFamily(
+                "tidemill_tasks_failing", "Background tasks that fail or wait to restart.", labels=["task"]
+            ),
+            supervisor.failing(),
+        )
 
     def _apis(self) -> Iterator[Metric]:
         seconds = HistogramMetricFamily("tidemill_request_seconds", "Time from request to answer.", labels=["api"])

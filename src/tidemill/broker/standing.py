@@ -1,6 +1,6 @@
 """How this broker stands, as it tells the others: healthy, degraded or inactive, why, and whom it serves."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -28,7 +28,9 @@ class Standing(NamedTuple):
     """Whether there is room for records."""
 
 
-def standing_of(partitions: Partitions, timelines: Dispatcher | None, *, shared: bool) -> Standing:
+def standing_of(
+    partitions: Partitions, timelines: Dispatcher | None, failing: Sequence[str] = (), *, shared: bool
+) -> Standing:
     """What the others should know; in a cluster a broker whose disk failed counts as one that is not there."""
     full = partitions.store.full or partitions.lacks_room
     broken = partitions.broken()
@@ -41,6 +43,8 @@ def standing_of(partitions: Partitions, timelines: Dispatcher | None, *, shared:
     health = timelines.health() if timelines is not None else None
     if health is not None and health.state is State.DEGRADED:
         return Standing(DEGRADED, f"timelines: {'; '.join(health.reasons)}", True)
+    if failing:
+        return Standing(DEGRADED, failing[0], True)
     return Standing(HEALTHY, "", True)
 
 

@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tidemill.supervision.supervisor import Supervisor
+
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TOPICS_MAX = 10_000
 """Topics that are counted by name; what comes beyond is counted together."""
@@ -69,7 +71,8 @@ class TopicTraffic:
 class Telemetry:
     """Every number of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, supervisor: Supervisor | None = None) -> None:
+        self.supervisor = supervisor or Supervisor()
         self.apis: dict[str, ApiTraffic] = {}
         self.topics: dict[str, TopicTraffic] = {}
         self.connections: dict[str, int] = {}

@@ -69,7 +69,7 @@ def front_page(
 
 
 def _troubles(health: Mapping[str, Any]) -> list[str]:
-    parts = [(name, health[name]) for name in ("streams", "timelines") if health[name] is not None]
+    parts = [(name, health[name]) for name in ("streams", "timelines", "tasks") if health[name] is not None]
     return [
         f"{name} {part['state']}: {', '.join(part['reasons']) or 'no reason given'}"
         for name, part in parts

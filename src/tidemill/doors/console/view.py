@@ -36,13 +36,15 @@ def health_of(broker: Broker) -> dict[str, Any]:
     full = broker.partitions.store.full or broker.partitions.lacks_room
     reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else [])]
     timelines = broker.timelines.health() if broker.timelines is not None else None
-    healthy = not reasons and (timelines is None or timelines.state == HEALTHY)
+    failing = broker.supervisor.reasons()
+    healthy = not reasons and not failing and (timelines is None or timelines.state == HEALTHY)
     member = broker.membership.alive
     return {
         "state": INACTIVE if not member else HEALTHY if healthy else DEGRADED,
         "member": member,
         "brokers": [seen._asdict() for seen in all_standings(broker.image)],
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
+        "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
         "timelines": None
         if timelines is None
         else {
