@@ -39,11 +39,14 @@ SLOW = (
     "tests/spark/",
     "tests/chaos/",
     "tests/cluster/",
+    "tests/hostile/",
     "tests/compat/",
     "tests/simulation/",
     "tests/integration/",
     "tests/contract/",
 )
+
+TOGETHER = ("tests/spark/", "tests/hostile/")
 
 
 @pytest.fixture(autouse=True)
@@ -88,10 +91,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc] # untyped
-    """Side by side, a file stays together; all of Spark stays together, for it shares one session."""
+    """Side by side, a file stays together; so does all of Spark, which shares one session, and so do all attacks.
+
+    Two attacks at a time would measure each other.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/spark" if nodeid.startswith("tests/spark/") else str(super()._split_scope(nodeid))
+        together = next((place for place in TOGETHER if nodeid.startswith(place)), None)
+        return together or str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:

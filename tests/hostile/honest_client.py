@@ -1,0 +1,88 @@
+"""An honest Kafka client in a process of its own: produces, fetches and asks for metadata at a steady rate.
+
+    python -m tests.hostile.honest_client HOST PORT TOPIC
+
+It writes one line of JSON for every request, {"api": ..., "ms": ...}, until standard input is closed. Connections stay
+open; every tenth round opens a new one first, as a client that starts does.
+"""
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+
+from tests.hostile.frames import Peer
+
+from tidemill.records.build import NewRecord, build_batch
+
+ROUND_S = 0.01
+ROUNDS_PER_CONNECTION = 10
+
+
+class HonestClient:
+    """One record and one look at the cluster per round."""
+
+    def __init__(self, address: tuple[str, int], topic: str) -> None:
+        self._address = address
+        self._topic = topic
+        self._peer = Peer(address)
+        self._offset = 0
+        self._records = bytes(build_batch([NewRecord(b"key", b"value", timestamp=1_700_000_000_000)]))
+
+    def round(self, number: int) -> None:
+        """Every request once."""
+        if number % ROUNDS_PER_CONNECTION == 0:
+            self._peer.close()
+            self._timed("connect", self._connect)
+        self._timed("Metadata", self._metadata)
+        self._timed("Produce", self._produce)
+        self._timed("Fetch", self._fetch)
+
+    def _timed(self, api: str, work: Callable[[], None]) -> None:
+        started = time.perf_counter()
+        work()
+        took_ms = (time.perf_counter() - started) * 1000
+        print(json.dumps({"api": api, "ms": round(took_ms, 3)}), flush=True)
+
+    def _connect(self) -> None:
+        self._peer = Peer(self._address)
+        self._peer.ask(18, 0, {})
+
+    def _metadata(self) -> None:
+        answer = self._peer.ask(3, 9, {"topics": [{"name": self._topic}], "allow_auto_topic_creation": False})
+        if answer.topics[0].error_code:
+            raise RuntimeError(f"Metadata failed: {answer.topics[0].error_code!r}")
+
+    def _produce(self) -> None:
+        partition = {"index": 0, "records": self._records}
+        topics = [{"name": self._topic, "partition_data": [partition]}]
+        answer = self._peer.ask(0, 9, {"acks": -1, "timeout": 30_000, "topic_data": topics})
+        outcome = answer.responses[0].partition_responses[0]
+        if outcome.error_code:
+            raise RuntimeError(f"Produce failed: {outcome.error_code!r}")
+        self._offset = outcome.base_offset
+
+    def _fetch(self) -> None:
+        partition = {"partition": 0, "fetch_offset": self._offset, "partition_max_bytes": 1000}
+        topics = [{"topic": self._topic, "partitions": [partition]}]
+        fields = {"replica_id": -1, "max_wait": 1000, "min_bytes": 1, "max_bytes": 1000, "topics": topics}
+        answer = self._peer.ask(1, 6, fields)
+        part = answer.responses[0].partitions[0]
+        if part.error_code or not part.records:
+            raise RuntimeError(f"Fetch failed: {part.error_code!r}")
+
+
+def main() -> None:
+    host, port, topic = sys.argv[1:]
+    client = HonestClient((host, int(port)), topic)
+    number = 0
+    while not select.select([sys.stdin], [], [], ROUND_S)[0]:
+        client.round(number)
+        number += 1
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
