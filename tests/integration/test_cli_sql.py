@@ -76,7 +76,7 @@ def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
         "only SELECT is answered here; nothing can be changed by SQL"
     )
     assert "did you mean messages" in tidemill.refused(1, "sql", "SELECT * FROM message")
-    assert "Unknown expression identifier" in tidemill.refused(1, "sql", "SELECT nope FROM messages")
+    assert "no column, alias or lambda parameter nope" in tidemill.refused(1, "sql", "SELECT nope FROM messages")
     assert "Syntax error" in tidemill.refused(1, "sql", "SELECT 1 1")
     assert "there is no question" in tidemill.refused(2, "sql")
     assert "choose one of" in tidemill.refused(2, "sql", "SELECT 1", "--json", "--csv")

@@ -8,11 +8,12 @@ from tidemill.broker.sql.errors import SqlRefused
 from tidemill.broker.sql.guard import KnownFunction, Reference, Vocabulary, check
 from tidemill.broker.sql.pruning import columns_in, wanted
 
-TABLES = ("messages", "partitions")
 COLUMNS = ("topic", "partition", "offset", "timestamp", "value")
+TABLES = {"messages": (*COLUMNS, "key"), "partitions": ("topic", "partition", "end_offset")}
 VOCABULARY = Vocabulary(
     [
         KnownFunction("sum", "", aggregates=True, alias_to="", is_own=True),
+        KnownFunction("tuple", "Tuple", aggregates=False, alias_to="", is_own=True),
         KnownFunction("plus", "Arithmetic", aggregates=False, alias_to="", is_own=True),
         KnownFunction("equals", "Comparison", aggregates=False, alias_to="", is_own=True),
         KnownFunction("in", "Comparison", aggregates=False, alias_to="", is_own=True),
@@ -89,7 +90,12 @@ def test_functions_that_do_more(name: str) -> None:
         select(literal(1), source=table("nothing")),
         select(literal(1), source=table("messages", final=True)),
         select(literal(1), source={"type": "TableExpression", "table_function": function("url", literal("x"))}),
-        select(function("in", identifier("a"), identifier("system", "tables"))),
+        select(function("in", identifier("topic"), identifier("system", "tables"))),
+        select(function("in", identifier("topic"), identifier("topic"))),
+        select(function("plus", identifier("topic"), identifier("unheard_of"))),
+        select(identifier("file")),
+        select({**identifier("file"), "alias": "file"}),
+        select(function("lambda", function("tuple", literal(1)), literal(1))),
     ],
 )
 def test_what_has_no_place(tree: Node) -> None:
@@ -103,6 +109,44 @@ def test_a_name_in_with_does_not_hide_a_table() -> None:
         asked(select(literal(1), **{"with": hiding}))
     own = {"type": "WithElement", "name": "mine", "subquery": select(literal(1))}
     assert [each.table for each in asked(select(literal(1), source=table("mine"), **{"with": own}))] == ["messages"]
+
+
+def alias(node: Node, name: str) -> Node:
+    return {**node, "alias": name}
+
+
+def subquery(*shown: Node) -> Node:
+    return {"type": "TableExpression", "subquery": {"type": "Subquery", "children": [select(*shown)]}}
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        select(alias(function("plus"), "file"), group_by={"type": "ExpressionList", "children": [identifier("file")]}),
+        select(function("plus", identifier("file")), source=subquery(alias(literal(1), "file"))),
+        select(function("lambda", function("tuple", identifier("file")), function("plus", identifier("file")))),
+        select(identifier("messages", "topic"), identifier("headers", "key"), alias(literal(1), "headers")),
+    ],
+)
+def test_names_that_the_query_defines(tree: Node) -> None:
+    assert asked(tree) is not None
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        select(function("plus", identifier("file")), source=subquery({"type": "Asterisk"})),
+        select(function("plus", identifier("file"), function("lambda", identifier("file"), literal(1)))),
+        select(
+            function("plus", identifier("file")), where=function("in", literal(1), subquery(literal(1))["subquery"])
+        ),
+        select(identifier("file"), where=function("in", literal(1), subquery(alias(literal(1), "file"))["subquery"])),
+    ],
+)
+def test_a_function_is_not_a_name(tree: Node) -> None:
+    """A name that only another part of the query defines is a function for the engine."""
+    with pytest.raises(SqlRefused, match="no column, alias or lambda parameter file"):
+        asked(tree)
 
 
 def test_a_near_miss_is_told() -> None:

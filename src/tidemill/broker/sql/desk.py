@@ -30,6 +30,7 @@ from tidemill.streams.partition import Partition
 FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
 SQL_CHARS_MAX = 64 * 1024
 WAITING_MAX = 16
+COLUMNS = {name: table.column_names for name, table in TABLES.items()}
 
 
 class _Needed(NamedTuple):
@@ -83,7 +84,7 @@ class SqlDesk:
         if self._vocabulary is None:
             self._vocabulary = await self._engine.vocabulary()
         tree = await self._engine.parse(sql)
-        references = guard.check(tree, self._vocabulary, TABLES)
+        references = guard.check(tree, self._vocabulary, COLUMNS)
         rows: dict[str, ArrowRows] = {}
         await self._put_in_all(tree, references, rows)
         return await self._engine.run(await self._engine.write(tree), rows, form)

@@ -1,9 +1,11 @@
-"""What may be asked: a question is read as a tree, and every node of it has to be on a list.
+"""The allowlist: a query is checked as a tree, and every node and every name of it has to be on a list.
 
-Read-only by construction. Only a SELECT gets through; it may name the tables of the catalog, functions that compute
-and table functions that make numbers. There is no node for settings, files, formats, parameters or another statement,
-so what an engine learns tomorrow is refused until somebody puts it on a list here. What runs is written anew from the
-tree that was looked at: comments, a second statement and other tricks of text have no way in.
+Only a SELECT passes. It may use the tables of the catalog, functions that compute, table functions that generate
+numbers, and names that the query defines itself (`names`). Settings, files, formats, parameters and other statements
+have no node on the list, so a new feature of the engine is refused until it is added here. The text that runs is
+written from the checked tree: comments and a second statement do not reach the engine.
+
+This is one layer of several: the engine runs the query in a process that cannot read files (`sandbox`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +13,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from tidemill.broker.sql.errors import SqlRefused
+from tidemill.broker.sql.names import TABLE_FUNCTION_COLUMNS, Columns, check_names
 from tidemill.broker.sql.tree import Node, Visited, arguments, name_parts, walk
 
 NODES = frozenset(
@@ -45,7 +48,6 @@ NODES = frozenset(
         "WithElement",
     }
 )
-TABLE_FUNCTIONS = frozenset({"generate_series", "generateseries", "numbers", "numbers_mt", "values", "zeros"})
 CATEGORIES = frozenset(
     {
         "Arithmetic",
@@ -110,7 +112,36 @@ MORE_FUNCTIONS = frozenset(
     }
 )
 """Of the kinds that are mixed: these only compute, too."""
-_MEMBERSHIP = frozenset({"in", "notin", "globalin", "globalnotin", "nullin", "notnullin"})
+LESS_FUNCTIONS = frozenset(
+    {
+        "aggthrow",
+        "chdb",
+        "cuttofirstsignificantsubdomaincustom",
+        "cuttofirstsignificantsubdomaincustomrfc",
+        "cuttofirstsignificantsubdomaincustomwithwww",
+        "cuttofirstsignificantsubdomaincustomwithwwwrfc",
+        "firstsignificantsubdomaincustom",
+        "firstsignificantsubdomaincustomrfc",
+        "flamegraph",
+        "formatrow",
+        "formatrownonewline",
+        "globalinignoreset",
+        "globalnotinignoreset",
+        "globalnotnullinignoreset",
+        "globalnullinignoreset",
+        "inignoreset",
+        "notinignoreset",
+        "notnullinignoreset",
+        "nullinignoreset",
+        "servertimezone",
+    }
+)
+"""Of the kinds that compute: these read the configuration of the engine, its formats or tables, or only test it."""
+_MEMBERSHIP = frozenset(
+    {"in", "notin", "globalin", "globalnotin", "nullin", "notnullin", "globalnullin", "globalnotnullin"}
+)
+_ALSO_TABLE_FUNCTIONS = frozenset({"format"})
+"""Functions that compute and whose name is a table function after IN."""
 
 
 class KnownFunction(NamedTuple):
@@ -131,7 +162,8 @@ class Vocabulary:
         by_name: dict[str, list[KnownFunction]] = {}
         for each in listed:
             by_name.setdefault(each.name.lower(), []).append(each)
-        self._aggregates = {each.name.lower() for each in listed if each.aggregates and each.is_own}
+        self._known = frozenset(by_name)
+        self._aggregates = {each.name.lower() for each in listed if each.aggregates and each.is_own} - LESS_FUNCTIONS
         # Names differ by their case alone in places: one that may be called must be harmless in every spelling.
         self._allowed = MORE_FUNCTIONS | {
             name for name, found in by_name.items() if all(_only_computes(each, by_name) for each in found)
@@ -143,6 +175,10 @@ class Vocabulary:
         name = name.lower()
         return name in self._allowed or self._is_combined(name)
 
+    def forbids(self, name: str) -> bool:
+        """Whether the engine has a function of this name that may not be called."""
+        return name.lower() in self._known and not self.allows(name)
+
     def _is_combined(self, name: str) -> bool:
         endings = [each for each in self._combinators if name.endswith(each) and name != each]
         stems = [name.removesuffix(each) for each in endings]
@@ -153,8 +189,9 @@ def _only_computes(function: KnownFunction, by_name: Mapping[str, list[KnownFunc
     if function.alias_to and function.alias_to.lower() != function.name.lower():
         targets = by_name.get(function.alias_to.lower(), [])
         return bool(targets) and all(_only_computes(each, by_name) for each in targets)
-    computes = function.category in CATEGORIES or function.name.lower() in MORE_FUNCTIONS
-    return function.is_own and (function.aggregates or computes)
+    name = function.name.lower()
+    computes = function.aggregates or function.category in CATEGORIES or name in MORE_FUNCTIONS
+    return function.is_own and computes and name not in LESS_FUNCTIONS
 
 
 class Reference(NamedTuple):
@@ -177,13 +214,18 @@ class Reference(NamedTuple):
         self.expression["subquery"] = subquery
 
 
-def check(tree: Node, vocabulary: Vocabulary, tables: Iterable[str]) -> list[Reference]:
-    """The tables that a question names; SqlRefused says what may not be asked."""
+def check(tree: Node, vocabulary: Vocabulary, tables: Columns) -> list[Reference]:
+    """The tables that a query names; SqlRefused says what is not allowed. `tables` has the columns of each."""
     if tree.get("type") != "SelectWithUnionQuery":
         raise SqlRefused("only SELECT is answered here; nothing can be changed by SQL")
-    for each in walk(tree):
+    visited = list(walk(tree))
+    with_names = frozenset(each.node["name"] for each in visited if each.node["type"] == "WithElement")
+    for each in visited:
         _check_node(each, vocabulary)
-    return references(tree, tables)
+        _check_membership(each.node, with_names)
+    found = references(tree, tables)
+    check_names(tree, tables, vocabulary.forbids)
+    return found
 
 
 def references(tree: Node, tables: Iterable[str]) -> list[Reference]:
@@ -212,19 +254,27 @@ def _check_node(visited: Visited, vocabulary: Vocabulary) -> None:
     if node["type"] != "Function":
         return
     if role == "table_function":
-        if node["name"].lower() not in TABLE_FUNCTIONS:
-            raise SqlRefused(f"the table function {node['name']} may not be used; there is {_list(TABLE_FUNCTIONS)}")
+        if node["name"].lower() not in TABLE_FUNCTION_COLUMNS:
+            allowed = _list(TABLE_FUNCTION_COLUMNS)
+            raise SqlRefused(f"the table function {node['name']} may not be used; there is {allowed}")
     elif not vocabulary.allows(node["name"]):
         raise SqlRefused(f"the function {node['name']} may not be used, or there is none")
-    elif node["name"].lower() in _MEMBERSHIP:
-        _check_membership(node)
 
 
-def _check_membership(function: Node) -> None:
-    """`x IN name` takes a table by its name: one of another database is not to be had this way either."""
+def _check_membership(function: Node, with_names: frozenset[str]) -> None:
+    """After IN the engine takes a name for a table, and a function for a table function."""
+    if function["type"] != "Function" or function["name"].lower() not in _MEMBERSHIP:
+        return
     for each in arguments(function)[1:]:
-        if each["type"] == "TableIdentifier" or (each["type"] == "Identifier" and len(name_parts(each)) > 1):
-            raise SqlRefused(f"IN takes a list or a SELECT in parentheses, not the table {each['name']}")
+        is_with_name = (
+            each["type"] == "Identifier" and name_parts(each) == [each["name"]] and each["name"] in with_names
+        )
+        is_function = each["type"] == "Function" and each["name"].lower() not in _ALSO_TABLE_FUNCTIONS
+        if not (is_with_name or is_function or each["type"] in {"Literal", "Subquery"}):
+            raise SqlRefused(
+                f"IN takes a list, a SELECT in parentheses or a name of WITH, not {each.get('name') or each['type']}; "
+                "compare with = or has(array, x)"
+            )
 
 
 def _references(visited: Visited, tables: frozenset[str], named: frozenset[str]) -> list[Reference]:
