@@ -44,6 +44,7 @@ TOPIC_SETTING_OF = {
     "message.max.bytes": "max.message.bytes",
     "min.insync.replicas": "min.insync.replicas",
     "tidemill.flush": "tidemill.flush",
+    "tidemill.validate": "tidemill.validate",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 """The broker's setting on the left is the default of the topic's setting on the right."""

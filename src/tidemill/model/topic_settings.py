@@ -204,6 +204,13 @@ SETTINGS: dict[str, Setting] = {
             choices=(BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES),
         ),
         Setting(
+            "tidemill.validate",
+            Kind.STRING,
+            "header",
+            "How far a produced batch is checked: its header and the lengths of uncompressed records, or every record.",
+            choices=("header", "records"),
+        ),
+        Setting(
             "unclean.leader.election.enable",
             Kind.BOOLEAN,
             "false",
@@ -242,6 +249,7 @@ class TopicSettings:
     tidemill_flush: str
     tidemill_schedule_enable: bool
     tidemill_storage: str
+    tidemill_validate: str
     unclean_leader_election_enable: bool
 
     @property

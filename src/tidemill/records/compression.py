@@ -21,6 +21,9 @@ from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.header import Buffer
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+# What one byte can stand for at most, by the format of each codec: a deflate match, a snappy copy of 64 bytes in 3,
+# a byte of an LZ4 match length, a Zstandard block of one repeated byte (128 KiB in 4).
+_EXPANSION_MAX = (1, 1032, 22, 255, 32 * 1024)
 ROOM_BYTES_MIN = 64 * 1024
 ROOM_GROWTH = 4
 GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
@@ -47,6 +50,11 @@ def codec_of(number: int) -> Codec:
         return Codec(number)
     except ValueError:
         raise UnsupportedCompressionType(f"there is no codec with number {number}") from None
+
+
+def decompressed_bytes_max(codec: int, size: int) -> int:
+    """The most bytes that `size` bytes of this codec can stand for and still be read."""
+    return min(size * _EXPANSION_MAX[codec], DECOMPRESSED_BYTES_MAX) if codec else size
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:

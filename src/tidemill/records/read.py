@@ -38,7 +38,7 @@ def read_payload(batch: Buffer, header: BatchHeader, *, limit_bytes: int = DECOM
     return decompress(codec_of(header.codec), memoryview(batch)[HEADER_SIZE : header.size], limit_bytes)
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """A zig-zag varint of up to 64 bits and the position behind it; IndexError where the data ends before it."""
     raw = byte = data[position]
     shift = 0

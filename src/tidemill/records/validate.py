@@ -1,17 +1,21 @@
 """What a broker asks of a batch that a producer sends, as far as the batch alone can answer.
 
 `check_produced` is on the hot path: one header, one CRC, no record is opened. Its order is Kafka's, because clients see
-which error comes first. The topic's own demands that need the records opened come after it: another
+which error comes first. The count moves the offsets of the log, so it must be true or at least possible: the lengths of
+uncompressed records are walked, and a compressed batch may claim no more records than its bytes could stand for.
+
+The checks that need the records opened come after it: `tidemill.validate=records` (`check_records`), another
 `compression.type` (`recompress`) and keys on a compacted topic (`records_without_key`). There the CRC is known to be
-right, so bytes that make no sense are the producer's doing: InvalidRecord, which is not retried, and not
+right, so bytes that make no sense are the producer's fault: InvalidRecord, which is not retried, and not
 CorruptMessage, which is.
 """
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from tidemill.records.build import wrap
-from tidemill.records.compression import DECOMPRESSED_BYTES_MAX, Codec
+from tidemill.records.compression import DECOMPRESSED_BYTES_MAX, Codec, decompressed_bytes_max
 from tidemill.records.header import (
     CODEC_BITS,
+    DELETE_HORIZON_BIT,
     HEADER,
     HEADER_SIZE,
     LENGTH_END,
@@ -23,9 +27,10 @@ from tidemill.records.header import (
     check_crc,
     read_header,
 )
-from tidemill.records.read import read_payload, read_records
+from tidemill.records.read import RECORD_BYTES_MIN, read_payload, read_records, read_varint
 
 ZSTD_VERSION_MIN = 7  # KIP-110: consumers that fetch with old versions cannot read zstd
+LENGTH_BYTE_MIN = (RECORD_BYTES_MIN - 1) << 1  # the shortest length, which does not count its own byte, in zig-zag
 
 
 def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
@@ -47,6 +52,8 @@ def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
         raise CorruptMessage(f"a record batch says {header.length + LENGTH_END} bytes and has {len(buffer)}")
     check_crc(buffer, 0, header)
     _check_fields(header)
+    if header.codec == Codec.NONE:
+        check_lengths(memoryview(buffer)[HEADER_SIZE:], header.count)
     return header
 
 
@@ -55,10 +62,47 @@ def _check_fields(header: BatchHeader) -> None:
         raise InvalidRecord(f"a batch counts {header.count} records and ends with delta {header.last_offset_delta}")
     if header.control:
         raise InvalidRecord("a producer cannot send markers")
+    if header.attributes & DELETE_HORIZON_BIT:
+        raise InvalidRecord("a producer cannot set the delete horizon of a batch: compaction does")
     if header.has_producer and header.base_sequence < 0:
         raise InvalidRecord(f"producer {header.producer_id} sent no sequence")
     if header.transactional and not header.has_producer:
         raise InvalidRecord("a transactional batch names no producer")
+    possible_bytes = decompressed_bytes_max(header.codec, header.size - HEADER_SIZE)
+    if header.count * RECORD_BYTES_MIN > possible_bytes:
+        raise InvalidRecord(f"a batch counts {header.count} records, more than its {header.size} bytes can hold")
+
+
+def check_lengths(payload: memoryview | bytes, count: int) -> None:
+    """InvalidRecord unless `count` records, by their lengths, fill the payload exactly; no record is opened."""
+    at, shortest = 0, LENGTH_BYTE_MIN
+    try:
+        # This loop runs for every uncompressed record that is produced, so lengths of one and two bytes are written
+        # out. Zig-zag makes a length odd when it is negative.
+        for index in range(count):
+            low = payload[at]
+            if low & 1 or low < shortest:
+                raise InvalidRecord(f"record {index} has an impossible length")
+            if low < 0x80:
+                at += (low >> 1) + 1
+            elif (high := payload[at + 1]) < 0x80:
+                at += (low >> 1) + (high << 6) - 62
+            else:
+                size, at = read_varint(payload, at)
+                at += size
+    except (IndexError, CorruptMessage):
+        raise InvalidRecord(f"a batch counts {count} records, more than it holds") from None
+    if at != len(payload):
+        raise InvalidRecord(f"the lengths of {count} records add up to {at} bytes, the batch holds {len(payload)}")
+
+
+def check_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> None:
+    """InvalidRecord unless every record of the batch can be read; for a batch that `check_produced` has passed."""
+    try:
+        for _ in read_records(batch, limit_bytes=limit_bytes):
+            pass
+    except CorruptMessage as error:
+        raise InvalidRecord(f"the records cannot be read: {error}") from error
 
 
 def recompress(
@@ -72,6 +116,7 @@ def recompress(
         payload = read_payload(batch, header, limit_bytes=limit_bytes)
     except CorruptMessage as error:
         raise InvalidRecord(str(error)) from error
+    check_lengths(payload, header.count)
     return wrap(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), payload)
 
 

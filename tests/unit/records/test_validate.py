@@ -1,14 +1,15 @@
 from typing import Any
 
 import pytest
-from tests.unit.records.batches import sample
+from hypothesis import given
+from tests.unit.records.batches import new_records, sample
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
-from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.build import NewRecord, build_batch, wrap
 from tidemill.records.compression import Codec
-from tidemill.records.header import HEADER, HEADER_SIZE, check_crc, read_header, seal
+from tidemill.records.header import HEADER, HEADER_SIZE, LENGTH_END, check_crc, read_header, seal
 from tidemill.records.read import read_records
-from tidemill.records.validate import check_produced, recompress, records_without_key
+from tidemill.records.validate import check_lengths, check_produced, check_records, recompress, records_without_key
 
 
 def forged(**fields: int) -> bytearray:
@@ -108,3 +109,95 @@ def test_records_without_key_are_named_by_index() -> None:
     assert records_without_key(build_batch(sample())) == []
     with pytest.raises(InvalidRecord):
         records_without_key(forged(attributes=int(Codec.SNAPPY)))
+
+
+def sealed(payload: bytes, count: int, codec: Codec = Codec.NONE) -> bytearray:
+    """A batch with this payload, whatever it is, behind a header and a CRC that are right."""
+    header = read_header(build_batch(sample(1)))
+    header = header._replace(
+        attributes=int(codec), count=count, last_offset_delta=count - 1, length=HEADER_SIZE - LENGTH_END + len(payload)
+    )
+    batch = bytearray(HEADER.pack(*header) + payload)
+    seal(batch, 0, len(batch))
+    return batch
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_count_that_the_bytes_cannot_hold_is_invalid(codec: Codec) -> None:
+    with pytest.raises(InvalidRecord, match="2147483647 records"):
+        check_produced(sealed(b"\x10" * 200, 2**31 - 1, codec), version=9)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_most_records_that_a_codec_can_hold_pass(codec: Codec) -> None:
+    batch = build_batch([NewRecord(None, None, (), 1)] * 60_000, codec=codec)
+    assert check_produced(batch, version=9).count == 60_000
+    check_records(batch)
+
+
+RECORD = b"\x0c\x00\x00\x00\x01\x01\x00"
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (RECORD * 3, 2),
+        (RECORD * 2 + b"\x00" * 7, 3),
+        (RECORD * 2 + b"\x0b" + bytes(6), 3),
+        (RECORD + b"\x0e" + RECORD[1:], 2),
+        (RECORD + b"\x80\x80\x80\x80\x10" + RECORD, 2),
+        (RECORD + b"\x80" * 20, 2),
+        (RECORD + b"\x80\x80\x80\x80\x80\x80", 2),
+    ],
+)
+def test_lengths_that_do_not_fill_the_batch_are_invalid(payload: bytes, count: int) -> None:
+    with pytest.raises(InvalidRecord):
+        check_produced(sealed(payload, count), version=9)
+
+
+@given(new_records)
+def test_the_lengths_of_honest_records_fill_their_batch(records: list[NewRecord]) -> None:
+    batch = build_batch(records)
+    check_lengths(bytes(batch[HEADER_SIZE:]), len(records))
+    check_records(batch)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        RECORD[:3] + b"\x03" + RECORD[4:],
+        RECORD[:3] + b"\x02" + RECORD[4:],
+        b"\x14\x00\x00\x00\x80\x80\x80\x80\x10\x01\x00",
+        RECORD[:4] + b"\x03\x01\x00",
+        RECORD[:6] + b"\x02",
+    ],
+    ids=["negative delta", "delta 1 of 1", "key of 2^31 bytes", "key of -2 bytes", "header that is not there"],
+)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_what_is_wrong_within_a_record_is_found_when_every_record_is_opened(payload: bytes, codec: Codec) -> None:
+    batch = wrap(read_header(sealed(payload, 1, codec)), payload)
+    check_produced(batch, version=9)
+    with pytest.raises(InvalidRecord, match="cannot be read"):
+        check_records(batch)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_compressed_garbage_is_found_when_every_record_is_opened(codec: Codec) -> None:
+    batch = sealed(b"\xa5garbage" * 4, 3, codec)
+    check_produced(batch, version=9)
+    with pytest.raises(InvalidRecord, match="cannot be read"):
+        check_records(batch)
+    with pytest.raises(InvalidRecord):
+        recompress(batch, Codec.NONE)
+
+
+def test_a_recompressed_batch_holds_the_records_that_it_counts() -> None:
+    batch = wrap(read_header(sealed(b"", 2, Codec.ZSTD)), RECORD)
+    check_produced(batch, version=9)
+    with pytest.raises(InvalidRecord, match="2 records"):
+        recompress(batch, Codec.LZ4)
+
+
+def test_a_delete_horizon_is_not_the_producers_to_set() -> None:
+    with pytest.raises(InvalidRecord, match="delete horizon"):
+        check_produced(forged(attributes=0x40), version=9)

@@ -1,17 +1,18 @@
 """What a topic's settings ask of a batch before it may enter the log.
 
 `check_produced` has looked at the batch by itself; here it meets its topic: size, timestamps, keys, codec. All but the
-last two are answered by the header, so the batch stays closed. The answer is the batch to store: the same bytes, or new
-ones when the topic wants another codec or the broker's time.
+last two are answered by the header, so the batch stays closed unless `tidemill.validate=records` asks for more. The
+answer is the batch to store: the same bytes, or new ones when the topic wants another codec or the broker's time.
 """
 
 from tidemill.model.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.compression import Codec
 from tidemill.records.header import BatchHeader, read_header, stamp_append_time
-from tidemill.records.validate import recompress, records_without_key
+from tidemill.records.validate import check_records, recompress, records_without_key
 
 KEEP_CODEC = "producer"
+EVERY_RECORD = "records"
 NO_TIMESTAMP = -1
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -23,6 +24,8 @@ def admit(
     _check_size(len(batch), settings)
     if settings.compacted:
         _check_keys(batch)
+    elif settings.tidemill_validate == EVERY_RECORD:
+        check_records(batch)
     if not settings.log_append_time:
         _check_times(header, settings, now_ms)
     if settings.compression_type != KEEP_CODEC and _CODECS[settings.compression_type] != header.codec:
