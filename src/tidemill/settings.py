@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from tidemill.model import broker_settings
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.locations import UnsupportedLocation, local_path
 
 CONFIG_FILE = "tidemill.toml"
 PREFIX = "TIDEMILL_"
@@ -150,8 +151,23 @@ def _engine(*schemes: str) -> Callable[[str], str]:
     return read
 
 
+def _folder(text: str) -> Path:
+    try:
+        return Path(local_path(text))
+    except UnsupportedLocation as error:
+        raise InvalidConfig(str(error)) from None
+
+
+def _timelines(text: str) -> str:
+    """An engine; the file of SQLite may be named."""
+    url = _engine("sqlite", "memory", "postgresql", "postgres")(text)
+    if url.startswith("sqlite:") and (path := url.removeprefix("sqlite:").removeprefix("//")):
+        _folder(path)
+    return url
+
+
 ROWS = (
-    Row("data-dir", "data", Path, "Folder that holds everything this broker keeps."),
+    Row("data-dir", "data", _folder, "Folder that holds everything this broker keeps."),
     Row("kafka", "127.0.0.1:9092", _optional_address, "Kafka door, host:port; port 0 is any free one; none is off."),
     Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC door (timelines, streams), host:port or none."),
     Row("http", "127.0.0.1:8080", _optional_address, "HTTP door (console, metrics, health), host:port or none."),
@@ -181,7 +197,7 @@ ROWS = (
     Row(
         "timelines",
         "sqlite:",
-        _engine("sqlite", "memory", "postgresql", "postgres"),
+        _timelines,
         "Where timelines are kept: sqlite:, memory: or postgresql://...",
     ),
     Row("log-level", "info", _one_of(*LOG_LEVELS), "Least important message that is logged."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
-from tidemill.cli.options import Json
+from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_json
 from tidemill.cli.problem import CommandFailed
 
@@ -45,7 +45,9 @@ class Node(NamedTuple):
 @app.command()
 def up(
     brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=BROKERS_MAX, help="How many brokers.")] = 3,
-    data_dir: Annotated[Path, typer.Option(help="Folder that holds everything the cluster keeps.")] = Path("cluster"),
+    data_dir: Annotated[
+        Path, typer.Option(metavar="PATH", parser=local_folder, help="Folder that holds everything the cluster keeps.")
+    ] = Path("cluster"),
     kafka_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Kafka port of the first broker; 0 is any free one.")
     ] = 9092,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap
-from tidemill.cli.options import Json
+from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
 from tidemill.cli.pipeline_options import (
@@ -26,7 +26,7 @@ from tidemill.cli.problem import CommandFailed, WrongUse
 
 app = typer.Typer(help="Run pipelines on Spark; archive topics and replay them.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the pipeline.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", parser=local_folder, help="Folder of the pipeline.")]
 STREAMING, DECLARATIVE = RUNNERS = ("streaming", "declarative")
 STATUS_COLUMNS = ("pipeline", "state", "sink", "rows", "rows/s", "lag", "lag_s", "broken", "updated")
 
@@ -128,7 +128,9 @@ def check(folder: Folder, as_json: Json = False) -> None:
 
 @app.command()
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A pipeline, or a folder of pipelines.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", parser=local_folder, help="A pipeline, or a folder of pipelines.")
+    ] = Path(),
     as_json: Json = False,
 ) -> None:
     """Show rows per second, lag in records and seconds, broken expectations and the last error.

@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.connection import Bootstrap, Client, admin, answer, reach
 from tidemill.cli.moments import moment_ms
-from tidemill.cli.options import Json
+from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
     LOCK,
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from tidemill.pipelines.lake.replay import Replay
     from tidemill.pipelines.runner import Reports
 
-Folder = Annotated[Path, typer.Argument(metavar="LAKE", help="Folder of the lake, such as lake/orders.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="LAKE", parser=local_folder, help="Folder of the lake, such as lake/orders.")
+]
 AUDIT_COLUMNS = ("partition", "rows", "first", "last", "missing", "doubled", "verdict")
 MIB = 1024 * 1024
 DAY_MS = 86_400_000
@@ -45,7 +47,12 @@ RETENTION, KEPT = "retention.ms", "-1"
 
 def archive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to archive.")],
-    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where lakes are; the topic gets a folder of its own.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", parser=local_folder, help="Where lakes are; the topic gets a folder of its own."
+        ),
+    ],
     format_: LakeFormat = "parquet",
     follow: Follow = False,
     skip_lost: SkipLost = False,

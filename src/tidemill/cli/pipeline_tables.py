@@ -7,7 +7,7 @@ import typer
 
 from tidemill.cli.connection import Bootstrap, Client, admin, answer, no_topic
 from tidemill.cli.moments import moment_ms
-from tidemill.cli.options import Json
+from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.cli.pipeline_options import (
@@ -40,7 +40,12 @@ SPARK_LOG = ".spark"
 
 def latest(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Changelog: the newest record of a key counts.")],
-    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where tables are; the topic gets a folder of its own.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", parser=local_folder, help="Where tables are; the topic gets a folder of its own."
+        ),
+    ],
     format_: LakeFormat = "parquet",
     schema: Annotated[
         str | None, typer.Option(metavar="COLUMNS", help="Columns of JSON values: 'item string, price double'.")
@@ -97,7 +102,9 @@ def latest(
 
 
 def report(
-    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Where tables and plots are written.")],
+    to: Annotated[
+        Path, typer.Option(metavar="FOLDER", parser=local_folder, help="Where tables and plots are written.")
+    ],
     topics: Annotated[
         str | None, typer.Option(metavar="NAME,NAME", help="Topics to look at; all if not given.")
     ] = None,

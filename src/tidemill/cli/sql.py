@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.options import local_folder
 from tidemill.cli.output import remark, say, show, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 
@@ -26,7 +27,9 @@ def sql(
     http: Http = DEFAULT_HTTP,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of rows as JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a first line of names.")] = False,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a Parquet file.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="FILE", parser=local_folder, help="Write a Parquet file.")
+    ] = None,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
 ) -> None:
     """Ask a running broker in SQL: records, groups, lag, timers.

@@ -72,6 +72,15 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("run shop --runner fast", "there is no runner fast; there are streaming, declarative"),
         ("archive orders --to lake --remote x", "--remote is x; write sc://host:15002, the address of a Spark Connect"),
         ("report --to shop/pipeline.yml", "--to is shop/pipeline.yml, which is a file; name a folder"),
+        *(
+            (
+                f"{words} {place}",
+                f"'{place}' has the scheme {scheme}:, which is not supported; write a local path, or fil",
+            )
+            for words in ("archive orders --to", "latest orders --to", "report --to", "audit", "compact", "run", "init")
+            for place, scheme in (("s3://bucket/lake", "s3"), ("GS:/bucket", "gs"))
+        ),
+        ("replay hdfs://host/lake --to orders", "'hdfs://host/lake' has the scheme hdfs:, which is not supported"),
         ("report --to plots --topics ,", "--topics names no topic; write for example --topics orders,clicks"),
     ],
 )
@@ -83,6 +92,13 @@ def test_a_wrong_use_has_an_exit_code_of_its_own(
     capsys.readouterr()
     assert main(["pipeline", *words.split()]) == 2
     assert capsys.readouterr().err.startswith(f"error: {line}")
+    assert [path.name for path in tmp_path.iterdir()] == ["shop"]
+
+
+def test_a_file_url_is_the_local_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(tmp_path / "orders", 0, range(5))
+    assert main(["pipeline", "audit", f"file://{tmp_path}/orders"]) == 0
+    assert "contiguous" in capsys.readouterr().out
 
 
 def test_reports_of_spark_connect_that_leave_out_the_rows_are_counted_as_none() -> None:

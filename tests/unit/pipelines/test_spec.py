@@ -54,6 +54,14 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return spec
 
 
+def test_places_of_lakes_are_local_and_filled_from_the_environment() -> None:
+    assert read_spec("x", changed("sinks.files.parquet", "file:///srv/lake"), {}).sinks[1].target == "/srv/lake"
+    filled = read_spec("x", changed("sinks.files.parquet", "${LAKE}/orders"), {"LAKE": "/srv"})
+    assert filled.sinks[1].target == "/srv/orders"
+    with pytest.raises(WrongSpec, match=r"sinks\.files\.parquet is wrong: 's3://b/orders' has the scheme s3:"):
+        read_spec("x", changed("sinks.files.parquet", "${LAKE}/orders"), {"LAKE": "s3://b"})
+
+
 def test_everything_is_understood() -> None:
     spec = read_spec("shop/pipeline.yml", GOOD, {})
     orders, clicks = spec.sources
@@ -117,6 +125,16 @@ def test_everything_is_understood() -> None:
         ("sinks.later.due", None, "p.yml: sinks.later.due is missing"),
         ("sinks.table.clickhouse", "db:9000", "p.yml: sinks.table.clickhouse is wrong: 'db:9000' is neither http"),
         ("sinks.table.table", None, "p.yml: sinks.table.table is missing"),
+        (
+            "sinks.files.parquet",
+            "s3://b/x",
+            "p.yml: sinks.files.parquet is wrong: 's3://b/x' has the scheme s3:, which",
+        ),
+        ("sinks.delta.delta", "HDFS:/x", "p.yml: sinks.delta.delta is wrong: 'HDFS:/x' has the scheme hdfs:, which is"),
+        ("sinks.iceberg.iceberg", "~/x", "p.yml: sinks.iceberg.iceberg is wrong: '~/x' has a ~ that was not expanded"),
+        ("sinks.files.parquet", "${NO}/x", "p.yml: sinks.files.parquet names ${NO}, which the environment does not"),
+        ("sinks.files.parquet", 7, "p.yml: sinks.files.parquet is a number, not a text"),
+        ("sinks.table.clickhouse", "chdb:gs://b/x", "p.yml: sinks.table.clickhouse is wrong: chdb: 'gs://b/x' has the"),
         (
             "sinks.out.topic",
             "orders",

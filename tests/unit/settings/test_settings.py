@@ -119,8 +119,19 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
 
 def test_addresses() -> None:
     assert parse_address("[::1]:0") == Address("::1", 0)
+
     assert str(Address("::1", 9092)) == "[::1]:9092"
     assert load({"grpc": "none", "http": "none"}).grpc is None
+
+
+@pytest.mark.parametrize(("name", "text"), [("data-dir", "s3://bucket/x"), ("timelines", "sqlite:gs://bucket/x.db")])
+def test_folders_and_files_are_local(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"--{name}: .* has the scheme \w+:, which is not supported"):
+        load({name: text})
+
+
+def test_a_folder_may_be_a_file_url() -> None:
+    assert load({"data-dir": "file:///srv/data"}).data_dir == Path("/srv/data")
 
 
 def test_roles_have_one_order() -> None:

@@ -30,7 +30,7 @@ from tidemill.cli.demo.pace import Pace
 from tidemill.cli.demo.reminders import Reminders
 from tidemill.cli.demo.revenue import FINISHED, Pipeline, Totals
 from tidemill.cli.demo.screen import Screen, Snapshot, screen, summary
-from tidemill.cli.options import Json
+from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import say, show_json
 from tidemill.cli.problem import CommandFailed, WrongUse
 from tidemill.model.errors import TopicAlreadyExists
@@ -75,7 +75,13 @@ def demo(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same orders.")] = 1,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave the Spark pipeline out.")] = False,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where everything is kept; a folder that goes unless given.")
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="PATH",
+            parser=local_folder,
+            help="Where everything is kept; a folder that goes unless given.",
+        ),
     ] = None,
     kafka: Annotated[str | None, typer.Option("--kafka", help="Kafka door; 127.0.0.1:9092, or a free port.")] = None,
     grpc: Annotated[str | None, typer.Option("--grpc", help="gRPC door; 127.0.0.1:6174, or a free port.")] = None,

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from tidemill.model.locations import UnsupportedLocation, local_path
 from tidemill.pipelines.core.errors import WrongOption
 
 EMBEDDED = "chdb:"
@@ -31,7 +32,10 @@ def parse_address(url: str) -> Address:
         path = url.removeprefix(EMBEDDED).removeprefix("//")
         if not path:
             raise WrongOption(f"{url!r} names no folder: write chdb:path/of/a/folder")
-        return Address(path=path)
+        try:
+            return Address(path=local_path(path))
+        except UnsupportedLocation as error:
+            raise WrongOption(f"{EMBEDDED} {error}") from None
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

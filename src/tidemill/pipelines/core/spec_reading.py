@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tidemill.client.raw.errors import InvalidOption
 from tidemill.client.raw.options import parse_options
 from tidemill.model.errors import InvalidTopic
+from tidemill.model.locations import UnsupportedLocation, local_path
 from tidemill.model.topics import check_topic_name
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.broker import filled
@@ -151,7 +152,7 @@ def read_spec(file: str, parsed: Any, environment: Mapping[str, str]) -> Spec:
         sources=tuple(_sources(top)),
         transformations=tuple(_transformations(top)),
         expectations=tuple(_expectations(top)),
-        sinks=tuple(_sinks(top)),
+        sinks=tuple(_sinks(top, environment)),
         every=_every(top),
         client=_client(top, environment),
         spark=_spark(top, environment),
@@ -231,39 +232,41 @@ def _expectations(top: Section) -> Iterator[Expectation]:
         yield Expectation(name, part.text("view"), part.text("expect"), part.choice("otherwise", Otherwise, "warn"))
 
 
-def _sinks(top: Section) -> Iterator[Sink]:
+def _sinks(top: Section, environment: Mapping[str, str]) -> Iterator[Sink]:
     kinds = [kind.value for kind in Kind]
     every_key = ("from", "mode", *kinds, *SINK_KEYS)
     for name, part in top.sections("sinks", every_key, _NAME):
         given = [kind for kind in kinds if kind in part.found]
         if len(given) != 1:
             raise part.wrong("", f"needs one of {', '.join(kinds)}; it has {' and '.join(given) or 'none'}")
-        yield _sink(name, part, Kind(given[0]))
+        yield _sink(name, part, Kind(given[0]), environment)
 
 
-def _sink(name: str, part: Section, kind: Kind) -> Sink:
+def _sink(name: str, part: Section, kind: Kind, environment: Mapping[str, str]) -> Sink:
     for key in SINK_KEYS:
         if key in part.found and key not in KEYS_OF[kind]:
             raise part.wrong(key, f"is not for a sink of kind {kind}")
     mode = part.word("mode", MODES_OF.get(kind, MODES), "append")
     if kind is Kind.CONSOLE and part.found["console"] is not True:
         raise part.wrong("console", "can only be true")
-    return Sink(
-        name, part.text("from"), kind, _target(part, kind), mode, part.optional("key"), _by(part), _columns(part, kind)
-    )
+    target = _target(part, kind, environment)
+    return Sink(name, part.text("from"), kind, target, mode, part.optional("key"), _by(part), _columns(part, kind))
 
 
-def _target(part: Section, kind: Kind) -> str:
+def _target(part: Section, kind: Kind, environment: Mapping[str, str]) -> str:
     if kind is Kind.CONSOLE:
         return ""
-    if kind is Kind.CLICKHOUSE:
-        url = part.text(kind)
-        try:
-            parse_address(url)
-        except WrongOption as error:
-            raise part.wrong(kind, f"is wrong: {error}") from None
-        return url
-    return part.text(kind) if kind in LAKES else part.topic(kind)
+    if kind is Kind.TIMELINE or kind is Kind.TOPIC:
+        return part.topic(kind)
+    part.text(kind)  # a number is not a place
+    place = _filled(part, kind, environment)
+    try:
+        if kind in LAKES:
+            return local_path(place)
+        parse_address(place)
+    except (UnsupportedLocation, WrongOption) as error:
+        raise part.wrong(kind, f"is wrong: {error}") from None
+    return place
 
 
 def _columns(part: Section, kind: Kind) -> dict[str, str] | None:
