@@ -30,7 +30,7 @@ class DataDirectory:
 
     def __init__(self, folder: Path, node_id: int) -> None:
         self._path = folder / FILE
-        self._owner = self._read() or _Owner(FORMAT, str(uuid4()), node_id, "")
+        self._owner = self._read_file(self._path) or _Owner(FORMAT, str(uuid4()), node_id, "")
         if self._owner.format > FORMAT:
             raise InvalidConfig(
                 f"the data directory {folder} has format {self._owner.format}, this version knows {FORMAT}; "
@@ -39,6 +39,12 @@ class DataDirectory:
         if self._owner.node_id != node_id:
             owner = self._owner.node_id
             raise InvalidConfig(f"the data directory belongs to broker {owner}; start with --node-id {owner}")
+
+    @staticmethod
+    def owner_of(folder: Path) -> int:
+        """The broker whose directory it is; 0, the default of a single broker, when the directory does not say."""
+        owner = DataDirectory._read_file(folder / FILE)
+        return owner.node_id if owner is not None else 0
 
     @property
     def id(self) -> UUID:
@@ -56,14 +62,15 @@ class DataDirectory:
             self._owner = replace(self._owner, cluster=cluster)
             self._write()
 
-    def _read(self) -> _Owner | None:
+    @staticmethod
+    def _read_file(path: Path) -> _Owner | None:
         try:
-            read = json.loads(self._path.read_text("utf-8"))
+            read = json.loads(path.read_text("utf-8"))
             return _Owner(int(read["format"]), str(UUID(read["directory"])), int(read["node_id"]), read["cluster"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidConfig(f"{self._path} cannot be read: {error}; restore it from a copy") from None
+            raise InvalidConfig(f"{path} cannot be read: {error}; restore it from a copy") from None
 
     def _write(self) -> None:
         beside = self._path.with_suffix(".new")

@@ -67,7 +67,6 @@ NO_DIRECTORY = UUID(int=0)
 TENDED_AT_A_TIME = 32
 """Partitions that are looked after before clients get their turn: about a millisecond."""
 
-
 log = structlog.get_logger("tidemill.broker")
 
 
@@ -190,6 +189,7 @@ class Broker:
         )
         if doubt is not None:
             log.warning("replicas of a partition may end up together", reason=doubt)
+        await self._internal.adopt()
         await self._seats.start()
         self._deletions.look()
         transactions_tick_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms

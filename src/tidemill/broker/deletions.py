@@ -6,6 +6,10 @@ and takes itself out of the tombstone; the owner takes the topic and the states 
 and the tombstone last. Whoever dies in between is not needed: brokers look at the tombstones when they start, and the
 controller takes over what has lost its owner.
 
+A broker that is away is not waited for. The tombstone's last version stays as a deletion record under the topic's id,
+which blocks no name, until every such broker has removed its part at its next start. A broker removes a folder only for
+a tombstone or a record of exactly its topic.
+
 The work runs beside the following of the image: to forget offsets is to write records, which may have to wait until
 the image has moved on.
 """
@@ -18,7 +22,15 @@ import structlog
 
 from tidemill.broker.partitions import Partitions
 from tidemill.cluster.core.image import TOPICS, Topic, state_key
-from tidemill.cluster.core.tombstones import Tombstone, bury, decode_tombstone, encode_tombstone, tombstone_key
+from tidemill.cluster.core.tombstones import (
+    RECORDS,
+    Tombstone,
+    bury,
+    decode_tombstone,
+    encode_tombstone,
+    record_key,
+    tombstone_key,
+)
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.metadata import Metadata
 from tidemill.model.errors import KafkaStorageError, RequestTimedOut, TidemillError, TopicAlreadyExists
@@ -69,6 +81,20 @@ class Deletions:
         for tombstone in self._metadata.view.tombstones.values():
             if self._node_id in tombstone.left:
                 await self._partitions.store.remove(tombstone.name, str(tombstone.topic_id))
+        for key in (await self._coordination.get_prefix(RECORDS)).entries:
+            await self._follow_record(key)
+
+    async def _follow_record(self, key: str) -> None:
+        """Remove what a deletion record names, and take this broker out of the record."""
+        while (entry := await self._coordination.get(key)) is not None:
+            record = decode_tombstone(entry.value)
+            if self._node_id not in record.left:
+                return
+            await self._partitions.store.remove(record.name, str(record.topic_id))
+            left = record.without(self._node_id)
+            document = encode_tombstone(left) if left.left else None
+            if await self._coordination.compare_and_put(key, document, entry.revision) is not None:
+                return
 
     def look(self) -> None:
         """Begin what the tombstones ask of this broker."""
@@ -129,6 +155,7 @@ class Deletions:
             left = now.without(self._node_id)
             last = left.owner == self._node_id and left.finished(self._metadata.image.brokers)
             if last:
+                await self._record(left)
                 await self._clear(left)
             document = None if last else encode_tombstone(left)
             if not last and left == now:
@@ -137,6 +164,11 @@ class Deletions:
             if written is not None:
                 await self._metadata.caught_up(written)
                 return
+
+    async def _record(self, tombstone: Tombstone) -> None:
+        """Keep the deletion for brokers that are away; written once, also when this is repeated after a crash."""
+        if tombstone.left:
+            await self._coordination.compare_and_put(record_key(tombstone.topic_id), encode_tombstone(tombstone), 0)
 
     async def _clear(self, tombstone: Tombstone) -> None:
         """Everything of the topic but its tombstone."""

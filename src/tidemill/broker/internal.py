@@ -9,13 +9,17 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
+import structlog
+
 from tidemill.broker.journals import Journal
-from tidemill.broker.partitions import Partitions
+from tidemill.broker.partitions import Partitions, UnknownTopic
 from tidemill.broker.topics import Topics
 from tidemill.cluster.core.image import NOBODY
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
+
+log = structlog.get_logger("tidemill.broker")
 
 
 class Shape(NamedTuple):
@@ -126,7 +130,15 @@ class InternalTopics:
         known = self._topics.image.by_name.get(topic)
         return self._shapes[topic].partitions if known is None else len(known.partitions)
 
-    async def _create(self, topic: str) -> None:
+    async def adopt(self) -> None:
+        """Take over folders of these topics that coordination lost; with their ids they keep their records."""
+        for found in list(self._partitions.unknown):
+            if found.name in self._shapes and found.topic_id and not self._shared:
+                await self._create(found.name, found)
+                self._partitions.unknown.remove(found)
+                log.warning("internal topic found again", topic=found.name, partitions=found.partitions)
+
+    async def _create(self, topic: str, found: UnknownTopic | None = None) -> None:
         shape = self._shapes[topic]
         copies = min(shape.copies, len(self._topics.carriers()))
         overrides = {
@@ -138,11 +150,11 @@ class InternalTopics:
             overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,
-            shape.partitions,
+            found.partitions if found else shape.partitions,
             copies,
             overrides,
             None,
-            topic_id=self._new_id(),
+            topic_id=UUID(found.topic_id) if found else self._new_id(),
             validate_only=False,
             internal=True,
         )

@@ -40,6 +40,15 @@ class Room(NamedTuple):
     usable_bytes: int
 
 
+class UnknownTopic(NamedTuple):
+    """A topic that has records here and that coordination does not know."""
+
+    name: str
+    topic_id: str
+    """Empty when the folder does not say."""
+    partitions: int
+
+
 class PartitionStore(Protocol):
     """Where partitions are kept."""
 
@@ -70,6 +79,9 @@ class PartitionStore(Protocol):
 
         `new`: the topic was created just now, so that whatever lies there without an id is not its own.
         """
+
+    async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
+        """Topics that have records here and are not among the known names."""
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """What the closed partitions of a deleted topic kept; survives a crash half way, may be called again."""
@@ -107,6 +119,7 @@ class Partitions:
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
         self._mended = 0
+        self.unknown: list[UnknownTopic] = []
 
     def __len__(self) -> int:
         return len(self._open)
@@ -159,6 +172,12 @@ class Partitions:
                     self._mended += 1
                     log.info("a partition is open now", partition=f"{key[0]}-{key[1]}")
         return self._mended - before
+
+    async def look_for_unknown(self, image: Image) -> None:
+        """Find and report topics that have records here and that coordination does not know."""
+        self.unknown = await self.store.unknown(image.by_name)
+        for found in self.unknown:
+            log.warning("topic folder without a topic", topic=found.name, partitions=found.partitions)
 
     def trouble(self, topic: str, index: int) -> BaseException | None:
         """Why a partition cannot be used, if so."""

@@ -12,6 +12,7 @@ from tidemill.timelines.guard import State
 
 DISK_FULL = "the disk is full: records are refused until there is room"
 AWAY = "it is not there"
+FOLDER_HINT = "to get the topic back, stop the broker and run: tidemill repair"
 TOPIC = "topic:"
 """Before the names of topics among those of timelines."""
 READER_MS = 10_000
@@ -46,6 +47,12 @@ def standing_of(
     if failing:
         return Standing(DEGRADED, failing[0], True)
     return Standing(HEALTHY, "", True)
+
+
+def notes_of(partitions: Partitions, image: Image) -> list[str]:
+    """What an operator should know although everything is served."""
+    lost = (found for found in partitions.unknown if found.name not in image.by_name)
+    return [f"the folder of {each.name} ({each.partitions} partitions) has no topic; {FOLDER_HINT}" for each in lost]
 
 
 class Seen(NamedTuple):

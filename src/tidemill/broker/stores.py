@@ -2,10 +2,10 @@
 
 Folders: `{data-dir}/streams/{topic}/{partition}`. A deleted topic is first moved to `{data-dir}/deleted/{topic id}` and
 then removed in the background, so that its name is free at once and a crash leaves either the whole topic or nothing
-under its name; what is left in `deleted` is removed at the next start. The folder of a topic holds the topic's id:
-what a broker brings back of a topic that was deleted while it was away is known by it and goes. A folder without an id
-that lies where a new topic belongs is nobody's: it is moved to `{data-dir}/orphans`, never removed and never taken for
-the new topic's records.
+under its name; what is left in `deleted` is removed at the next start. The folder of a topic holds the topic's id, and
+only a recorded deletion of that id removes the folder (deletions.py). Any other folder in the place of a new topic is
+moved to `{data-dir}/orphans`: it is never removed and never taken for the new topic's records. A lost coordination
+journal therefore loses no records.
 
 `clean-shutdown` in the data directory says that every log was closed in order. It is taken away before the first log is
 opened; a start that finds none says so, for its logs are checked and that takes longer.
@@ -14,13 +14,13 @@ opened; a start that finds none says so, for its logs are checked and that takes
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
-from tidemill.broker.partitions import Room
+from tidemill.broker.partitions import Room, UnknownTopic
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import LogStore
 from tidemill.streams.opener import OpenPartition, opener
@@ -30,8 +30,8 @@ CLEAN_MARKER = "clean-shutdown"
 STREAMS = "streams"
 TOPIC_ID = "topic-id"
 FRESH_TOPIC_ID = "topic-id~"
-OTHER = "before-{}"
-"""In the folder of deleted topics: what had the name before this topic."""
+ORPHANS = "orphans"
+"""Folders that were in the place of a new topic without a recorded deletion."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -80,20 +80,18 @@ class TopicFolders:
         return await self._open(topic, index, settings, leader_epoch, topic_id)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
-        """A folder with the topic's id in it; one of a deleted topic goes, and one that nobody knows is kept aside."""
+        """A folder with the topic's id in it; a folder of another topic is set aside."""
         await asyncio.to_thread(self._claim, self._streams / topic, topic_id, new)
-        left = self._deleted / OTHER.format(topic_id)
-        if left.exists():
-            self._remove_later(left)
+
+    async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
+        """The folders of topics that are not among the known names."""
+        return await asyncio.to_thread(unknown_topics, self._data_dir, known)
 
     def _claim(self, folder: Path, topic_id: str, new: bool) -> None:
-        mark = folder / TOPIC_ID
-        known = mark.read_text() if mark.exists() else None
+        known = read_topic_id(folder)
         if known == topic_id:
             return
-        if known is not None:
-            self._move(folder, self._deleted / OTHER.format(topic_id))
-        elif folder.exists() and new:
+        if known or (folder.exists() and new):
             self._set_aside(folder)
         made = not folder.exists()
         folder.mkdir(exist_ok=True)
@@ -107,10 +105,11 @@ class TopicFolders:
             raise
 
     async def remove(self, topic: str, topic_id: str) -> None:
-        """Move the topic out of the way, durably; its files go in the background."""
+        """Move the topic out of the way, durably; its files go in the background. Another topic's folder stays."""
         target = self._deleted / topic_id
-        if (self._streams / topic).exists():
-            await asyncio.to_thread(self._move, self._streams / topic, target)
+        folder = self._streams / topic
+        if folder.exists() and read_topic_id(folder) in {topic_id, ""}:
+            await asyncio.to_thread(self._move, folder, target)
         if target.exists():
             self._remove_later(target)
 
@@ -127,12 +126,12 @@ class TopicFolders:
         task.add_done_callback(self._removals.discard)
 
     def _set_aside(self, folder: Path) -> None:
-        orphans = self._data_dir / "orphans"
+        orphans = self._data_dir / ORPHANS
         orphans.mkdir(exist_ok=True)
         number = sum(1 for _ in orphans.iterdir())
         target = orphans / f"{folder.name}~{number}"
         self._move(folder, target)
-        log.warning("a folder of no known topic was moved aside", folder=str(folder), target=str(target))
+        log.error("folder of another topic set aside", folder=str(folder), target=str(target))
 
     def _move(self, folder: Path, target: Path) -> None:
         folder.rename(target)
@@ -185,12 +184,35 @@ class MemoryTopics:
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Nothing old can be found in memory."""
 
+    async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:  # noqa: ARG002 -- the store's interface
+        """Nothing old can be found in memory."""
+        return []
+
     async def remove(self, topic: str, topic_id: str) -> None:  # noqa: ARG002 -- the store's interface names both
         """Forget the topic."""
         self._open.pop(topic, None)
 
     async def close(self, *, clean: bool) -> None:
         """Nothing is held."""
+
+
+def read_topic_id(folder: Path) -> str:
+    """The id of the topic whose folder it is; empty when the folder does not say."""
+    mark = folder / TOPIC_ID
+    return mark.read_text() if mark.exists() else ""
+
+
+def unknown_topics(data_dir: Path, known: Collection[str]) -> list[UnknownTopic]:
+    """The topic folders of a data directory that have partitions and whose topic is not known."""
+    streams = data_dir / STREAMS
+    found = []
+    for folder in sorted(streams.iterdir()) if streams.is_dir() else []:
+        if folder.name in known or not folder.is_dir():
+            continue
+        indexes = [int(each.name) for each in folder.iterdir() if each.name.isdigit() and each.is_dir()]
+        if indexes:
+            found.append(UnknownTopic(folder.name, read_topic_id(folder), max(indexes) + 1))
+    return found
 
 
 def _mark(folder: Path, topic_id: str) -> None:

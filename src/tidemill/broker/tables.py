@@ -7,11 +7,11 @@ loads it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
-from tidemill.broker.partitions import PartitionStore, Room
+from tidemill.broker.partitions import PartitionStore, Room, UnknownTopic
 from tidemill.broker.stores import STREAMS
 from tidemill.model.topic_settings import BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES, TopicSettings
 from tidemill.streams.interface import LogStore
@@ -109,6 +109,10 @@ class FilesAndTables:
             tables = await self._load()
             if await tables.has_topic(topic):
                 await tables.set_aside(topic)
+
+    async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
+        """Topics with files that are not among the known names; unknown rows are set aside when they are met."""
+        return await self._files.unknown(known)
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """What the topic kept in either place."""

@@ -92,6 +92,7 @@ class Topics:
         await self._metadata.load()
         await self._deletions.remove_here()
         await self._follow(None, new=False, joined=not self._coordination.shared)
+        await self._partitions.look_for_unknown(self.image)
 
     async def follow(self, touched: Touched) -> None:
         """Do what the new view says, and show it."""

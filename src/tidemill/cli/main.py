@@ -49,6 +49,7 @@ COMMANDS = {
     "sql": Command("tidemill.cli.sql:sql", "Ask about records, groups, lag and timers in SQL."),
     "bench": Command("tidemill.cli.bench:bench", "Measure a broker: writing, reading, latency."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
+    "repair": Command("tidemill.cli.repair:repair", "Restore a damaged data directory of a stopped broker."),
 }
 
 HINT = "see tidemill --help"

@@ -17,6 +17,7 @@ from tidemill.broker.stores import STREAMS, TOPIC_ID, TopicFolders
 from tidemill.cluster.core.changes import full_brokers, live_brokers
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE, Registration, decode_registration
+from tidemill.cluster.core.tombstones import Tombstone, decode_tombstone, encode_tombstone, record_key
 from tidemill.model import broker_settings
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import parse
@@ -170,5 +171,57 @@ def test_a_disk_that_failed_makes_the_broker_inactive(tmp_path: Path, monkeypatc
             assert not live_brokers(broker.image) | full_brokers(broker.image), "others lead what it led"
             with pytest.raises(KafkaStorageError):
                 await broker.partition("orders", 1).append(batch_of(b"refused"), acks=1)
+
+    asyncio.run(scenario())
+
+
+def _record(store: Store, topic: Topic, left: tuple[int, ...]) -> None:
+    """Others deleted the topic while this broker was away."""
+    store.put(f"topics/{topic.name}", None)
+    tombstone = Tombstone(topic.name, topic.topic_id, 1, 2, left)
+    store.put(record_key(topic.topic_id), encode_tombstone(tombstone))
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["a recorded deletion", "coordination lost the topic"])
+def test_a_folder_goes_only_with_a_recorded_deletion(tmp_path: Path, recorded: bool) -> None:
+    async def scenario() -> None:
+        store, clock = Store(), VirtualClock()
+        async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
+            put_topic(store, "gone")
+            await until_known(broker, "gone")
+            topic = broker.image.by_name["gone"]
+            await broker.partition("gone", 0).append(batch_of(b"kept"), acks=-1)
+        store.put("topics/orders", None)
+        if recorded:
+            _record(store, topic, (1, 3))
+        else:
+            store.put("topics/gone", None)
+        async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
+            assert (tmp_path / STREAMS / "gone").exists() != recorded
+            assert ("gone" in {each.name for each in broker.partitions.unknown}) != recorded
+            put_topic(store, "gone")
+            await until_known(broker, "gone")
+            assert broker.partition("gone", 0).log_end_offset == 0
+        kept = [path for path in (tmp_path / "orphans").rglob("*.log") if path.stat().st_size and "gone" in str(path)]
+        assert len(kept) == (0 if recorded else 1)
+        if recorded:
+            left = decode_tombstone(store.entries[record_key(topic.topic_id)].value).left
+            assert left == (3,), "the other broker that is away still has to remove its part"
+
+    asyncio.run(scenario())
+
+
+def test_a_deletion_is_recorded_for_brokers_that_are_away(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store, clock = Store(), VirtualClock()
+        async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
+            info = PartitionInfo(0, 1, (1, 2), (1,), 0)
+            topic = Topic("copied", uuid4(), (info,), {}, parse({}))
+            store.put("topics/copied", encode_topic(topic))
+            await until_known(broker, "copied")
+            await broker.delete_topic("copied")
+            assert decode_tombstone(store.entries[record_key(topic.topic_id)].value).left == (2,)
+            await broker.delete_topic("orders")
+        assert [key for key in store.entries if key.startswith("deleted/")] == [record_key(topic.topic_id)]
 
     asyncio.run(scenario())

@@ -8,7 +8,8 @@ import pytest
 
 from tidemill.cluster import local
 from tidemill.cluster.interface import Changed, Entry, WatchGap
-from tidemill.cluster.local import JOURNAL, LocalCoordination
+from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged
+from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import KafkaStorageError
 
 WAIT_S = 30
@@ -80,17 +81,25 @@ def test_any_values_survive_a_restart(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_journal_cut_anywhere_is_a_prefix(tmp_path: Path) -> None:
+async def three_changes(directory: Path) -> tuple[bytes, list[int]]:
+    """A journal of three changes, and where its lines end."""
+    store = await LocalCoordination.open(directory)
+    for number in range(3):
+        entry = await store.get("n")
+        await store.compare_and_put("n", b"%d" % number, entry.revision if entry else 0)
+    await store.close()
+    whole = (directory / JOURNAL).read_bytes()
+    return whole, [0, *(position + 1 for position, byte in enumerate(whole) if byte == ord("\n"))]
+
+
+def test_a_journal_without_a_copy_that_is_cut_anywhere_is_a_prefix(tmp_path: Path) -> None:
+    """As older versions left it."""
+
     async def scenario() -> None:
-        store = await LocalCoordination.open(tmp_path)
-        for number in range(3):
-            entry = await store.get("n")
-            await store.compare_and_put("n", b"%d" % number, entry.revision if entry else 0)
-        await store.close()
-        whole = (tmp_path / JOURNAL).read_bytes()
-        ends = [0, *(position + 1 for position, byte in enumerate(whole) if byte == ord("\n"))]
+        whole, ends = await three_changes(tmp_path)
         for cut in range(len(whole) + 1):
             (tmp_path / JOURNAL).write_bytes(whole[:cut])
+            (tmp_path / COPY).unlink(missing_ok=True)
             again = await LocalCoordination.open(tmp_path)
             complete = sum(end <= cut for end in ends) - 1
             entry = await again.get("n")
@@ -98,6 +107,79 @@ def test_a_journal_cut_anywhere_is_a_prefix(tmp_path: Path) -> None:
             assert await again.compare_and_put("after", b"cut", 0) is not None
             await again.close()
             assert (tmp_path / JOURNAL).read_bytes().startswith(whole[: ends[complete]])
+            assert (tmp_path / COPY).read_bytes() == (tmp_path / JOURNAL).read_bytes()
+
+    asyncio.run(scenario())
+
+
+def test_a_journal_cut_in_its_last_line_loses_nothing_and_one_cut_before_stops_the_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        whole, ends = await three_changes(tmp_path)
+        for cut in range(len(whole) + 1):
+            (tmp_path / JOURNAL).write_bytes(whole[:cut])
+            (tmp_path / COPY).write_bytes(whole)
+            if cut < ends[2]:
+                with pytest.raises(JournalDamaged, match=r"acknowledged changes before its copy.*tidemill repair"):
+                    await LocalCoordination.open(tmp_path)
+                assert (tmp_path / JOURNAL).read_bytes() == whole[:cut], "the start changed it"
+                assert (tmp_path / COPY).read_bytes() == whole
+                continue
+            again = await LocalCoordination.open(tmp_path)
+            entry = await again.get("n")
+            assert entry is not None
+            assert entry.value == b"2"
+            await again.close()
+            assert (tmp_path / JOURNAL).read_bytes() == whole
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_copy_is_written_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        whole, _ = await three_changes(tmp_path)
+        for damaged in (b"", whole[:10], b"x\n" + whole, whole[:30] + b"?" + whole[31:]):
+            (tmp_path / COPY).write_bytes(damaged)
+            again = await LocalCoordination.open(tmp_path)
+            entry = await again.get("n")
+            assert entry is not None
+            assert entry.value == b"2"
+            await again.close()
+            assert (tmp_path / COPY).read_bytes() == whole
+
+    asyncio.run(scenario())
+
+
+def test_a_crash_at_every_write_is_not_taken_for_damage(tmp_path: Path) -> None:
+    """Each file may have any part of the last line, since neither was flushed."""
+
+    async def scenario() -> None:
+        whole, ends = await three_changes(tmp_path)
+        for journal in range(ends[2], len(whole) + 1):
+            for copy in range(ends[2], len(whole) + 1, 7):
+                (tmp_path / JOURNAL).write_bytes(whole[:journal])
+                (tmp_path / COPY).write_bytes(whole[:copy])
+                again = await LocalCoordination.open(tmp_path)
+                entry = await again.get("n")
+                assert entry is not None
+                assert entry.value in {b"1", b"2"}
+                await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_crash_between_the_two_renames_of_a_rewrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        whole, _ = await three_changes(tmp_path)
+        monkeypatch.setattr(local, "REWRITE_LINES_MIN", 1)
+        monkeypatch.setattr(local, "REWRITE_SHARE", 1)
+        store = await LocalCoordination.open(tmp_path)
+        before = await store.get_prefix("")
+        await store.close()
+        assert len((tmp_path / COPY).read_bytes()) < len(whole)
+        (tmp_path / JOURNAL).write_bytes(whole)
+        again = await LocalCoordination.open(tmp_path)
+        assert await again.get_prefix("") == before
+        await again.close()
 
     asyncio.run(scenario())
 

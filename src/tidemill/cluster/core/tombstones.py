@@ -3,8 +3,7 @@
 A deletion begins with a tombstone in coordination and ends when it is gone; in between nobody sees the topic, and
 nobody can create one of its name. `left` are the brokers that still have something of it: each takes itself out when
 its part is removed. The owner, which asked for the deletion, takes the rest out of coordination; when it dies the
-controller is the owner. A broker that is away is not waited for: the folder of a topic carries the topic's id, so that
-what it brings back is known as nobody's.
+controller is the owner. A broker that is away is not waited for: a deletion record under the topic's id stays for it.
 """
 
 import json
@@ -16,6 +15,8 @@ from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import KafkaStorageError
 
 DELETIONS = "deletions/"
+RECORDS = "deleted/"
+"""Finished deletions of topics of which brokers that were away may still have something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ def bury(topic: Topic, owner: int, live: Collection[int]) -> Tombstone:
 def tombstone_key(name: str) -> str:
     """Where a deletion is kept: under the name that it blocks."""
     return f"{DELETIONS}{name}"
+
+
+def record_key(topic_id: UUID) -> str:
+    """Where a finished deletion is kept for brokers that were away."""
+    return f"{RECORDS}{topic_id}"
 
 
 def encode_tombstone(tombstone: Tombstone) -> bytes:

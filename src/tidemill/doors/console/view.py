@@ -3,7 +3,7 @@
 from typing import Any
 
 from tidemill.broker.broker import Broker
-from tidemill.broker.standing import DISK_FULL, all_standings
+from tidemill.broker.standing import DISK_FULL, all_standings, notes_of
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 
 NO_MEMBER = "this broker is no member of its cluster: it leads nothing until coordination is reached again"
@@ -45,6 +45,7 @@ def health_of(broker: Broker) -> dict[str, Any]:
         "brokers": [seen._asdict() for seen in all_standings(broker.image)],
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
+        "notes": notes_of(broker.partitions, broker.image),
         "timelines": None
         if timelines is None
         else {

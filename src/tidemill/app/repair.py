@@ -1,0 +1,98 @@
+"""Repairing a data directory of a stopped broker: what was found, and what would be done about it.
+
+A plan is made from what is on disk and changes nothing. A step that is carried out keeps the damaged files under
+other names.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.app.directory import DataDirectory
+from tidemill.broker.partitions import UnknownTopic
+from tidemill.broker.stores import unknown_topics
+from tidemill.cluster.core.image import TOPICS, PartitionInfo, Topic, encode_topic
+from tidemill.cluster.interface import Changed
+from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged, Lines, acknowledged, merged, read_file, write_file
+from tidemill.model.topic_settings import DEFAULTS
+from tidemill.model.topics import INTERNAL
+
+ASIDE = "{}.damaged-{}"
+
+
+class Step(NamedTuple):
+    """One thing that is wrong, and what is done about it."""
+
+    what: str
+    found: str
+    action: str
+    act: Callable[[], None]
+
+
+def plan(data_dir: Path) -> list[Step]:
+    """The steps that bring the directory in order; a directory in order needs none."""
+    journal, copy = read_file(data_dir / JOURNAL), read_file(data_dir / COPY)
+    if journal is None and copy is None:
+        return []  # a member of a cluster: its topics are in etcd
+    return _journal_steps(data_dir, journal or Lines((), 0, 0), copy)
+
+
+def _journal_steps(data_dir: Path, journal: Lines, copy: Lines | None) -> list[Step]:
+    steps = []
+    try:
+        changes = acknowledged(journal, copy, data_dir / JOURNAL)
+    except JournalDamaged as damage:
+        changes = merged(journal, copy)
+        action = f"write the {len(changes)} intact changes of {JOURNAL} and {COPY}; keep both files aside"
+        found = str(damage).removeprefix(f"{data_dir}/").partition(";")[0]
+        steps.append(Step(JOURNAL, found, action, partial(_rewrite, data_dir, changes)))
+    present = _replay(changes)
+    known = {key.removeprefix(TOPICS) for key in present if key.startswith(TOPICS)}
+    lost = [found for found in unknown_topics(data_dir, known) if found.name not in INTERNAL]  # a start finds those
+    steps += [_folder_step(data_dir, found) for found in lost]
+    return steps
+
+
+def _folder_step(data_dir: Path, found: UnknownTopic) -> Step:
+    what = f"streams/{found.name}"
+    told = f"records of {found.partitions} partitions, no such topic"
+    if not found.topic_id:
+        return Step(what, f"{told}, and no topic-id file", "none: move the folder away yourself", lambda: None)
+    action = f"create the topic again with {found.partitions} partitions and default settings"
+    return Step(what, told, action, partial(_create_topic, data_dir, found))
+
+
+def _replay(changes: tuple[Changed, ...]) -> Mapping[str, bytes]:
+    present: dict[str, bytes] = {}
+    for change in changes:
+        if change.value is None:
+            present.pop(change.key, None)
+        else:
+            present[change.key] = change.value
+    return present
+
+
+def _rewrite(data_dir: Path, changes: tuple[Changed, ...]) -> None:
+    number = sum(1 for _ in data_dir.glob("coordination.*.damaged-*"))
+    for name in (JOURNAL, COPY):
+        path = data_dir / name
+        if path.exists():
+            data_dir.joinpath(ASIDE.format(name, number)).write_bytes(path.read_bytes())
+    # The copy first: a crash before the journal is written leaves a directory that needs the same repair.
+    write_file(data_dir / COPY, changes)
+    write_file(data_dir / JOURNAL, changes)
+
+
+def _create_topic(data_dir: Path, found: UnknownTopic) -> None:
+    """Add the topic to the journal, under the id that its folder has."""
+    node = DataDirectory.owner_of(data_dir)
+    partitions = tuple(PartitionInfo(index, node, (node,), (node,), 0) for index in range(found.partitions))
+    topic = Topic(found.name, UUID(found.topic_id), partitions, {}, DEFAULTS)
+    path = data_dir / JOURNAL
+    changes = acknowledged(read_file(path) or Lines((), 0, 0), read_file(data_dir / COPY), path)
+    revision = changes[-1].revision + 1 if changes else 1
+    changes = (*changes, Changed(TOPICS + found.name, encode_topic(topic), revision))
+    write_file(data_dir / COPY, changes)
+    write_file(path, changes)

@@ -1,0 +1,48 @@
+"""`tidemill repair`: bring the data directory of a stopped broker in order, after damage that stops its start."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.options import Json
+from tidemill.cli.output import remark, show
+from tidemill.cli.problem import WrongUse
+from tidemill.model.errors import InvalidConfig
+from tidemill.settings import load
+
+
+def repair(
+    data_dir: Annotated[str | None, typer.Option(help="The data directory of the stopped broker.")] = None,
+    config: Annotated[str | None, typer.Option(help="Settings file that names the data directory.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes; without it they are only shown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what is damaged in a data directory and what would be done about it; with --yes, do it.
+
+    Damaged files are kept under another name. Stop the broker first.
+
+    Example: tidemill repair --data-dir /var/lib/tidemill
+    """
+    from tidemill.app.lock import DataDirLock
+    from tidemill.app.repair import plan
+
+    try:
+        folder = load({"data-dir": data_dir}, os.environ, config=config, folder=Path()).data_dir
+    except InvalidConfig as error:
+        raise WrongUse(str(error)) from None
+    if not folder.is_dir():
+        raise WrongUse(f"there is no data directory {folder}; name it with --data-dir")
+    lock = DataDirLock(folder)
+    try:
+        steps = plan(folder)
+        if yes:
+            for step in steps:
+                step.act()
+    finally:
+        lock.release()
+    rows = [{"what": step.what, "found": step.found, "action": step.action, "done": yes} for step in steps]
+    show(rows, ("what", "found", "action"), as_json=as_json, empty=f"{folder} is in order")
+    if steps and not as_json:
+        remark("done; start the broker" if yes else "nothing was changed; to make these changes add --yes")

@@ -1,0 +1,269 @@
+"""The journal of local coordination: two files with the same lines, `coordination.journal` and `coordination.copy`.
+
+A line is one change: the CRC-32 of the rest in hexadecimal, a space, a JSON list of revision, key and value. A change
+is acknowledged after its line is flushed in both files, and the next change is written after that. So a crash can leave
+at most the last line of either file torn or missing. The copy tells a torn last line, which was never acknowledged, from
+acknowledged lines that were lost:
+
+- One change that only the copy has is restored from it.
+- More than one missing change, or a damaged line before the last one, stops the start (`JournalDamaged`).
+  `tidemill repair` merges the intact lines of both files.
+
+A data directory of an older version has no copy; it is written at the first start. A full disk does not stop a start:
+the copy is then brought up to date before the next change is acknowledged.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from tidemill.cluster.interface import Changed
+from tidemill.model.errors import KafkaStorageError
+
+JOURNAL = "coordination.journal"
+COPY = "coordination.copy"
+RESTORED_MAX = 1
+"""Changes that a crash can have left in one of the files only."""
+CLOSED = -1
+FILE_MODE = 0o644
+
+log = structlog.get_logger("tidemill.cluster")
+
+
+class JournalDamaged(KafkaStorageError):
+    """Acknowledged changes are missing from the journal."""
+
+
+class NoRoom(Exception):
+    """The disk is full; the files are as they were before the write."""
+
+
+class Lines(NamedTuple):
+    """The lines of one file."""
+
+    changes: tuple[Changed, ...]
+    """The intact lines before the first damaged one."""
+    good_bytes: int
+    size_bytes: int
+    later: tuple[Changed, ...] = ()
+    """Intact lines behind a damaged one."""
+    damaged: bool = False
+    """Whether a line before the last one is damaged."""
+
+    @property
+    def last_revision(self) -> int:
+        """The revision of the last intact line before any damage."""
+        return self.changes[-1].revision if self.changes else 0
+
+
+def encode_line(change: Changed) -> bytes:
+    """The line of a change."""
+    value = None if change.value is None else change.value.decode("utf-8", "surrogateescape")
+    body = json.dumps([change.revision, change.key, value], separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def decode_line(line: bytes) -> Changed | None:
+    """The change of a line; None when the line is cut or damaged."""
+    crc, _, body = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(body):
+        return None
+    revision, key, value = json.loads(body)
+    return Changed(key, None if value is None else value.encode("utf-8", "surrogateescape"), revision)
+
+
+def read_lines(text: bytes) -> Lines:
+    """The lines of a file."""
+    changes: list[Changed] = []
+    later: list[Changed] = []
+    good_bytes = position = 0
+    damaged = broken = False
+    for line in BytesIO(text):
+        change = decode_line(line)
+        position += len(line)
+        if change is None:
+            broken = True
+            damaged = damaged or position < len(text)
+        elif broken:
+            later.append(change)
+        else:
+            changes.append(change)
+            good_bytes = position
+    return Lines(tuple(changes), good_bytes, len(text), tuple(later), damaged)
+
+
+def acknowledged(journal: Lines, copy: Lines | None, path: Path) -> tuple[Changed, ...]:
+    """The changes that a start goes on with; JournalDamaged when acknowledged changes are missing."""
+    command = f"tidemill repair --data-dir {path.parent}"
+    if journal.damaged:
+        raise JournalDamaged(
+            f"{path} is damaged at byte {journal.good_bytes}, before its end; nothing was changed; "
+            f"see what can be restored with: {command}"
+        )
+    missing = [change for change in (copy.changes if copy else ()) if change.revision > journal.last_revision]
+    if len(missing) > RESTORED_MAX:
+        raise JournalDamaged(
+            f"{path} ends at byte {journal.good_bytes}, {len(missing)} acknowledged changes before its copy {COPY}; "
+            f"nothing was changed; see what can be restored with: {command}"
+        )
+    return (*journal.changes, *missing)
+
+
+def merged(journal: Lines, copy: Lines | None) -> tuple[Changed, ...]:
+    """Every intact change of either file, in the order of revisions."""
+    found = [*journal.changes, *journal.later, *(copy.changes + copy.later if copy else ())]
+    return tuple(sorted({change.revision: change for change in found}.values(), key=lambda change: change.revision))
+
+
+def read_file(path: Path) -> Lines | None:
+    """The lines of a file; None when there is no such file."""
+    try:
+        return read_lines(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def write_file(path: Path, changes: Iterable[Changed]) -> None:
+    """Replace a file; durable when this returns."""
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        with fresh.open("wb") as file:
+            file.writelines(map(encode_line, changes))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+class Journal:
+    """Both files, open for appending. Everything here blocks."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / JOURNAL
+        self._copy_path = directory / COPY
+        self._file = CLOSED
+        self._copy = CLOSED
+
+    @property
+    def is_open(self) -> bool:
+        """Whether changes can be appended."""
+        return self._file != CLOSED
+
+    def load(self) -> tuple[Changed, ...]:
+        """Every acknowledged change; JournalDamaged when some are missing, with the files left as they are."""
+        journal = read_file(self.path) or Lines((), 0, 0)
+        changes = acknowledged(journal, read_file(self._copy_path), self.path)
+        restored = len(changes) - len(journal.changes)
+        if restored:
+            log.warning("coordination change restored", file=str(self.path), source=COPY, changes=restored)
+        elif journal.good_bytes < journal.size_bytes:
+            torn = journal.size_bytes - journal.good_bytes
+            log.warning("unacknowledged coordination change dropped", file=str(self.path), bytes=torn)
+        return changes
+
+    def open(self, changes: Sequence[Changed], kept: Sequence[Changed] | None = None) -> None:
+        """Make both files hold the loaded changes, or the fewer `kept` ones, and open them."""
+        if kept is not None:
+            # Revisions stay, so both files are valid also when a crash lets only the copy be the shorter one.
+            with _room_may_lack("coordination journal not rewritten"):
+                write_file(self._copy_path, kept)
+                write_file(self.path, kept)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, FILE_MODE)
+        try:
+            self._complete(changes)
+        except NoRoom as error:
+            raise KafkaStorageError(f"{self.path} cannot be completed: {error}; free space and try again") from error
+        with _room_may_lack("coordination copy not written"):
+            self._open_copy()
+        sync_directory(self.path.parent)
+
+    def append(self, changes: Sequence[Changed]) -> None:
+        """Write and flush the changes in both files; NoRoom when neither file was changed."""
+        try:
+            self._open_copy()
+        except OSError as error:
+            raise NoRoom(str(error)) from error
+        text = b"".join(map(encode_line, changes))
+        files = (self._copy, self._file)
+        sizes = [os.fstat(file).st_size for file in files]
+        try:
+            for file, size in zip(files, sizes, strict=True):
+                _write(file, text, size)
+        except NoRoom:
+            for file, size in zip(files, sizes, strict=True):
+                os.ftruncate(file, size)
+            raise
+        for file in files:
+            os.fdatasync(file)
+
+    def close(self) -> None:
+        """Close both files."""
+        for file in (self._file, self._copy):
+            if file != CLOSED:
+                os.close(file)
+        self._file = self._copy = CLOSED
+
+    def _complete(self, changes: Sequence[Changed]) -> None:
+        """Cut off a torn last line, and append a line that only the copy had."""
+        found = read_lines(self.path.read_bytes())
+        missing = [change for change in changes if change.revision > found.last_revision]
+        if found.good_bytes == found.size_bytes and not missing:
+            return
+        os.ftruncate(self._file, found.good_bytes)
+        for change in missing:
+            _write(self._file, encode_line(change), os.fstat(self._file).st_size)
+        os.fsync(self._file)
+
+    def _open_copy(self) -> None:
+        """Open the copy, after it was made equal to the journal."""
+        if self._copy != CLOSED:
+            return
+        text = self.path.read_bytes()
+        if not self._copy_path.exists() or self._copy_path.read_bytes() != text:
+            write_file(self._copy_path, read_lines(text).changes)
+        self._copy = os.open(self._copy_path, os.O_RDWR | os.O_APPEND)
+
+
+class _room_may_lack:  # noqa: N801 -- used as a statement
+    """Log a failed write at start instead of raising it: a broker on a full disk has to serve reads."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, OSError):
+            return False
+        log.warning(self._event, error=str(error))
+        return True
+
+
+def _write(file: int, text: bytes, size: int) -> None:
+    try:
+        reason = f"only {os.write(file, text)} of {len(text)} bytes were written"
+    except OSError as error:
+        reason = str(error)
+    if os.fstat(file).st_size != size + len(text):
+        raise NoRoom(reason)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make new names in the directory durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

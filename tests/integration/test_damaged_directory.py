@@ -1,0 +1,82 @@
+"""A data directory that lost files or parts of them: nothing that is intact is deleted, and the operator is told."""
+
+from pathlib import Path
+
+import pytest
+from tests.integration.command_line import CommandLine
+
+from tidemill.cluster.journal import COPY, JOURNAL
+from tidemill.testing import Broker
+
+RECORDS = 600
+WAIT_S = 60
+QUIET = {"grpc": "none", "http": "none"}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine("127.0.0.1:1", capsys, monkeypatch)
+
+
+def _fill(broker: Broker, topics: int) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    names = [f"topic-{number}" for number in range(topics)]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for created in admin.create_topics([NewTopic(name, 1) for name in names]).values():
+        created.result(WAIT_S)
+    for number in range(RECORDS):
+        producer.produce("topic-0", b"%d" % number)
+    assert producer.flush(WAIT_S) == 0
+
+
+def _end_offset(broker: Broker, topic: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)[1])
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("damage", ["cut in the middle", "a byte changed", "removed"])
+def test_a_damaged_journal_is_repaired_without_losing_a_topic(tmp_path: Path, cli: CommandLine, damage: str) -> None:
+    data = tmp_path / "data"
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        _fill(broker, 4)
+    whole = (data / JOURNAL).read_bytes()
+    if damage == "removed":
+        (data / JOURNAL).unlink()
+    else:
+        middle = len(whole) // 2
+        changed = whole[:middle] + (b"~" + whole[middle + 1 :] if damage == "a byte changed" else b"")
+        (data / JOURNAL).write_bytes(changed)
+    with pytest.raises(Exception, match=f"tidemill repair --data-dir {data}"):
+        Broker(data_dir=data, flags=QUIET).start()
+    shown = cli.fine("repair", "--data-dir", str(data))
+    assert JOURNAL in shown.out
+    assert "--yes" in shown.err
+    assert (data / COPY).read_bytes() == whole, "it was only to be shown"
+    cli.fine("repair", "--data-dir", str(data), "--yes")
+    assert (data / JOURNAL).read_bytes() == whole
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        assert _end_offset(broker, "topic-0") == RECORDS
+        assert "is in use" in cli.refused(1, "repair", "--data-dir", str(data))
+    assert "is in order" in cli.fine("repair", "--data-dir", str(data)).err
+
+
+def test_topics_come_back_from_their_folders(tmp_path: Path, cli: CommandLine) -> None:
+    """Both files of coordination are empty: only the folders still know the topics."""
+    data = tmp_path / "data"
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        _fill(broker, 2)
+    lines = (data / JOURNAL).read_bytes().splitlines(keepends=True)
+    for name in (JOURNAL, COPY):
+        (data / name).write_bytes(b"".join(line for line in lines if b"topic-" not in line))
+    cli.fine("repair", "--data-dir", str(data), "--yes")
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        assert _end_offset(broker, "topic-0") == RECORDS
+    assert not (data / "orphans").exists()
