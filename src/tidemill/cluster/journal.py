@@ -1,8 +1,8 @@
 """The journal of local coordination: two files with the same lines, `coordination.journal` and `coordination.copy`.
 
 A line is one change: the CRC-32 of the rest in hexadecimal, a space, a JSON list of revision, key and value. A change
-is acknowledged after its line is flushed in both files, and the next change is written after that. So a crash can leave
-at most the last line of either file torn or missing. The copy tells a torn last line, which was never acknowledged, from
+is acknowledged after its line is flushed in both files, and the next change is written after that. So a crash leaves at
+most the last line of either file torn or missing. The copy tells a torn last line, which was never acknowledged, from
 acknowledged lines that were lost:
 
 - One change that only the copy has is restored from it.
