@@ -74,7 +74,7 @@ class Front(BaseHTTPRequestHandler):
         if not sql and head.upper().startswith(b"INSERT INTO") and _FORMAT.search(head.decode()):
             sql, body = head.decode(), rest
         inserts = sql.upper().startswith("INSERT INTO") and _FORMAT.search(sql) is not None
-        while inserts and "messages_offered" in sql and self.faults.get("hold", 0):
+        while inserts and "messages_incoming" in sql and self.faults.get("hold", 0):
             time.sleep(0.02)
         with self.turn:
             self._use(options.get("database") or "default")

@@ -1,8 +1,9 @@
 """Groups as tables of ClickHouse servers, for those who ask the servers: who is in a group, and what it has committed.
 
 A worker looks at the groups twice a second and writes what has changed, all of it in one insert for each table and
-server; see `groups/core/recording.py` for what counts as a change. Groups themselves live by their journal: the tables
-are asked for one thing only, when a member joined that another broker has written before.
+server; see `groups/core/recording.py` for what counts as a change. Inserts fail on their own: a server that is away, or
+a group whose rows are rejected, holds back nothing else. Groups themselves live by their journal: the tables are asked
+for one thing only, when a member joined that another broker has written before.
 """
 
 import asyncio
@@ -17,13 +18,17 @@ import structlog
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.sql.stored import quoted
-from tidemill.groups.core.recording import NANOSECONDS, MemberPlace, RecordedMember, RecordedOffset, Recording
+from tidemill.groups.core.overview import Overview
+from tidemill.groups.core.recording import NANOSECONDS, Changes, MemberPlace, RecordedMember, RecordedOffset, Recording
 from tidemill.model.errors import TidemillError
+from tidemill.streams.interface import StoreAway
 
 INTERVAL_S = 0.5
 RESTS_PER_LOOK = 20
 """With very many groups a look takes a while: it may have this share of the time at most. To wait for a slow server is
 no work, and does not make looks rarer."""
+INSERTS_PER_LOOK_MAX = 16
+"""Of one table and server, when rows are rejected: enough to find one group among tens of thousands by halving."""
 STATEMENT_CHARS_MAX = 100_000
 """ClickHouse reads statements of 256 KiB unless it is told otherwise."""
 _NANOSECONDS = pa.timestamp("ns", tz="UTC")
@@ -60,6 +65,8 @@ _OFFSETS = pa.schema(
     }
 )
 NO_GENERATION = -1
+MEMBERS_SERVER = 0
+"""The server that has the members of all groups; offsets are with the partitions they belong to."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -67,8 +74,8 @@ log = structlog.get_logger("tidemill.broker")
 class TableWriter(Protocol):
     """Servers that keep the tables."""
 
-    def owner_of(self, partition: int) -> int:
-        """The server that keeps a partition, and the offsets of its readers."""
+    def owner_of(self, partition: int, spread: int) -> int:
+        """The server that keeps a partition, and the offsets of its readers; `spread` as its topic has it."""
 
     async def insert(self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0) -> None:
         """Store rows as one block; a repeat with the same token changes nothing."""
@@ -97,7 +104,7 @@ class GroupRecorder:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            await self._try()
+            await self.record()
 
     async def record(self) -> None:
         """Write what has changed since the last time."""
@@ -105,16 +112,56 @@ class GroupRecorder:
         began = time.monotonic()
         overview = groups.overview(self._broker.topic_name)
         self._looked_s = time.monotonic() - began
-        joined_ns = await self._joined(self._recording.strangers(overview))
+        joined_ns, failed = await self._join_times(overview)
         changes = self._recording.changes(overview, self._broker.clock_ms(), groups.carries, joined_ns)
-        if changes.members:
-            await self._insert("group_members", _MEMBERS, map(_member, changes.members), 0)
-        by_server: defaultdict[int, list[RecordedOffset]] = defaultdict(list)
-        for each in changes.offsets:
-            by_server[self._tables.owner_of(each.seen.partition)].append(each)
-        for server, offsets in by_server.items():
-            await self._insert("consumer_offsets", _OFFSETS, map(_offset, offsets), server)
-        self._recording.accept(changes)
+        portions = [(server, Changes([], offsets)) for server, offsets in self._by_server(changes.offsets).items()]
+        if failed is None:
+            portions.append((MEMBERS_SERVER, Changes(changes.members, [])))
+        results = await asyncio.gather(*(self._write(server, each) for server, each in portions))
+        for error in filter(None, [failed, *results]):
+            log.warning("group_tables_write_failed", error=str(error), next_step="written again at the next look")
+
+    async def _join_times(self, overview: Overview) -> tuple[Mapping[MemberPlace, int], Exception | None]:
+        """When members joined that another broker has written before, or why that is not known."""
+        try:
+            return await self._joined(self._recording.strangers(overview)), None
+        except TidemillError as error:
+            return {}, error
+
+    def _by_server(self, offsets: Sequence[RecordedOffset]) -> Mapping[int, list[RecordedOffset]]:
+        found: defaultdict[int, list[RecordedOffset]] = defaultdict(list)
+        for each in offsets:
+            topic = self._broker.topic(each.seen.topic)
+            spread = topic.settings.tidemill_spread_servers if topic is not None else 0
+            found[self._tables.owner_of(each.seen.partition, spread)].append(each)
+        return found
+
+    async def _write(self, server: int, changes: Changes) -> Exception | None:
+        """Write what the server accepts, halving what it rejects; the last error, when there was one."""
+        failed: Exception | None = None
+        pending = [changes]
+        for _ in range(INSERTS_PER_LOOK_MAX):
+            if not pending:
+                break
+            part = pending.pop(0)
+            if not (part.members or part.offsets):
+                continue
+            try:
+                await self._insert_part(server, part)
+            except StoreAway as error:
+                return error
+            except (TidemillError, ValueError, OverflowError) as error:  # Arrow's errors are ValueErrors
+                failed = error
+                pending += _halves(part)
+            else:
+                self._recording.accept(part)
+        return failed
+
+    async def _insert_part(self, server: int, part: Changes) -> None:
+        if part.members:
+            await self._insert("group_members", _MEMBERS, map(_member, part.members), server)
+        if part.offsets:
+            await self._insert("consumer_offsets", _OFFSETS, map(_offset, part.offsets), server)
 
     async def _joined(self, members: Sequence[MemberPlace]) -> Mapping[MemberPlace, int]:
         """When these have joined, of those that were written before."""
@@ -122,7 +169,8 @@ class GroupRecorder:
         for listed in _portions([f"({quoted(group)}, {quoted(member)})" for group, member in members]):
             found = await self._tables.query(
                 "SELECT group_id, member_id, toUnixTimestamp64Nano(min(join_time)) AS joined FROM group_members "  # noqa: S608 - quoted
-                f"WHERE (group_id, member_id) IN ({listed}) GROUP BY group_id, member_id"
+                f"WHERE (group_id, member_id) IN ({listed}) GROUP BY group_id, member_id",
+                server=MEMBERS_SERVER,
             )
             for row in found.to_pylist():
                 known[row["group_id"].decode(), row["member_id"].decode()] = row["joined"]
@@ -135,14 +183,8 @@ class GroupRecorder:
 
     async def _run(self) -> None:
         while True:
-            await self._try()
-            await asyncio.sleep(max(INTERVAL_S, RESTS_PER_LOOK * self._looked_s))
-
-    async def _try(self) -> None:
-        try:
             await self.record()
-        except TidemillError as error:
-            log.warning("groups could not be written to tables; they will be", error=str(error))
+            await asyncio.sleep(max(INTERVAL_S, RESTS_PER_LOOK * self._looked_s))
 
 
 def _portions(items: Sequence[str]) -> Iterator[str]:
@@ -157,6 +199,21 @@ def _portions(items: Sequence[str]) -> Iterator[str]:
         size += len(item)
     if portion:
         yield ", ".join(portion)
+
+
+def _halves(part: Changes) -> list[Changes]:
+    """Two parts of about the same number of groups; nothing when it is a single group."""
+    groups = sorted({each.seen.group_id for each in part.members} | {each.seen.group_id for each in part.offsets})
+    if len(groups) == 1:
+        return []
+    first = set(groups[: len(groups) // 2])
+    return [
+        Changes(
+            [each for each in part.members if (each.seen.group_id in first) is is_first],
+            [each for each in part.offsets if (each.seen.group_id in first) is is_first],
+        )
+        for is_first in (True, False)
+    ]
 
 
 def _member(each: RecordedMember) -> Sequence[Any]:

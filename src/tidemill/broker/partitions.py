@@ -66,6 +66,9 @@ class PartitionStore(Protocol):
     def is_shared(self, storage: str) -> bool:
         """Whether all brokers see the records of a topic that is made with this `tidemill.storage`."""
 
+    async def servers(self) -> int:
+        """Over how many servers the partitions of one topic can be spread."""
+
     async def room(self) -> Room:
         """The place, and how much fits into it."""
 

@@ -68,6 +68,10 @@ class TopicFolders:
         """Each broker has its own."""
         return False
 
+    async def servers(self) -> int:
+        """The broker itself."""
+        return 1
+
     async def room(self) -> Room:
         """The folder of the partitions and its disk."""
         usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
@@ -168,6 +172,10 @@ class MemoryTopics:
     def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
         """Each broker has its own."""
         return False
+
+    async def servers(self) -> int:
+        """The broker itself."""
+        return 1
 
     async def room(self) -> Room:
         """As much as the process may take."""

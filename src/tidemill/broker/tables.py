@@ -26,6 +26,10 @@ class TableLogs(LogStore, Protocol):
     def outages(self) -> int:
         """How often a place of logs went out of reach or came back."""
 
+    @property
+    def servers(self) -> int:
+        """How many servers keep the logs."""
+
     async def has_topic(self, topic: str) -> bool:
         """Whether anything of the topic is stored."""
 
@@ -81,6 +85,10 @@ class FilesAndTables:
     def is_shared(self, storage: str) -> bool:
         """Whether the records of a topic that is made with it are on servers, which all brokers ask."""
         return self._on_servers and (self._default if storage == BROKERS_CHOICE else storage) == IN_TABLES
+
+    async def servers(self) -> int:
+        """The servers that keep the tables; opens them."""
+        return (await self._load()).servers
 
     async def room(self) -> Room:
         """The files' folder and its disk."""

@@ -48,12 +48,14 @@ from tidemill.model.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from tidemill.model.topic_settings import BROKERS_CHOICE, IN_TABLES
+from tidemill.model.topic_settings import BROKERS_CHOICE, IN_TABLES, SPREAD, setting
 from tidemill.model.topics import INTERNAL, check_topic_name
 
 UNSET = -1
 """What clients send for "the broker's default"."""
 STORAGE = "tidemill.storage"
+CHOSEN_AT_CREATION = (STORAGE, SPREAD)
+"""Settings that say where records are: another value would look for them where they are not."""
 TRIES_MAX = 20
 """Brokers that change one topic at the same time take turns; so often is it tried."""
 
@@ -140,6 +142,9 @@ class Topics:
         if shared:
             _refuse_copies(name, infos)
             overrides = {**overrides, STORAGE: IN_TABLES}  # whoever decides later has to know it
+            overrides = await self._spread(overrides, internal=internal)
+        elif _spread_of(overrides):
+            raise InvalidConfig(f"{SPREAD} is for topics on ClickHouse servers; {name} is not stored there")
         change = TopicCreated(name, topic_id, infos, dict(overrides))
         if not internal:
             self._refuse_different(self.image.apply(change).by_name[name])
@@ -147,6 +152,16 @@ class Topics:
             self._refuse_blocked(name)
             return self.image.apply(change).by_name[name]
         return await self._run(self._create(change))
+
+    async def _spread(self, overrides: Mapping[str, str], *, internal: bool) -> Mapping[str, str]:
+        """The overrides with the servers that an internal topic is spread over."""
+        servers = await self._partitions.store.servers()
+        if internal:
+            # One server out of reach must not take every group and every transaction with it.
+            return {**overrides, SPREAD: str(servers)}
+        if _spread_of(overrides) > servers:
+            raise InvalidConfig(f"{SPREAD}={overrides[SPREAD]}, and --streams names {servers} ClickHouse servers")
+        return overrides
 
     async def delete(self, name: str) -> None:
         """The topic is gone, with all its records, when this returns."""
@@ -243,10 +258,12 @@ class Topics:
 
     async def _alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
         for _ in range(TRIES_MAX):
-            chosen = {key: value for key, value in self._known(name).overrides.items() if key == STORAGE}
+            known = self._known(name)
+            chosen = {key: value for key, value in known.overrides.items() if key in CHOSEN_AT_CREATION}
             altered = self.image.apply(TopicAltered(name, {**chosen, **overrides})).by_name[name]
-            if altered.settings.tidemill_storage != self.image.by_name[name].settings.tidemill_storage:
-                raise InvalidConfig(f"tidemill.storage of {name} was chosen when it was created")
+            for each in map(setting, CHOSEN_AT_CREATION):
+                if getattr(altered.settings, each.field) != getattr(known.settings, each.field):
+                    raise InvalidConfig(f"{each.name} of {name} was chosen when it was created and cannot change")
             self._refuse_different(altered)
             if validate_only:
                 return altered
@@ -305,6 +322,12 @@ class Topics:
 def _refuse_copies(name: str, infos: Collection[PartitionInfo]) -> None:
     if any(len(info.replicas) > 1 for info in infos):
         raise InvalidReplicationFactor(f"{name} is on servers that keep copies themselves; its replication factor is 1")
+
+
+def _spread_of(overrides: Mapping[str, str]) -> int:
+    spread = setting(SPREAD)
+    found: int = spread.read(overrides.get(SPREAD, spread.default))
+    return found
 
 
 def _start_of(name: str) -> int:

@@ -22,6 +22,7 @@ DAY_MS = 86_400_000
 BROKERS_CHOICE = "broker"
 IN_SEGMENTS = "segments"
 IN_TABLES = "clickhouse"
+SPREAD = "tidemill.spread.servers"
 
 
 class Kind(Enum):
@@ -197,6 +198,14 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("tidemill.schedule.enable", Kind.BOOLEAN, "false", "Records with a delivery time wait until it comes."),
         Setting(
+            SPREAD,
+            Kind.INT,
+            "0",
+            "In ClickHouse: servers that share the partitions in turn; 0 leaves them to the ranges of --streams.",
+            low=0,
+            high=65535,
+        ),
+        Setting(
             "tidemill.storage",
             Kind.STRING,
             BROKERS_CHOICE,
@@ -248,6 +257,7 @@ class TopicSettings:
     segment_ms: int
     tidemill_flush: str
     tidemill_schedule_enable: bool
+    tidemill_spread_servers: int
     tidemill_storage: str
     tidemill_validate: str
     unclean_leader_election_enable: bool

@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.virtual_loop import VirtualLoop
 
 from tidemill.broker.group_tables import INTERVAL_S, GroupRecorder
-from tidemill.groups.core.overview import Overview, SeenMember
-from tidemill.streams.clickhouse.errors import EngineUnreachable
+from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
+from tidemill.streams.clickhouse.errors import EngineRefused, EngineUnreachable
 
 MEMBERS = 40
 SECONDS = 60
@@ -28,6 +28,8 @@ class World:
         self.inserts: list[tuple[str, pa.RecordBatch, str]] = []
         self.asked: list[str] = []
         self.away = False
+        self.rejected = ""
+        self.offsets: list[SeenOffset] = []
         self.slow_s = 0.0
         self.groups = self
         self.recorder = GroupRecorder(self, self, "run-")  # type: ignore[arg-type]  # as much of a broker as it needs
@@ -45,20 +47,26 @@ class World:
         self.looks.append(self._loop.now)
         heard_ms = self.clock_ms() // (BEAT_S * 1000) * BEAT_S * 1000
         first = SeenMember("g", "0", 1, "consumer", "range", "me", "here", {}, True, heard_ms, "Stable")
-        return Overview([first._replace(member_id=str(number)) for number in range(MEMBERS)], [])
+        return Overview([first._replace(member_id=str(number)) for number in range(MEMBERS)], self.offsets)
 
-    def owner_of(self, _partition: int) -> int:
-        return 0
+    def topic(self, _name: str) -> None:
+        return None
+
+    def owner_of(self, partition: int, _spread: int) -> int:
+        return partition
 
     async def insert(self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0) -> None:
-        assert server == 0
         await asyncio.sleep(self.slow_s)
-        if self.away:
+        if self.away and server == 0:
             raise EngineUnreachable("away")
+        if self.rejected in rows.column("group_id").to_pylist():
+            raise EngineRefused("rejected")
         self.inserts.append((table, rows, token))
 
     async def query(self, sql: str, *, server: int = 0) -> pa.Table:
         assert server == 0
+        if self.away:
+            raise EngineUnreachable("away")
         self.asked.append(sql)
         return pa.table({"group_id": [b"g"], "member_id": [b"5"], "joined": [JOINED_BEFORE_NS]})
 
@@ -126,3 +134,31 @@ def test_a_slow_server_does_not_make_looks_rare(loop: VirtualLoop) -> None:
     inserts_s = 4 * len(world.inserts)
     assert len(world.looks) > (SECONDS - inserts_s) / INTERVAL_S - len(world.inserts)
     assert len(world.inserts) > 2
+
+
+def written_offsets(world: World) -> set[tuple[str, int]]:
+    tables = [rows for table, rows, _ in world.inserts if table == "consumer_offsets"]
+    return {(row["group_id"], row["partition"]) for rows in tables for row in rows.to_pylist()}
+
+
+def test_the_first_server_away_holds_back_no_offsets_of_another(loop: VirtualLoop) -> None:
+    world = World(loop)
+    world.offsets = [SeenOffset("g", "orders", partition, 5, -1, "", 1) for partition in range(3)]
+    world.away = True
+    loop.run_until_complete(world.recorder.record())
+    assert written_offsets(world) == {("g", 1), ("g", 2)}
+    world.away = False
+    loop.run_until_complete(world.recorder.record())
+    assert written_offsets(world) == {("g", 0), ("g", 1), ("g", 2)}
+    loop.close()
+
+
+@pytest.mark.parametrize("name", ["g7", "\udc80"], ids=["rejected by the server", "not text"])
+def test_a_group_whose_rows_are_rejected_holds_back_no_other(loop: VirtualLoop, name: str) -> None:
+    world = World(loop)
+    others = [f"g{number}" for number in range(7)]
+    world.rejected = "g7"
+    world.offsets = [SeenOffset(group, "orders", 1, 5, -1, "", 1) for group in [*others, name]]
+    loop.run_until_complete(world.recorder.record())
+    assert written_offsets(world) == {(group, 1) for group in others}
+    loop.close()

@@ -110,3 +110,35 @@ def test_a_refusal_without_a_reason_ends() -> None:
 
     (error,) = asyncio.run(store(Odd({A: 5}, lost=0), entry(A, 4)))
     assert isinstance(error, KafkaStorageError)
+
+
+def test_a_partition_whose_rows_are_rejected_fails_alone() -> None:
+    class Strict(Servers):
+        async def insert(self, table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
+            if any(row["topic"] == "a" for row in rows.to_pylist()):
+                rejected = EngineRefused("ClickHouse refused with code 117: incorrect data")
+                rejected.reason = 117
+                raise rejected
+            await super().insert(table, rows, token=token, server=server, query_id=query_id)
+
+    places = [Place("b", number, "y") for number in range(4)]
+    servers = Strict({A: 4, **dict.fromkeys(places, 7)}, lost=0)
+    bad, *fine = asyncio.run(store(servers, entry(A, 4), *(entry(each, 7) for each in places)))
+    assert isinstance(bad, EngineRefused)
+    assert fine == [None] * 4
+    assert sorted(place for stored in servers.stored.values() for place in stored) == places
+
+
+def test_a_server_that_rejects_everything_is_asked_once() -> None:
+    asked = []
+
+    class Full(Servers):
+        async def insert(self, _table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
+            asked.append(token)
+            full = EngineRefused("ClickHouse refused with code 243: no space")
+            full.reason = 243
+            raise full
+
+    results = asyncio.run(store(Full({A: 4, B: 7}, lost=0), entry(A, 4), entry(B, 7)))
+    assert [type(each) for each in results] == [EngineRefused, EngineRefused]
+    assert len(asked) == 1

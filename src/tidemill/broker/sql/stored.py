@@ -20,8 +20,8 @@ WINDOW_OFFSETS = 1 << 20
 class Servers(Protocol):
     """The servers that keep records."""
 
-    def owner_of(self, partition: int) -> int:
-        """The server of a partition."""
+    def owner_of(self, partition: int, spread: int) -> int:
+        """The server of a partition of a topic with this `tidemill.spread.servers`."""
 
     async def query(self, sql: str, *, server: int = 0) -> pa.Table:
         """What a SELECT finds there."""
@@ -56,7 +56,8 @@ class ServerRows:
         since = self._wanted.since_ms
         late = f" AND timestamp >= fromUnixTimestamp64Milli({since}, 'UTC')" if since > 0 else ""
         question = f"{stored([partition], self._columns, 'messages')} AND {place}{late}"
-        return await self._servers.query(question, server=self._servers.owner_of(partition.index))
+        server = self._servers.owner_of(partition.index, partition.settings.tidemill_spread_servers)
+        return await self._servers.query(question, server=server)
 
 
 def stored(partitions: list[Partition], columns: tuple[str, ...], table: str = "tidemill.messages") -> str:

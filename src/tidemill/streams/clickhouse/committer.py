@@ -6,7 +6,8 @@ until there is an answer: ClickHouse drops the repeat of what it has. Until then
 their producers hear RequestTimedOut, and nobody gets the offsets of records that may be there.
 
 When the server answers with an error, it has ended the insert, and a look into the table says how. An answer that
-is certain, or no connection at all, fails everybody in the group: nothing was stored.
+is certain, or no connection at all, fails the whole insert: nothing was stored. When the answer is about rows (or the
+rows cannot be made), the insert is split until only the partition with the bad rows fails.
 
 On servers another broker may have taken over some of the partitions (`claims`): then the insert is refused, those who
 wait for these partitions are sent to it, and the rest goes in with the same token. That is safe even if the answer to
@@ -32,6 +33,9 @@ from tidemill.streams.clickhouse.schema import ENTRY, TAKEN_OVER
 BLOCK_BYTES_MAX = 32 * 1024 * 1024
 """Batches of one insert; a part of a table that is written at once."""
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+ABOUT_ROWS = frozenset({6, 27, 53, 70, 117, 321, 395})
+"""Answers that reject some rows of an insert and say nothing about the others: values that cannot be read or do not
+fit their column, and the check of the view on servers."""
 UNDECIDED = frozenset({159, 209, 210, 319})
 """Answers after which the server may still be at work: timeouts, and a status that it does not know itself."""
 
@@ -104,15 +108,34 @@ class Committer:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                group = self._take()
-                try:
-                    await self._commit(group)
-                except KafkaError as raised:
-                    _answer(group, raised)
-                except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-                    _answer(group, KafkaStorageError(repr(raised)))
+                await self._settle(self._take())
         finally:
             self._task = None
+
+    async def _settle(self, group: list[_Waiting]) -> None:
+        """Store the group, or as much of it as the server accepts; everyone who waits gets an answer."""
+        try:
+            await self._commit(group)
+        except EngineError as raised:
+            if raised.reason in ABOUT_ROWS and len(group) > 1:
+                await self._split(group)
+            else:
+                _answer(group, raised)
+        except KafkaError as raised:
+            _answer(group, raised)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            if len(group) > 1:
+                await self._split(group)
+            else:
+                _answer(group, KafkaStorageError(repr(raised)))
+
+    async def _split(self, group: list[_Waiting]) -> None:
+        """Halves that fail on their own: one partition's bad rows hold back no other partition."""
+        left = [each for each in group if not _has_failed(each)]
+        middle = len(left) // 2
+        for half in (left[:middle], left[middle:]):
+            if half:
+                await self._settle(half)
 
     def _take(self) -> list[_Waiting]:
         size, taken = 0, 0
@@ -194,6 +217,11 @@ def _is_answer(error: EngineError) -> bool:
 def _block_of(entries: list[Entry], rows: int, appended_ms: int) -> pa.RecordBatch:
     """The kernels are chosen where they are used: the first choice of the fastest loads them."""
     return rows_of(entries, appended_ms, CHOICE.for_rows(rows))
+
+
+def _has_failed(waiting: _Waiting) -> bool:
+    """Whether it has its error already; a producer that stopped waiting has none, and its rows are still wanted."""
+    return waiting.done.done() and not waiting.done.cancelled()
 
 
 def _answer(group: list[_Waiting], error: KafkaError | None) -> None:

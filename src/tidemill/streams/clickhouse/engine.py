@@ -16,7 +16,7 @@ from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
 from tidemill.streams.clickhouse.statements import text
-from tidemill.streams.clickhouse.url import Layout, Server
+from tidemill.streams.clickhouse.url import BY_RANGE, Layout, Server
 from tidemill.streams.interface import StoreAway
 
 READ = "read"
@@ -49,9 +49,9 @@ class Engine:
         self.outages = 0  # how often a server went away or came back
         self._served = [_Served(layout, place) for place in range(len(layout.servers))]
 
-    def owner_of(self, partition: int) -> int:
-        """The place of the server that keeps the partition."""
-        return self.layout.owner_of(partition)
+    def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
+        """The place of the server that keeps the partition of a topic with this `tidemill.spread.servers`."""
+        return self.layout.owner_of(partition, spread)
 
     def is_away(self, server: int) -> bool:
         """Whether the server was out of reach when it was last asked."""
@@ -158,7 +158,8 @@ def _prepare(layout: Layout, place: int, owner: str, client: Any) -> None:
     if owner:
         _own(layout, server, owner, client)
     client.command(
-        f"INSERT INTO partition_mapping SELECT {server.low}, {server.high}, toUnixTimestamp64Milli(now64(3))"
+        "INSERT INTO partition_mapping (low, high, place, version) "
+        f"SELECT {server.low}, {server.high}, {place}, toUnixTimestamp64Milli(now64(3))"
     )
 
 

@@ -142,7 +142,7 @@ class ClickHouseLog:
         await self._give(headers[-1].next_offset, now_ms)
         expires_s = self._expires_s(now_ms)
         entries = [
-            Entry(self._place, header, batch, expires_s, self._claim)
+            Entry(self._place, header, batch, expires_s, self._claim, self.settings.tidemill_spread_servers)
             for header, batch in zip(headers, batches, strict=True)
         ]
         await self._shared.committer.store(entries)

@@ -79,6 +79,8 @@ class Entry(NamedTuple):
     expires_s: int
     claim: int | None = None
     """Under which its broker writes, where several brokers may."""
+    spread: int = 0
+    """The topic's `tidemill.spread.servers`: the server checks by it that the batch belongs to it."""
 
 
 class _Opened(NamedTuple):
@@ -222,6 +224,7 @@ def _with_batches(
     if opened[0].entry.claim is not None:
         columns["topic_id"] = _words([one.entry.place.topic_id for one in opened], counts)
         columns["claim"] = each([one.entry.claim or 0 for one in opened], pa.int64())
+        columns["spread"] = each([one.entry.spread for one in opened], pa.uint16())
     return pa.table(columns)
 
 

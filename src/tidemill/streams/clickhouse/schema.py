@@ -9,7 +9,7 @@ become one part: an insert is stored whole or not at all, also by a power cut. F
 time of their insert and not by their own: what goes first is what came first. The columns `batch_*` are what a batch
 has beside its records; they repeat from row to row and compress to nearly nothing.
 
-On servers rows go through `messages_offered` and a view that refuses what belongs to another server, what a broker
+On servers rows go through `messages_incoming` and a view that refuses what belongs to another server, what a broker
 sends that another one has taken the partition over from (`claims`), and what is for a topic that was deleted.
 """
 
@@ -22,8 +22,10 @@ DEDUPLICATION_WINDOW = 1000
 """Inserts whose tokens a table remembers; a repeat comes right after the insert that it repeats."""
 TAKEN_OVER = "another broker has taken the partition over"
 """How a refused insert is known."""
-ENTRY = "messages_offered"
+ENTRY = "messages_incoming"
 """Where brokers put rows in on servers."""
+_OFFERED = "messages_offered"
+"""Where they put them before topics could be spread over servers."""
 WHOLE_TOPIC = -1
 """In place of a partition, in a claim on all of a topic."""
 BURIED = 2**63 - 1
@@ -317,7 +319,7 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
             servers_only=True,
         ),
         Definition(
-            ENTRY,
+            _OFFERED,
             f"""CREATE TABLE IF NOT EXISTS {{table}} ({_ROW}, topic_id LowCardinality(String), claim Int64)
             ENGINE = Null""",
             servers_only=True,
@@ -342,7 +344,7 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
                         ),
                         '{TAKEN_OVER}'
                     ) AS taken_over
-                FROM {{database}}.{ENTRY}
+                FROM {{database}}.{_OFFERED}
             ) WHERE elsewhere = 0 AND taken_over = 0""",
             servers_only=True,
         ),
@@ -356,6 +358,52 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
             """ALTER TABLE {table} ADD COLUMN IF NOT EXISTS given_offset Int64 DEFAULT 0,
             ADD COLUMN IF NOT EXISTS given_ms Int64 DEFAULT 0, ADD COLUMN IF NOT EXISTS kept_ms Int64 DEFAULT -2""",
         ),
+    ),
+    (
+        # A topic's partitions may be dealt to servers in turn: one that is away takes a share of each topic, not all.
+        Definition(
+            "partition_mapping",
+            "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS place UInt16 DEFAULT 0",
+            servers_only=True,
+        ),
+        Definition(
+            ENTRY,
+            f"""CREATE TABLE IF NOT EXISTS {{table}} (
+                {_ROW}, topic_id LowCardinality(String), claim Int64, spread UInt16
+            ) ENGINE = Null""",
+            servers_only=True,
+        ),
+        Definition(
+            "messages_checked",
+            f"""CREATE MATERIALIZED VIEW IF NOT EXISTS {{table}} TO {{database}}.messages AS
+            SELECT * EXCEPT (elsewhere, taken_over, claim, spread) FROM (
+                SELECT *,
+                    throwIf(
+                        if(
+                            spread > 0,
+                            partition % greatest(spread, 1)
+                                != (SELECT argMax(place, version) FROM {{database}}.partition_mapping),
+                            partition < (SELECT argMax(low, version) FROM {{database}}.partition_mapping)
+                                OR partition > (SELECT argMax(high, version) FROM {{database}}.partition_mapping)
+                        ),
+                        'the partition belongs to another server'
+                    ) AS elsewhere,
+                    throwIf(
+                        (toString(topic), partition, toString(topic_id), claim) NOT IN (
+                            SELECT topic, partition, topic_id, max(claim) FROM {{database}}.claims
+                            GROUP BY topic, partition, topic_id
+                        )
+                        OR (toString(topic), toString(topic_id)) IN (
+                            SELECT topic, topic_id FROM {{database}}.claims WHERE partition = {WHOLE_TOPIC}
+                        ),
+                        '{TAKEN_OVER}'
+                    ) AS taken_over
+                FROM {{database}}.{ENTRY}
+            ) WHERE elsewhere = 0 AND taken_over = 0""",
+            servers_only=True,
+        ),
+        Definition(_OFFERED, "DROP TABLE IF EXISTS {table}", servers_only=True),
+        Definition("messages_accepted", "DROP TABLE IF EXISTS {table}", servers_only=True),
     ),
 )
 VERSION = len(MIGRATIONS)

@@ -64,6 +64,11 @@ class ClickHouseStore:
         return self.engine.outages
 
     @property
+    def servers(self) -> int:
+        """How many servers keep the logs."""
+        return len(self._shared)
+
+    @property
     def blocks(self) -> tuple[int, int]:
         """How many inserts there were, and how many rows."""
         committers = [shared.committer for shared in self._shared]
@@ -80,7 +85,7 @@ class ClickHouseStore:
         believe: bool = True,  # noqa: ARG002 - ClickHouse checks its own parts
     ) -> ClickHouseLog:
         """The log of a partition, with a cut that was begun finished; on servers, nobody else writes it any more."""
-        shared = self._shared[self.engine.owner_of(index)]
+        shared = self._shared[self.engine.owner_of(index, settings.tidemill_spread_servers)]
         place = Place(topic, index, self._known_by(topic_id))
         if self.engine.layout.embedded:
             found = await self._find(shared, place)

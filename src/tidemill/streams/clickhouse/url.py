@@ -21,6 +21,8 @@ DATABASE = "tidemill"
 HTTP_PORT = 8123
 HTTPS_PORT = 8443
 PARTITION_MAX = 2**31 - 1
+BY_RANGE = 0
+"""In place of a number of servers: each topic's partitions are where the ranges put them."""
 SPAN = 50
 """Partitions of each server but the last when the URL names no ranges."""
 _OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", "ca"}}
@@ -69,8 +71,15 @@ class Layout(NamedTuple):
         """Whether servers own ranges of partitions."""
         return len(self.servers) > 1
 
-    def owner_of(self, partition: int) -> int:
-        """The place of the server that keeps this partition of every topic."""
+    def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
+        """The place of the server that keeps this partition of a topic with this `tidemill.spread.servers`."""
+        if spread > len(self.servers):
+            raise InvalidConfig(
+                f"the topic was spread over {spread} ClickHouse servers, and --streams names {len(self.servers)}: "
+                "name all of them again, in the same order"
+            )
+        if spread != BY_RANGE:
+            return partition % spread
         for place, server in enumerate(self.servers):
             if server.low <= partition <= server.high:
                 return place
