@@ -76,7 +76,7 @@ class Dispatcher:
         self._rng = rng
         self._shared = False
         self._attendance = attendance
-        self._life = Lifecycle(store, self.guard, gone=self._gone)
+        self._life = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", gone=self._gone)
         self._graves = Graves(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
         self._deliveries: dict[str, Delivery] = {}
         self._closing: set[asyncio.Task[None]] = set()

@@ -30,6 +30,12 @@ class TimelineStore(Protocol):
     async def govern(self, step: Step) -> Timeline | None:
         """Take one step in the life of a timeline; the timeline afterwards, None when the last purge removed it."""
 
+    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:
+        """Become or stay the only broker that finishes this creation or deletion, for this long by the store's clock.
+
+        False when another broker's claim still holds, or the timeline is gone.
+        """
+
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Keep the messages; an id that is there already is answered as a duplicate and changes nothing."""
 

@@ -1,7 +1,8 @@
 """The life of timelines: created in two steps, deleted at once for clients and in bounded steps for the store.
 
-Whoever finds a timeline in *creating* or *deleting* goes on with it, so that a kill at any point is made good by the
-next start. A purge goes in steps with a pause after each, so that other timelines' writes get their turn.
+A creation or deletion that its broker did not finish is finished by the next broker that starts or, where brokers share
+a store, by another one: it claims the entry in the store, renews the claim with each step, and works only while it
+holds. A purge goes in steps with a pause after each, so that other timelines' writes get their turn.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ from tidemill.timelines.interface import TimelineStore
 PURGE_PAUSE_S = 0.02
 PURGE_STEP = 2_000
 PURGE_RETRY_S = 1.0
+CLAIM_MS = 30_000
+"""How long after its last step a broker keeps a creation or deletion to itself; a dead broker's is taken over then."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,10 +66,11 @@ def settings_to(settings: TimelineSettings) -> dict[str, str]:
 class Lifecycle:
     """The timelines that there are, and the work of bringing them into the world and out of it."""
 
-    def __init__(self, store: TimelineStore, guard: Guard, *, gone: Callable[[str], None]) -> None:
+    def __init__(self, store: TimelineStore, guard: Guard, owner: str, *, gone: Callable[[str], None]) -> None:
         self.timelines: dict[str, Timeline] = {}
         self._store = store
         self._guard = guard
+        self._owner = owner
         self._gone = gone
         self._purges: dict[str, asyncio.Task[None]] = {}
 
@@ -75,20 +79,19 @@ class Lifecycle:
         catalogue = await self._guard.ask_store(self._store.catalogue, reads=True)
         self.timelines = {one.name: one for one in catalogue.timelines}
         for timeline in catalogue.timelines:
-            if timeline.state is State.CREATING:
-                await self._take(MakeReady(timeline.name))
-            elif timeline.state is State.DELETING:
-                self._purge(timeline.name)
+            await self._take_over(timeline)
         return catalogue.now_ms
 
     async def refresh(self) -> int | None:
         """Look at what other brokers did; the time by the store's own clock, if it has one."""
         catalogue = await self._guard.ask_store(self._store.catalogue, reads=True)
         fresh = {one.name: one for one in catalogue.timelines}
-        changed = [name for name, one in self.timelines.items() if fresh.get(name) != one]
-        self.timelines = fresh
-        for name in changed:
-            self._gone(name)
+        known, self.timelines = self.timelines, fresh
+        for name, one in known.items():
+            if fresh.get(name) != one:
+                self._gone(name)
+            else:  # as it was at the last look: if it is unfinished, its broker may be dead
+                await self._take_over(one)
         return catalogue.now_ms
 
     def usable(self, name: str) -> Timeline:
@@ -120,9 +123,9 @@ class Lifecycle:
 
     async def delete(self, name: str) -> None:
         """Make the timeline unusable and remove it in the background."""
-        await self._take(Delete(name))
+        deleted = await self._take(Delete(name))
         self._gone(name)
-        self._purge(name)
+        self._purge(deleted)
 
     async def removed(self, name: str) -> None:
         """Returns when nothing of a deleted timeline is left."""
@@ -143,13 +146,29 @@ class Lifecycle:
         self.timelines[timeline.name] = timeline
         return timeline
 
-    def _purge(self, name: str) -> None:
-        if name not in self._purges:
-            self._purges[name] = asyncio.create_task(self._purge_all(name))
+    async def _take_over(self, timeline: Timeline) -> None:
+        """Finish what another broker, or an earlier life of this one, may have left unfinished."""
+        if timeline.state is State.DELETING:
+            self._purge(timeline)
+        elif timeline.state is State.CREATING and await self._claims(timeline):
+            await self._take(MakeReady(timeline.name))
+            log.info("timeline_creation_finished", timeline=timeline.name)
 
-    async def _purge_all(self, name: str) -> None:
+    async def _claims(self, timeline: Timeline) -> bool:
+        return await self._guard.ask_store(lambda: self._store.claim(timeline, self._owner, for_ms=CLAIM_MS))
+
+    def _purge(self, timeline: Timeline) -> None:
+        name = timeline.name
+        if name not in self._purges:
+            self._purges[name] = asyncio.create_task(self._purge_all(timeline))
+            self._purges[name].add_done_callback(lambda _: self._purges.pop(name, None))
+
+    async def _purge_all(self, timeline: Timeline) -> None:
+        name = timeline.name
         while True:
             try:
+                if not await self._claims(timeline):
+                    return  # another broker removes it, or has removed it; the next refresh looks again
                 left = await self._guard.ask_store(lambda: self._store.govern(Purge(name, PURGE_STEP)))
             except UnknownTimeline:
                 break
@@ -161,5 +180,4 @@ class Lifecycle:
                 break
             await asyncio.sleep(PURGE_PAUSE_S)
         self.timelines.pop(name, None)
-        self._purges.pop(name, None)
         log.info("timeline deleted", timeline=name)

@@ -93,6 +93,10 @@ class MemoryStore:
                 return None
         return timeline
 
+    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
+        """Always: one broker uses this store."""
+        return True
+
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Keep the messages."""
         line = self._line(timeline)

@@ -4,6 +4,7 @@
     sorted     the same of messages that were written anew in the order of the timeline (`sort.py`)
     changed    where messages stand that were leased, released or moved, and who holds them: few, and in use now;
                `row_ms` is the due time in the message's own row, which is found by it
+    unfinished which broker finishes the creation or deletion of a timeline, and until when it may
 
 A message is in `fresh` or in `sorted`. The first is small, so that it and its indexes are in memory, each of their
 pages is logged once for many changes, and what is gone from it is soon cleaned up; in the second, those that are due
@@ -37,6 +38,13 @@ CREATE TABLE IF NOT EXISTS tidemill.timelines (
     name text NOT NULL UNIQUE,
     state text NOT NULL,
     settings text NOT NULL
+);
+CREATE TABLE IF NOT EXISTS tidemill.unfinished (
+    timeline bigint NOT NULL REFERENCES tidemill.timelines (number) ON DELETE CASCADE,
+    state text NOT NULL,
+    owner text NOT NULL,
+    until timestamptz NOT NULL,
+    PRIMARY KEY (timeline, state)
 );
 """
 # Ids are compared byte by byte: in the order of a language it takes longer, and means nothing here.

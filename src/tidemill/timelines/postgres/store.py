@@ -48,6 +48,10 @@ class PostgresStore:
         """Take one step in the life of a timeline."""
         return await self._do(lambda connection: writes.govern(connection, step))
 
+    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:
+        """Become or stay the only broker that finishes this creation or deletion."""
+        return await self._do(lambda connection: writes.claim(connection, timeline, owner, for_ms))
+
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Keep the messages."""
         scheduled = await self._do(lambda connection: writes.schedule(connection, timeline, messages))

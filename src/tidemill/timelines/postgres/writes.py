@@ -119,6 +119,15 @@ WITH gone AS (
 DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 """
 _LEFT = " OR ".join(f"EXISTS (SELECT FROM {table} WHERE timeline = $1)" for table in TABLES)
+# A timeline that is gone, or has taken another step since, is not there to be claimed.
+_CLAIM = """
+INSERT INTO tidemill.unfinished AS known (timeline, state, owner, until)
+SELECT number, state, $3::text, now() + $4::bigint * interval '1 millisecond'
+FROM tidemill.timelines WHERE number = $1 AND state = $2
+ON CONFLICT (timeline, state) DO UPDATE SET owner = excluded.owner, until = excluded.until
+WHERE known.owner = excluded.owner OR known.until < now()
+RETURNING owner
+"""
 _NO_CHANGE = "FOR SHARE"
 _OURS = "FOR UPDATE"
 
@@ -139,6 +148,12 @@ async def govern(connection: asyncpg.Connection, step: Step) -> Timeline | None:
             timeline.number,
         )
     return timeline
+
+
+async def claim(connection: asyncpg.Connection, timeline: Timeline, owner: str, for_ms: int) -> bool:
+    """Whether this broker may finish what the timeline is in the middle of."""
+    taken = await connection.fetchval(_CLAIM, timeline.number, timeline.state.value, owner, for_ms)
+    return taken is not None
 
 
 async def schedule(connection: asyncpg.Connection, name: str, messages: Sequence[NewMessage]) -> list[Scheduled]:

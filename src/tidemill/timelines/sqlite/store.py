@@ -37,6 +37,10 @@ class SqliteStore:
         """Take one step in the life of a timeline."""
         return await self._writer.do(lambda connection: writes.govern(connection, step))
 
+    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
+        """Always: one broker uses this store."""
+        return True
+
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Keep the messages."""
         return await self._writer.do(lambda connection: writes.schedule(connection, timeline, messages))
