@@ -5,10 +5,12 @@ from threading import Timer
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.raw import RawClient
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.offsets import Progress
 from tidemill.pipelines.core.options import parse_source
 from tidemill.pipelines.planning import Planner
 from tidemill.testing import Broker
@@ -43,6 +45,34 @@ def create(servers: str, topic: str, records: int) -> None:
     for number in range(records):
         producer.produce(topic, str(number))
     assert producer.flush(LIMIT_S) == 0
+
+
+def test_a_backlog_is_read_in_pieces_also_where_records_grow_and_the_beginning_is_gone() -> None:
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        create(servers, "orders", 2000)
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        for _ in range(400):
+            producer.produce("orders", b"x" * 10_000)
+        assert producer.flush(LIMIT_S) == 0
+        part = TopicPartition("orders", 0)
+        given = {"kafka.bootstrap.servers": servers, "subscribe": "orders"}
+        with RawClient({"bootstrap.servers": servers}) as client:
+            planner = Planner(client, parse_source({**given, "maxBytesPerTrigger": "500k"}, streaming=True))
+            at, pieces, newest = Progress({part: 0}), [], planner.newest()
+            while at.offsets != newest.offsets:
+                start, at = at, planner.advance(at, newest, unlimited=False)
+                large = max(2000, at.offsets[part]) - max(2000, start.offsets[part])
+                pieces.append(large * 10_000)
+            assert max(pieces) <= 2 * 500 * 1024, pieces
+            assert len(pieces) <= 40, pieces
+            default = Planner(client, parse_source(given, streaming=True))
+            assert default.advance(Progress({part: 0}), newest, unlimited=False).offsets == newest.offsets
+            admin = AdminClient({"bootstrap.servers": servers})
+            [gone] = admin.delete_records([AdminPartition("orders", 0, 2100)]).values()
+            gone.result(LIMIT_S)
+            behind = planner.advance(Progress({part: 0}), newest, unlimited=False).offsets[part]
+            assert behind <= 500 * 1024 // 10_000 + 1  # measured where the log begins now
 
 
 def test_offsets_of_a_topic_that_was_created_again_meanwhile_come_with_its_own_id() -> None:

@@ -6,7 +6,7 @@ when a trigger is limited by bytes.
 
 from collections.abc import Iterable, Mapping
 
-from tidemill.client.raw import RawClient, TopicInfo
+from tidemill.client.raw import Fetched, RawClient, TopicInfo
 from tidemill.model.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
@@ -18,6 +18,12 @@ from tidemill.records.header import iter_headers
 
 SAMPLE_BYTES = 256 * 1024
 """What is fetched of a partition to learn how large its records are."""
+SIZE_MARGIN = 4
+"""Records at the end of a range that are so many times larger than those at its beginning make it shorter."""
+LARGEST_RECORD_BYTES = 1024 * 1024
+"""What brokers take unless configured otherwise: so few records that the budget suffices are not sampled."""
+UNKNOWN_RECORD_BYTES = 1024
+"""Of a partition that has nothing to measure, such as transactions that are still open."""
 
 
 class Planner:
@@ -55,8 +61,30 @@ class Planner:
         if self._options.max_offsets is not None:
             end = limited(begin, end, self._options.max_offsets, {})
         if self._options.max_bytes is not None:
-            end = limited(begin, end, self._options.max_bytes, self._record_sizes(begin, end))
+            end = self._within_bytes(begin, end, self._options.max_bytes)
         return Progress(end, newest.ids)
+
+    def _within_bytes(
+        self, begin: Mapping[TopicPartition, int], end: dict[TopicPartition, int], budget: int
+    ) -> dict[TopicPartition, int]:
+        """The end moved back to about so many bytes; records are sampled only if the budget may not suffice."""
+        waiting = {part: end[part] - begin[part] for part in end if begin[part] < end[part]}
+        if sum(waiting.values()) * LARGEST_RECORD_BYTES <= budget:
+            return end
+        measured = {part: self._measured(part, begin[part], end[part], budget) for part in waiting}
+        ends = end | {part: until for part, (_, until) in measured.items()}
+        return limited(begin, ends, budget, {part: size for part, (size, _) in measured.items()})
+
+    def _measured(self, part: TopicPartition, begin: int, end: int, budget: int) -> tuple[float, int]:
+        """Bytes of a record, and up to where they are of about this size: records further on may be much larger."""
+        size = self._record_size(part, begin) or UNKNOWN_RECORD_BYTES
+        until = min(end, begin + max(1, int(budget / size)))
+        while until - begin > 1:
+            last = self._record_size(part, until - 1) or size
+            if last <= SIZE_MARGIN * size or last * (until - begin) <= budget:
+                return max(size, last), until
+            until = begin + (until - begin) // 2
+        return size, until
 
     def backlog(self, start: Progress, newest: Progress) -> int:
         """How many offsets lie between."""
@@ -172,18 +200,20 @@ class Planner:
             if end < offset:
                 raise DataLost(f"{part} ends at offset {end}, before {offset} where the query is; {GO_ON}")
 
-    def _record_sizes(
-        self, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, float]:
-        return {part: self._record_size(part, begin[part]) for part in end if begin[part] < end[part]}
-
-    def _record_size(self, part: TopicPartition, offset: int) -> float:
+    def _record_size(self, part: TopicPartition, offset: int) -> float | None:
+        """Bytes of a record from this offset on, or from where the log begins now; None if there is none to measure."""
         try:
-            piece = self._client.fetch(part, offset, max_bytes=SAMPLE_BYTES, committed=self._options.committed)
+            try:
+                piece = self._fetch(part, offset)
+            except OffsetOutOfRange:  # the task that reads it says what is lost
+                piece = self._fetch(part, self._ask({part: EARLIEST})[part])
             headers = [header for _, header in iter_headers(piece.records, partial_ok=True)]
         except OffsetOutOfRange:
-            headers = []  # the task that reads it says what is lost
+            return None
         except KafkaError as error:
             raise type(error)(f"{part}: {error}") from None
         records = sum(header.last_offset_delta + 1 for header in headers)
-        return sum(header.size for header in headers) / records if records else 1.0
+        return sum(header.size for header in headers) / records if records else None
+
+    def _fetch(self, part: TopicPartition, offset: int) -> Fetched:
+        return self._client.fetch(part, offset, max_bytes=SAMPLE_BYTES, committed=self._options.committed)

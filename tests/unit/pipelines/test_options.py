@@ -55,6 +55,30 @@ def test_the_partitioner_of_the_sink() -> None:
         parse_sink({**given, "partitioner": "sticky"}, streaming=False)
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("100000000", 10**8), ("512m", 2**29), ("1G", 2**30), ("16 KiB", 2**14), ("2gb", 2**31), ("1t", 2**40)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert parse_source({**SERVERS, "subscribe": "a", "maxBytesPerTrigger": text}, streaming=True).max_bytes == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "-1", "1.5g", "m", "512x", "512 m b", "9999999t", "\u0661m"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(
+        WrongOption, match=r"^maxBytesPerTrigger: .* is not a size above 0 such as 1000000, 512m or 1g$"
+    ):
+        parse_source({**SERVERS, "subscribe": "a", "maxBytesPerTrigger": text}, streaming=True)
+
+
+def test_a_streaming_query_without_a_limit_has_one() -> None:
+    given = {**SERVERS, "subscribe": "a"}
+    assert parse_source(given, streaming=True).max_bytes == 512 * 1024 * 1024
+    assert parse_source({**given, "minOffsetsPerTrigger": "5"}, streaming=True).max_bytes == 512 * 1024 * 1024
+    assert parse_source({**given, "maxOffsetsPerTrigger": "5"}, streaming=True).max_bytes is None
+    assert parse_source(given, streaming=False).max_bytes is None
+
+
 def test_how_long_a_trigger_is_put_off() -> None:
     given = {**SERVERS, "subscribe": "a", "minOffsetsPerTrigger": "5"}
     assert parse_source(given, streaming=True).max_delay_ms == 15 * 60_000

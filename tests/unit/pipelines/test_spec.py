@@ -54,6 +54,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return spec
 
 
+def test_a_source_may_limit_its_micro_batches() -> None:
+    for given, size in (("64m", 64 * 2**20), (100_000_000, 100_000_000)):
+        assert read_spec("x", changed("sources.orders.maxBytesPerTrigger", given), {}).sources[0].max_bytes == size
+
+
 def test_places_of_lakes_are_local_and_filled_from_the_environment() -> None:
     assert read_spec("x", changed("sinks.files.parquet", "file:///srv/lake"), {}).sinks[1].target == "/srv/lake"
     filled = read_spec("x", changed("sinks.files.parquet", "${LAKE}/orders"), {"LAKE": "/srv"})
@@ -124,6 +129,12 @@ def test_everything_is_understood() -> None:
         ("sinks.screen.console", False, "p.yml: sinks.screen.console can only be true"),
         ("sinks.later.due", None, "p.yml: sinks.later.due is missing"),
         ("sinks.table.clickhouse", "db:9000", "p.yml: sinks.table.clickhouse is wrong: 'db:9000' is neither http"),
+        (
+            "sources.orders.maxBytesPerTrigger",
+            "512x",
+            "p.yml: sources.orders.maxBytesPerTrigger is wrong: it: '512x' is",
+        ),
+        ("sources.orders.maxBytesPerTrigger", True, "p.yml: sources.orders.maxBytesPerTrigger is wrong: it: 'True' is"),
         ("sinks.table.table", None, "p.yml: sinks.table.table is missing"),
         (
             "sinks.files.parquet",

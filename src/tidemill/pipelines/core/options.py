@@ -16,14 +16,16 @@ from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import TopicPartition, check_topic_name
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, Position, parse_offsets, parse_time, parse_times
+from tidemill.pipelines.core.sizes import parse_bytes
 
 CLIENT_PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"
 ISOLATION_LEVELS = {"read_committed": True, "read_uncommitted": False}
 SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
+MAX_BYTES = "maxBytesPerTrigger"
 STREAM_ONLY = (
     "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
+    MAX_BYTES,
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "failOnRecreation",
@@ -66,6 +68,9 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 HEADERS = "headers"
 TRIGGER_DELAY = "15m"
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+BYTES_PER_TRIGGER = 512 * 1024 * 1024
+"""Of a streaming query that names no limit: enough to keep many cores busy, and a sink is done with it in less than the
+five minutes that its transaction may take."""
 ROWS_PER_BATCH = 10_000
 """Rows of an Arrow batch that Spark takes fastest."""
 
@@ -200,7 +205,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         min_offsets=_min_offsets(options),
         max_delay_ms=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY),
         max_offsets=options.number("maxOffsetsPerTrigger"),
-        max_bytes=options.number("maxBytesPerTrigger"),
+        max_bytes=_max_bytes(options, streaming=streaming),
         min_partitions=options.number("minPartitions"),
         max_records=options.number("maxRecordsPerPartition"),
         include_headers=options.flag("includeHeaders", default=False),
@@ -217,6 +222,15 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     options.client()
     _subscription(options)
     return (*COLUMNS, HEADERS) if options.flag("includeHeaders", default=False) else COLUMNS
+
+
+def _max_bytes(options: Options, *, streaming: bool) -> int | None:
+    """What is given; without any limit a streaming query has a default, so that a large backlog can start."""
+    value = options.text(MAX_BYTES)
+    if value is None:
+        limited = not streaming or options.text("maxOffsetsPerTrigger") is not None
+        return None if limited else BYTES_PER_TRIGGER
+    return parse_bytes(MAX_BYTES, value)
 
 
 def _min_offsets(options: Options) -> int | None:

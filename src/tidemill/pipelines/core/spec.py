@@ -69,6 +69,8 @@ class Source:
     start: str
     watermark: Watermark | None
     lost: Lost = Lost.FAIL
+    max_bytes: int | None = None
+    """What a micro-batch reads at most; None is the default of the source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.broker import filled
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.master import wrong_setting
+from tidemill.pipelines.core.options import MAX_BYTES
+from tidemill.pipelines.core.sizes import parse_bytes
 from tidemill.pipelines.core.spec import (
     LAKES,
     Expectation,
@@ -65,6 +67,7 @@ CLIENT_NOT = {
     "bootstrap.servers": "is what broker says",
     "group.id": "is made of the names of pipeline and sink, so that each shows its own lag",
 }
+SOURCE_KEYS = ("topic", "format", "schema", "start", "lost", "watermark", MAX_BYTES)
 SINK_KEYS = ("key", "by", "id", "due", "body", "table")
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -202,14 +205,23 @@ def _filled(part: Section, key: Any, environment: Mapping[str, str]) -> str:
 
 
 def _sources(top: Section) -> Iterator[Source]:
-    for name, part in top.sections("sources", ("topic", "format", "schema", "start", "lost", "watermark"), _VIEW):
+    for name, part in top.sections("sources", SOURCE_KEYS, _VIEW):
         kind = part.choice("format", Format, "json")
         schema = part.text("schema") if kind is Format.JSON else part.optional("schema")
         if kind is Format.RAW and schema is not None:
             raise part.wrong("schema", "is for format json; raw rows have the columns of the topic")
         start = part.word("start", STARTS, "earliest")
         lost = part.choice("lost", Lost, "fail")
-        yield Source(name, part.topic("topic"), kind, schema, start, _watermark(part), lost)
+        yield Source(name, part.topic("topic"), kind, schema, start, _watermark(part), lost, _max_bytes(part))
+
+
+def _max_bytes(part: Section) -> int | None:
+    if MAX_BYTES not in part.found:
+        return None
+    try:
+        return parse_bytes("it", str(part.found[MAX_BYTES]))
+    except WrongOption as error:
+        raise part.wrong(MAX_BYTES, f"is wrong: {error}") from None
 
 
 def _watermark(part: Section) -> Watermark | None:

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from tidemill.pipelines.core.options import MAX_BYTES
 from tidemill.pipelines.core.progress import BROKEN, NEWEST
 from tidemill.pipelines.core.spec import Expectation, Format, Lost, Otherwise, Source, WrongSpec
 from tidemill.pipelines.folder import Folder, Step
@@ -29,7 +30,7 @@ def make_views(spark: SparkSession, folder: Folder, group: str) -> dict[str, Dat
 
 
 def _source(spark: SparkSession, folder: Folder, source: Source, group: str) -> DataFrame:
-    rows = (
+    reader = (
         spark.readStream.format("tidemill")
         .options(**folder.spec.kafka)
         .option("subscribe", source.topic)
@@ -37,8 +38,10 @@ def _source(spark: SparkSession, folder: Folder, source: Source, group: str) -> 
         .option("failOnDataLoss", str(source.lost is Lost.FAIL).lower())
         .option("includeHeaders", str(source.format is Format.RAW).lower())
         .option("kafka.group.id", group)
-        .load()
     )
+    if source.max_bytes is not None:
+        reader = reader.option(MAX_BYTES, str(source.max_bytes))
+    rows = reader.load()
     newest = F.max(F.unix_millis("timestamp")).alias(NEWEST)
     rows = rows.observe(f"source_{source.name}", newest)
     try:

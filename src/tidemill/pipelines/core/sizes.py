@@ -1,0 +1,18 @@
+"""Sizes as Spark writes them: `512m`, `1g`; units are powers of 1,024, and a bare number is in bytes."""
+
+import re
+
+from tidemill.pipelines.core.errors import WrongOption
+
+BYTES_MAX = 2**63 - 1
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """A size above 0; `name` is the option that says it."""
+    found = _SIZE.fullmatch(text.strip())
+    size = int(found[1]) * 1024 ** _POWERS[found[2].lower()] if found else 0
+    if not 0 < size <= BYTES_MAX:
+        raise WrongOption(f"{name}: {text!r} is not a size above 0 such as 1000000, 512m or 1g")
+    return size
