@@ -20,6 +20,7 @@ from uuid import uuid4
 import structlog
 
 from tidemill import __version__
+from tidemill.app.clocks import open_watch
 from tidemill.app.directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
 from tidemill.app.lock import DataDirLock
@@ -28,6 +29,7 @@ from tidemill.broker.broker import Broker, Place, World
 from tidemill.broker.identity import same_servers
 from tidemill.broker.sql.errors import SqlUnavailable
 from tidemill.broker.timelines import dead_letter_writer
+from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
@@ -164,8 +166,11 @@ class Node:
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
-        self._broker = broker = Broker(self._world(coordination, directory), settings.broker, self._place())
+        watch = open_watch(settings, self._times)
+        self._opened.push_async_callback(watch.close)
+        self._broker = broker = Broker(self._world(coordination, directory, watch), settings.broker, self._place())
         self._opened.push_async_callback(broker.close)
+        watch.start()
         await broker.start()
         self._opened.push_async_callback(self._close_desk)
         await self._record_groups(broker)
@@ -176,11 +181,11 @@ class Node:
         self._opened.push_async_callback(broker.hand_over)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
-    def _world(self, coordination: Coordination, directory: DataDirectory) -> World:
+    def _world(self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch) -> World:
         store = open_streams(self.settings, self._times.now_ms, self.tables)
         belong = partial(self._belong, coordination, directory)
         times = self._times
-        return World(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong)
+        return World(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch)
 
     async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:
         directory.belong(cluster_id)

@@ -7,7 +7,7 @@ another is a callable that is made here. Order of start: topics and their partit
 any more. Every change of the cluster's view goes one way: topics and partitions follow it, then deletions, seats and
 the controller look at it.
 
-Tending runs every few seconds: retention, rotation by age, compaction, expiry of producers and of transactions.
+Tending runs every few seconds (tending.py). Whatever is deleted because it is old asks `may_delete_by_time` first.
 """
 
 import asyncio
@@ -33,11 +33,13 @@ from tidemill.broker.scheduling import Replicated, Scheduler
 from tidemill.broker.seats import Seats
 from tidemill.broker.standing import Readers, served, standing_of
 from tidemill.broker.telemetry import Telemetry
+from tidemill.broker.tending import Tending
 from tidemill.broker.timelines import gauges
 from tidemill.broker.topics import UNSET, Topics
 from tidemill.broker.transacting import Transacting
 from tidemill.client.raw.replication import Limits
 from tidemill.client.raw.transacting import Writer
+from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import Image, Topic
@@ -55,7 +57,7 @@ from tidemill.cluster.metadata import Metadata
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
-from tidemill.model.errors import NotLeaderOrFollower, TidemillError
+from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING, TopicPartition
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
@@ -64,8 +66,6 @@ from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.interface import Marker
 
 NO_DIRECTORY = UUID(int=0)
-TENDED_AT_A_TIME = 32
-"""Partitions that are looked after before clients get their turn: about a millisecond."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -93,6 +93,8 @@ class World:
     """A clock that nobody can set; without one, nobody sets `clock_ms`."""
     belong: Callable[[str], Awaitable[None]] | None = None
     """Refuses what belongs to another cluster: a data directory, tables on servers."""
+    watch: ClockWatch | None = None
+    """Whether the wall clock is trusted; without one it always is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,9 @@ class Broker:
         self.telemetry = Telemetry(self.supervisor)
         self.readers = Readers(world.clock_ms)
         self.partitions = Partitions(world.store)
+        self.clock = world.watch
+        steady = world.steady_ms or world.clock_ms
+        self._tending = Tending(self.partitions, settings, steady, self.may_delete_by_time)
         self._world = world
         self._address = ("", 0)
         self._moves = 0
@@ -267,6 +272,10 @@ class Broker:
         """The time, by the clock that this broker was given."""
         return self._world.clock_ms()
 
+    def may_delete_by_time(self) -> bool:
+        """Whether something may be deleted because it is old; not while the wall clock is in doubt."""
+        return self.clock is None or self.clock.may_delete()
+
     @property
     def image_version(self) -> int:
         """Grows with every change of topics or brokers."""
@@ -400,16 +409,10 @@ class Broker:
         return await self._producer_ids.take()
 
     async def tend(self, now_ms: int) -> None:
-        """Look after every partition once, letting clients in between."""
+        """Look after every partition once."""
         if await self.partitions.mend(self.topic):
             self._seats.look()
-        for number, partition in enumerate(self.partitions):
-            if number % TENDED_AT_A_TIME == 0:
-                await asyncio.sleep(0)
-            try:
-                await partition.tend(now_ms, self.settings.producer_id_expiration_ms)
-            except (TidemillError, OSError) as error:
-                log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
+        await self._tending.run(now_ms)
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
         await self._tell_state()
@@ -419,9 +422,8 @@ class Broker:
         if self._leaving:
             return
         await self.membership.remember()
-        now = standing_of(
-            self.partitions, self.timelines, self.supervisor.reasons(), shared=self._world.coordination.shared
-        )
+        failing, shared = self.supervisor.reasons(), self._world.coordination.shared
+        now = standing_of(self.partitions, self.timelines, failing, self.clock, shared=shared)
         consumers = served(self.timelines, self.readers)
         known = self.membership.registration
         if (known.state, known.reason) != (now.state, now.reason):
@@ -448,6 +450,7 @@ class Broker:
             steady=self._world.steady_ms,
             new_id=lambda: str(self._world.new_id()),
             limits=group_limits(self.settings),
+            may_expire=self.may_delete_by_time,
         )
 
     def _make_transactions(self) -> TransactionCoordinator:
@@ -458,6 +461,7 @@ class Broker:
             clock=self._world.clock_ms,
             steady=self._world.steady_ms,
             limits=transaction_limits(self.settings),
+            may_expire=self.may_delete_by_time,
         )
 
     def _make_membership(self) -> Membership:

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tidemill.broker.partitions import Partitions
+from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.core.image import Image
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 from tidemill.timelines.dispatcher import Dispatcher
@@ -13,6 +14,8 @@ from tidemill.timelines.guard import State
 DISK_FULL = "the disk is full: records are refused until there is room"
 AWAY = "it is not there"
 FOLDER_HINT = "to get the topic back, stop the broker and run: tidemill repair"
+CLOCK = "the clock is in doubt ({}), nothing is deleted by time; see: tidemill cluster clock"
+"""Kinds of reasons only: what brokers publish must not change with every look."""
 TOPIC = "topic:"
 """Before the names of topics among those of timelines."""
 READER_MS = 10_000
@@ -30,7 +33,12 @@ class Standing(NamedTuple):
 
 
 def standing_of(
-    partitions: Partitions, timelines: Dispatcher | None, failing: Sequence[str] = (), *, shared: bool
+    partitions: Partitions,
+    timelines: Dispatcher | None,
+    failing: Sequence[str] = (),
+    watch: ClockWatch | None = None,
+    *,
+    shared: bool,
 ) -> Standing:
     """What the others should know; in a cluster a broker whose disk failed counts as one that is not there."""
     full = partitions.store.full or partitions.lacks_room
@@ -41,6 +49,9 @@ def standing_of(
         return Standing(INACTIVE if failed and shared else DEGRADED, f"{topic}-{index}: {error}", not full)
     if full:
         return Standing(DEGRADED, DISK_FULL, False)
+    kinds = () if watch is None else watch.kinds()
+    if kinds:
+        return Standing(DEGRADED, CLOCK.format(", ".join(kinds)), True)
     health = timelines.health() if timelines is not None else None
     if health is not None and health.state is State.DEGRADED:
         return Standing(DEGRADED, f"timelines: {'; '.join(health.reasons)}", True)

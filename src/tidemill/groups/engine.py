@@ -55,6 +55,7 @@ class GroupEngine:
         steady: Callable[[], int] | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
         limits: GroupLimits | None = None,
+        may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
         self.limits = limits or GroupLimits()
         self._journal = journal
@@ -64,6 +65,7 @@ class GroupEngine:
         self._steady = steady or clock
         self._ahead_ms = clock() - self._steady()
         self._new_id = new_id
+        self._may_expire = may_expire
         self._catalog = TopicCatalog(-1)
         self._shards: dict[int, Shard] = {}
         self._led: dict[int, int] | None = None
@@ -258,9 +260,11 @@ class GroupEngine:
                 log.warning("old offsets could not be forgotten", error=str(error))
 
     async def expire(self) -> None:
-        """Forget offsets past their retention, and groups of which nothing is left."""
+        """Forget offsets past their retention, and groups of which nothing is left; not while the clock is in doubt."""
         for shard in list(self._shards.values()):
             for group_id in dict.fromkeys((*shard.groups, *shard.offsets.groups())):
+                if not self._may_expire():
+                    return
                 await self._expire_group(shard, group_id)
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:

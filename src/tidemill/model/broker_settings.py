@@ -77,6 +77,13 @@ _OWN = (
         "How often the controller looks for partitions that their first replica does not lead.",
         low=1,
     ),
+    Setting(
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        "300000",
+        "How often retention looks for records that are too old or too many; at once while the disk is full.",
+        low=1,
+    ),
     Setting("max.connections", Kind.INT, "10000", "Most connections at a time.", low=1),
     Setting("num.partitions", Kind.INT, "1", "Partitions of a new topic that does not say.", low=1),
     Setting("offset.metadata.max.bytes", Kind.INT, "4096", "Longest text beside a committed offset.", low=0),
@@ -103,6 +110,34 @@ _OWN = (
         low=1,
     ),
     Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
+    Setting(
+        "tidemill.clock.accept.after.ms",
+        Kind.LONG,
+        "21600000",
+        "A wall clock that jumped and has stood unchanged for this long is accepted.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.clock.difference.max.ms",
+        Kind.LONG,
+        "60000",
+        "The clock is in doubt when most other brokers, coordination or storage differ by more than this.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.clock.jump.max.ms",
+        Kind.LONG,
+        "60000",
+        "The clock is in doubt when it jumps by more than this, or is this much earlier than at the last stop.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.clock.stop.max.ms",
+        Kind.LONG,
+        "259200000",
+        "After a reboot the clock is in doubt when it is more than this after the last stop.",
+        low=1,
+    ),
     Setting("tidemill.racks", Kind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
     Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
     Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
@@ -112,7 +147,7 @@ _OWN = (
         "tidemill.tend.interval.ms",
         Kind.INT,
         "5000",
-        "How often retention, rotation by age and compaction are looked after.",
+        "How often rotation by age and compaction are looked after.",
         low=10,
     ),
     Setting(
@@ -204,6 +239,7 @@ class BrokerSettings:
     group_max_size: int
     group_min_session_timeout_ms: int
     leader_imbalance_check_interval_seconds: int
+    log_retention_check_interval_ms: int
     max_connections: int
     num_partitions: int
     offset_metadata_max_bytes: int
@@ -218,6 +254,10 @@ class BrokerSettings:
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
     socket_request_max_bytes: int
+    tidemill_clock_accept_after_ms: int
+    tidemill_clock_difference_max_ms: int
+    tidemill_clock_jump_max_ms: int
+    tidemill_clock_stop_max_ms: int
     tidemill_racks: tuple[str, ...]
     tidemill_sql_max_bytes: int
     tidemill_sql_max_memory_bytes: int

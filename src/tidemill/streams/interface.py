@@ -171,8 +171,11 @@ class StreamLog(Protocol):
         """Run a call that takes long, beside the loop if the log has threads."""
         ...
 
-    async def sweep(self, now_ms: int) -> None:
-        """Do what has waited for its time: files that were removed a while ago go for good."""
+    async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
+        """Do what has waited for its time: files that were removed a while ago go for good.
+
+        With `by_time` false the clock is in doubt: what only waits for its time goes on waiting.
+        """
         ...
 
     async def save(self, state: dict[str, Any]) -> None:

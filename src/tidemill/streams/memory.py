@@ -184,7 +184,7 @@ class MemoryLog:
         """There are no threads."""
         return call()
 
-    async def sweep(self, now_ms: int) -> None:
+    async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
         """Nothing waits."""
 
     async def save(self, state: dict[str, Any]) -> None:

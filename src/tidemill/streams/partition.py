@@ -41,7 +41,7 @@ from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import StreamLog
 from tidemill.streams.leading import Agreement, Leading
 from tidemill.streams.search import NOT_FOUND, FoundOffset, first_at, first_with_largest
-from tidemill.streams.upkeep import Random, Upkeep
+from tidemill.streams.upkeep import ALL_CHORES, Chores, Random, Upkeep
 from tidemill.streams.writer import Placed, Writer
 
 ACKS_ALL = -1
@@ -404,13 +404,13 @@ class Partition:
         self.settings = settings
         self._log.settings = settings
 
-    async def tend(self, now_ms: int, expiry_ms: int = EXPIRY_MS) -> None:
+    async def tend(self, now_ms: int, expiry_ms: int = EXPIRY_MS, chores: Chores = ALL_CHORES) -> None:
         """Do what time asks for: retention, closing of old segments, flush.ms, producers that went away, checkpoint.
 
         A producer has gone away when it was silent for `expiry_ms`.
         """
         if not self._closed and self._log.failed is None:
-            await self._upkeep.tend(now_ms, self._high_watermark, self._stable_offset, expiry_ms)
+            await self._upkeep.tend(now_ms, self._high_watermark, self._stable_offset, expiry_ms, chores)
 
     def producers(self) -> list[ProducerSnapshot]:
         """Every producer that the partition remembers."""

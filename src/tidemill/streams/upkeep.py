@@ -8,7 +8,7 @@ its leader's does.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -26,6 +26,18 @@ CHECKPOINT_BYTES = 64 * 1024 * 1024  # a start after a crash scans about this mu
 LOGGER = structlog.get_logger(__name__)
 
 Random = Callable[[], float]
+
+
+class Chores(NamedTuple):
+    """What one round of upkeep may do."""
+
+    retain: bool = True
+    """Retention is due."""
+    by_time: bool = True
+    """The wall clock is trusted: records, producers and tombstones may be deleted because they are old."""
+
+
+ALL_CHORES = Chores()
 
 
 class _Jitter:
@@ -75,13 +87,19 @@ class Upkeep:
         self._paused = 0
         self._work: set[asyncio.Task[None]] = set()
 
-    async def tend(self, now_ms: int, high_watermark: int, stable_offset: int, expiry_ms: int) -> None:
+    async def tend(
+        self, now_ms: int, high_watermark: int, stable_offset: int, expiry_ms: int, chores: Chores = ALL_CHORES
+    ) -> None:
         """Do what is due; nothing that is not committed is deleted or compacted."""
-        self._leader.producers.expire(now_ms, expiry_ms)
+        if chores.by_time:
+            self._leader.producers.expire(now_ms, expiry_ms)
         if self._cleaning is None and not self._paused:
-            await self._retain(now_ms, high_watermark)
-            await self._log.sweep(now_ms)
-            self._start_cleaning(now_ms, stable_offset)
+            await self._roll(now_ms)
+            if chores.retain and self._leader.leads:
+                await self._retain(now_ms, high_watermark, by_time=chores.by_time)
+            await self._log.sweep(now_ms, by_time=chores.by_time)
+            if chores.by_time:  # a pass drops tombstones by their age, and spares records by theirs
+                self._start_cleaning(now_ms, stable_offset)
         await self._flush_by_time(now_ms)
         if self._writer.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES:
             await self.save()
@@ -140,14 +158,15 @@ class Upkeep:
             self._cleaning.cancel()
         await self.cleaned()
 
-    async def _retain(self, now_ms: int, high_watermark: int) -> None:
+    async def _roll(self, now_ms: int) -> None:
         facts = self._log.segments()
         if roll_due(facts[-1], self._log.settings, now_ms, self._jitter.of(facts[-1].base_offset)):
             async with self._writer.exclusive():
                 await self._log.roll(now_ms)
-        if not self._leader.leads:
-            return
-        start_offset = retained_start(facts, self._log.settings, self._log.start_offset, now_ms)
+
+    async def _retain(self, now_ms: int, high_watermark: int, *, by_time: bool) -> None:
+        facts = self._log.segments()
+        start_offset = retained_start(facts, self._log.settings, self._log.start_offset, now_ms, by_time=by_time)
         if min(start_offset, high_watermark) > self._log.start_offset:
             await self.move_start(min(start_offset, high_watermark))
 

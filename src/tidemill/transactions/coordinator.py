@@ -80,6 +80,7 @@ class TransactionCoordinator:
         clock: Callable[[], int],
         steady: Callable[[], int] | None = None,
         limits: TransactionLimits | None = None,
+        may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
         self._journal = journal
         self._write_marker = write_marker
@@ -87,6 +88,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._steady = steady or clock
         self._limits = limits or TransactionLimits()
+        self._may_expire = may_expire
         self._table = TransactionTable()
         self._led: dict[int, int] | None = None
         self._loaded: dict[int, int] = {}
@@ -123,8 +125,10 @@ class TransactionCoordinator:
         epoch = (self._led or {}).get(partition, 0)
         try:
             async for records in self._journal.replay(partition):
+                # How old an open transaction is, only the wall clock can say; in doubt it gets its whole time again.
+                now_ms = self._clock() if self._may_expire() else None
                 for record in records:
-                    self._table.replay(record.key, record.value, self._steady(), self._clock())
+                    self._table.replay(record.key, record.value, self._steady(), now_ms)
         except BaseException:
             self._table.drop(lambda name: self._journal.partition_of(name) == partition)
             raise
@@ -163,7 +167,7 @@ class TransactionCoordinator:
             self._finish_soon(transactional_id)
         for transactional_id in self._seated(self._table.late(self._steady())):
             await self._try(transactional_id, self._time_out(transactional_id, now_ms))
-        if self._steady() - self._swept_ms >= SWEEP_INTERVAL_MS:
+        if self._steady() - self._swept_ms >= SWEEP_INTERVAL_MS and self._may_expire():
             self._swept_ms = self._steady()
             for transactional_id in self._table.forgettable(now_ms, self._limits.id_expiry_ms):
                 await self._try(transactional_id, self._forget(transactional_id, now_ms))

@@ -4,6 +4,7 @@ from typing import Any
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.standing import DISK_FULL, all_standings, notes_of
+from tidemill.clocks.watch import TRUSTED
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 
 NO_MEMBER = "this broker is no member of its cluster: it leads nothing until coordination is reached again"
@@ -37,12 +38,15 @@ def health_of(broker: Broker) -> dict[str, Any]:
     reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else [])]
     timelines = broker.timelines.health() if broker.timelines is not None else None
     failing = broker.supervisor.reasons()
-    healthy = not reasons and not failing and (timelines is None or timelines.state == HEALTHY)
+    clock = None if broker.clock is None else broker.clock.status()
+    trusted = clock is None or clock["state"] == TRUSTED
+    healthy = trusted and not reasons and not failing and (timelines is None or timelines.state == HEALTHY)
     member = broker.membership.alive
     return {
         "state": INACTIVE if not member else HEALTHY if healthy else DEGRADED,
         "member": member,
         "brokers": [seen._asdict() for seen in all_standings(broker.image)],
+        "clock": clock,
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
         "notes": notes_of(broker.partitions, broker.image),

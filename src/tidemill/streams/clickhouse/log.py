@@ -263,7 +263,7 @@ class ClickHouseLog:
         """On a thread."""
         return await asyncio.to_thread(call)
 
-    async def sweep(self, now_ms: int) -> None:
+    async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
         """Delete rows that nobody may read, and let the rest expire as the topic says now."""
         try:
             if self.away:
@@ -271,7 +271,7 @@ class ClickHouseLog:
             if self._rows_before:
                 await self._command(f"DELETE FROM messages WHERE {self._where} AND batch_last < {self._start_offset}")
                 self._rows_before = False
-            if self._kept_ms != _kept_ms(self.settings):
+            if by_time and self._kept_ms != _kept_ms(self.settings):
                 await self._keep(_kept_ms(self.settings), now_ms)
         except EngineError as error:
             topic, partition, _ = self._place

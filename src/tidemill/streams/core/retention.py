@@ -3,7 +3,8 @@
 Retention works on whole segments from the oldest on. By time: a segment goes when its newest record is older than
 `retention.ms`; when that is true of the segment being written too, a new one is started first. Records without a time
 (-1) are as old as the segment that came after theirs. By size: the oldest go as long as what stays is at least
-`retention.bytes`. Below the log's start (moved by DeleteRecords) everything goes.
+`retention.bytes`. Below the log's start (moved by DeleteRecords) everything goes. While the wall clock is in doubt
+nothing goes by time.
 """
 
 from collections.abc import Sequence
@@ -22,11 +23,14 @@ class SegmentFacts(NamedTuple):
     first_append_ms: int
 
 
-def retained_start(segments: Sequence[SegmentFacts], settings: TopicSettings, start_offset: int, now_ms: int) -> int:
+def retained_start(
+    segments: Sequence[SegmentFacts], settings: TopicSettings, start_offset: int, now_ms: int, *, by_time: bool = True
+) -> int:
     """The offset where the log may begin: `start_offset`, or the end of the last segment that has to go."""
     if not settings.deleted:
         return start_offset
-    keep = max(_expired(segments, settings.retention_ms, now_ms), _oversize(segments, settings.retention_bytes))
+    old = _expired(segments, settings.retention_ms, now_ms) if by_time else 0
+    keep = max(old, _oversize(segments, settings.retention_bytes))
     return max(start_offset, segments[keep - 1].next_offset) if keep else start_offset
 
 

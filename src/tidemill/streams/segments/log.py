@@ -289,10 +289,11 @@ class SegmentLog:
         """On a thread of the disk."""
         return await self._disk.aside(call)
 
-    async def sweep(self, now_ms: int) -> None:
+    async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
         """Remove the files whose delay is over (all, where there is no room), and see whether there is room again."""
         full = self._shared.reserve.given_up
-        paths = self._removed.due(now_ms, 0 if full else self.settings.file_delete_delay_ms)
+        delay_ms = 0 if full else self.settings.file_delete_delay_ms
+        paths = self._removed.due(now_ms, delay_ms) if full or by_time else []
         if paths:
             await self._disk.aside(partial(remove_all, self._disk, paths))
         if self._shared.reserve.retake_due(now_ms):

@@ -1,0 +1,1 @@
+"""Decisions about the wall clock, from times that come in as arguments."""

@@ -1,0 +1,268 @@
+"""Clock doubt: decides whether the wall clock is trusted or in doubt, with reasons.
+
+Nothing is deleted by time while the clock is in doubt. Two kinds of evidence count:
+
+- This broker's own past: the wall clock must agree with the time that has passed by a clock that cannot be set. Where
+  both looks fall into one boot of the machine that is exact, also across a restart of the broker. After a reboot only
+  a range is known: not before the last time that the data directory saw, and not later than `stop_ms` after it.
+- Other clocks: brokers, coordination, storage. A majority of the other brokers that is apart puts this broker in
+  doubt; one broker alone proves nothing, unless it is the only one.
+
+Timestamps in records are not evidence, because clients write them: one client could stop retention for ever.
+
+A doubt from the broker's own past ends when the clock agrees again, when a majority of brokers with trusted clocks
+agrees with it, when an operator accepts it, or when it has stood unchanged for `accept_ms`. A disagreement with other
+clocks does not end by waiting: it ends when the clocks agree, or when an operator accepts the difference.
+
+All times are milliseconds. `boot_ms` is a clock that nobody can set and that goes on while the machine sleeps.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+SLEW_PER_MILLE = 1
+"""Differences that grow slower than this are followed, so that many small steps of a daemon never add up."""
+READING_AGE_MS = 60_000
+"""Another clock that was not read for this long says nothing any more."""
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+class Kind(StrEnum):
+    """Why the clock is in doubt."""
+
+    JUMP = "jump"
+    EARLIER = "earlier"
+    LATER = "later"
+    BROKERS = "brokers"
+    COORDINATION = "coordination"
+    STORAGE = "storage"
+
+
+class Limits(NamedTuple):
+    """From where on a difference is doubtful, and how long a doubt stands before the clock is accepted."""
+
+    jump_ms: int = MINUTE_MS
+    difference_ms: int = MINUTE_MS
+    stop_ms: int = 3 * DAY_MS
+    accept_ms: int = 6 * HOUR_MS
+
+
+class Seen(NamedTuple):
+    """What the data directory keeps: the last wall time that was trusted, and the boot clock at that moment."""
+
+    wall_ms: int
+    boot_id: str
+    boot_ms: int
+    doubted_ms: int = 0
+    """How long the clock had been in doubt when this was written; 0 while it was trusted."""
+    is_earliest: bool = False
+    """`wall_ms` is only the earliest time that it can have been: the clock was in doubt since a reboot."""
+
+
+class Reading(NamedTuple):
+    """Another clock: `their_ms` at our `boot_ms`, give or take `error_ms` (half of the round trip)."""
+
+    kind: Kind
+    target: str
+    their_ms: int
+    error_ms: int
+    boot_ms: int
+    is_trusted: bool = True
+    """Whether the other side trusts its own clock."""
+
+
+class Difference(NamedTuple):
+    """How far another clock is ahead of ours."""
+
+    kind: Kind
+    target: str
+    offset_ms: int
+    error_ms: int
+
+
+class Reason(NamedTuple):
+    """One reason for doubt."""
+
+    kind: Kind
+    text: str
+
+
+class Verdict(NamedTuple):
+    """What the evidence says now."""
+
+    reasons: tuple[Reason, ...]
+    doubted_ms: int
+    """How long the clock has been in doubt."""
+    accepted_in_ms: int | None
+    """When it is accepted if nothing changes; None while it is trusted or only an operator can accept it."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the wall clock may be used to delete."""
+        return not self.reasons
+
+
+class ClockDoubt:
+    """The evidence about one wall clock."""
+
+    def __init__(self, limits: Limits, wall_ms: int, boot_ms: int, boot_id: str, before: Seen | None) -> None:
+        self._limits = limits
+        self._wall_ms = wall_ms
+        self._boot_ms = boot_ms
+        self._boot_id = boot_id
+        self._expected_ms = wall_ms
+        self._early_ms = self._late_ms = limits.jump_ms
+        self._rebooted = False
+        self._started = before is not None
+        self._readings: dict[str, Reading] = {}
+        self._accepted: dict[str, int] = {}
+        self._own: Reason | None = None
+        self._others: tuple[Reason, ...] = ()
+        self._since_ms = boot_ms
+        self._stands_ms = boot_ms
+        self._offset_ms = 0
+        if before is not None:
+            self._expect(before)
+        verdict = self.look(wall_ms, boot_ms)
+        if before is not None and verdict.reasons:
+            self._since_ms -= before.doubted_ms
+            self._stands_ms -= before.doubted_ms
+
+    def _expect(self, before: Seen) -> None:
+        self._expected_ms = before.wall_ms
+        same_boot = bool(before.boot_id) and before.boot_id == self._boot_id and before.boot_ms <= self._boot_ms
+        if same_boot:
+            self._expected_ms += self._boot_ms - before.boot_ms
+        if before.is_earliest or not same_boot:
+            self._rebooted = True
+            self._late_ms = self._limits.stop_ms
+
+    @property
+    def steady_ms(self) -> int:
+        """The time of day without the doubtful change: the wall clock while it is trusted."""
+        return self._wall_ms if self._own is None else self._expected_ms
+
+    @property
+    def has_base(self) -> bool:
+        """Whether lengths of time can be measured from a right time of day: not after a reboot, nor beside others."""
+        return not self._others and (self._own is None or not self._rebooted)
+
+    def seen(self) -> Seen:
+        """What the data directory should keep."""
+        if self._own is None:
+            return Seen(self._wall_ms, self._boot_id, self._boot_ms)
+        return Seen(self._expected_ms, self._boot_id, self._boot_ms, max(1, self._doubted_ms()), self._rebooted)
+
+    def read(self, reading: Reading) -> None:
+        """Another clock was read."""
+        self._readings[reading.target] = reading
+
+    def look(self, wall_ms: int, boot_ms: int) -> Verdict:
+        """Compare the wall clock with everything that is known."""
+        was_trusted = self._own is None and not self._others
+        passed_ms = max(0, boot_ms - self._boot_ms)
+        self._boot_ms += passed_ms
+        self._wall_ms = wall_ms
+        self._expected_ms += passed_ms
+        self._judge_past(passed_ms)
+        self._others = tuple(self._judge_others())
+        if was_trusted and (self._own is not None or self._others):
+            self._since_ms = self._boot_ms
+        if self._own is not None and (self._confirmed() or self._stood_ms() >= self._limits.accept_ms):
+            self._follow()
+        return self.verdict()
+
+    def verdict(self) -> Verdict:
+        """The result of the last look."""
+        reasons = (*(() if self._own is None else (self._own,)), *self._others)
+        if not reasons:
+            return Verdict((), 0, None)
+        left_ms = None if self._others else max(0, self._limits.accept_ms - self._stood_ms())
+        return Verdict(reasons, self._doubted_ms(), left_ms)
+
+    def accept(self) -> None:
+        """An operator says that the wall clock is right."""
+        self._follow()
+        self._accepted = {one.target: one.offset_ms for one in self.differences()}
+        self._others = ()
+
+    def differences(self) -> list[Difference]:
+        """Every other clock that was read lately, by name."""
+        oldest_ms = self._boot_ms - READING_AGE_MS
+        self._readings = {name: one for name, one in self._readings.items() if one.boot_ms >= oldest_ms}
+        return [self._difference(one) for _, one in sorted(self._readings.items())]
+
+    def _difference(self, reading: Reading) -> Difference:
+        # Carried on to this moment: our own jump after the reading shows at once, and never as agreement.
+        their_ms = reading.their_ms + self._boot_ms - reading.boot_ms
+        return Difference(reading.kind, reading.target, their_ms - self._wall_ms, reading.error_ms)
+
+    def _judge_past(self, passed_ms: int) -> None:
+        offset_ms = self._wall_ms - self._expected_ms
+        if -self._early_ms <= offset_ms <= self._late_ms:
+            if self._own is not None or self._started:
+                self._follow()
+            most_ms = passed_ms * SLEW_PER_MILLE // 1000
+            self._expected_ms += max(-most_ms, min(most_ms, self._wall_ms - self._expected_ms))
+            return
+        if self._own is None or abs(offset_ms - self._offset_ms) > self._limits.jump_ms:
+            self._stands_ms = self._boot_ms
+            self._offset_ms = offset_ms
+        self._own = self._reason(self._offset_ms)
+
+    def _reason(self, offset_ms: int) -> Reason:
+        if not self._rebooted:
+            when = " while the broker was stopped" if self._started else ""
+            return Reason(Kind.JUMP, f"the wall clock jumped by {offset_ms} ms ({_length(offset_ms)}){when}")
+        if offset_ms < 0:
+            text = f"the wall clock is {_length(offset_ms)} before the last time that the data directory saw"
+            return Reason(Kind.EARLIER, text)
+        text = f"the wall clock is {_length(offset_ms)} after the last time that the data directory saw"
+        return Reason(Kind.LATER, text)
+
+    def _judge_others(self) -> Iterable[Reason]:
+        differences = self.differences()
+        brokers = [one for one in differences if one.kind is Kind.BROKERS]
+        apart = [one for one in brokers if self._is_apart(one)]
+        if 2 * len(apart) > len(brokers):
+            named = ", ".join(f"{one.target} by {_length(one.offset_ms)}" for one in apart)
+            yield Reason(Kind.BROKERS, f"the clocks of other brokers differ: {named}")
+        for one in differences:
+            if one.kind is not Kind.BROKERS and self._is_apart(one):
+                yield Reason(one.kind, f"the clock of {one.target} differs by {_length(one.offset_ms)}")
+
+    def _is_apart(self, one: Difference) -> bool:
+        known_ms = self._accepted.get(one.target, 0)
+        return abs(one.offset_ms - known_ms) - one.error_ms > self._limits.difference_ms
+
+    def _confirmed(self) -> bool:
+        """Whether most other brokers trust their clocks and agree with ours."""
+        brokers = [one for one in self._readings.values() if one.kind is Kind.BROKERS]
+        agree = [one for one in brokers if one.is_trusted and not self._is_apart(self._difference(one))]
+        return bool(brokers) and 2 * len(agree) > len(brokers) and not self._others
+
+    def _follow(self) -> None:
+        """Take the wall clock as right from here on."""
+        self._expected_ms = self._wall_ms
+        self._early_ms = self._late_ms = self._limits.jump_ms
+        self._rebooted = self._started = False
+        self._own = None
+
+    def _doubted_ms(self) -> int:
+        return self._boot_ms - self._since_ms
+
+    def _stood_ms(self) -> int:
+        return self._boot_ms - self._stands_ms
+
+
+def _length(ms: int) -> str:
+    """`+30 d 2 h`, `-5 min 3 s`: two units, with a sign."""
+    sign, rest = ("-" if ms < 0 else "+"), abs(ms)
+    units = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS), ("s", 1_000), ("ms", 1))
+    parts = []
+    for name, length_ms in units:
+        count, rest = divmod(rest, length_ms)
+        if count:
+            parts.append(f"{count} {name}")
+    return sign + (" ".join(parts[:2]) or "0 ms")

@@ -1,0 +1,187 @@
+"""The clock watch: reads the clocks, keeps the record, asks other clocks, and answers `may_delete`.
+
+Every deletion by time asks `may_delete` at its moment. The answer looks at the clocks first: a jump between two looks
+of the background task is noticed before anything is deleted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from tidemill.clocks.core.doubt import ClockDoubt, Difference, Limits, Reading, Verdict
+from tidemill.clocks.record import ClockRecord
+from tidemill.model.errors import TidemillError
+
+LOOK_S = 1.0
+ASK_S = 10.0
+SAVE_S = 60.0
+ASK_TIMEOUT_S = 5.0
+
+TRUSTED, IN_DOUBT = "trusted", "in doubt"
+BY_OPERATOR = "operator"
+BY_EVIDENCE = "evidence"
+
+log = structlog.get_logger("tidemill.clock")
+
+
+class Clocks(Protocol):
+    """The clocks of this machine."""
+
+    def wall_ms(self) -> int:
+        """The time of day."""
+
+    def boot_ms(self) -> int:
+        """A clock that cannot be set and goes on while the machine sleeps."""
+
+    def boot_id(self) -> str:
+        """What differs from boot to boot; empty where the system does not say."""
+
+
+Source = Callable[[], Awaitable[Iterable[Reading]]]
+"""Reads other clocks now; what cannot be read is left out."""
+
+
+class ClockWatch:
+    """The one place that knows whether this broker's wall clock is trusted."""
+
+    def __init__(self, clocks: Clocks, record: ClockRecord, limits: Limits) -> None:
+        self.sources: list[Source] = []
+        self.listeners: list[Callable[[], None]] = []
+        self.accepted_by = ""
+        self.accepted_ms = 0
+        self._clocks = clocks
+        self._record = record
+        self._core = ClockDoubt(limits, clocks.wall_ms(), clocks.boot_ms(), clocks.boot_id(), record.read())
+        self._trusted = True
+        self._tasks: list[asyncio.Task[None]] = []
+        self._after(self._core.verdict())
+
+    def start(self) -> None:
+        """Look, ask and save in the background."""
+        self._record.write(self._core.seen())
+        self._tasks = [asyncio.create_task(one) for one in (self._look_for_ever(), self._ask_for_ever())]
+
+    async def close(self) -> None:
+        """Stop, and leave the time of the stop behind."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.look()
+        self._record.write(self._core.seen())
+
+    def look(self) -> Verdict:
+        """Compare the clocks now."""
+        verdict = self._core.look(self._clocks.wall_ms(), self._clocks.boot_ms())
+        self._after(verdict)
+        return verdict
+
+    def may_delete(self) -> bool:
+        """Whether something may be deleted because it is old by the wall clock."""
+        return self.look().trusted
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why the clock is in doubt, as of the last look; nothing while it is trusted."""
+        return tuple(reason.text for reason in self._core.verdict().reasons)
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of these reasons."""
+        return tuple(reason.kind.value for reason in self._core.verdict().reasons)
+
+    @property
+    def has_base(self) -> bool:
+        """Whether lengths of time can be added to a right time of day."""
+        return self._core.has_base
+
+    def later_ms(self) -> int:
+        """The later of the wall clock and the time without a doubtful change, for what must not expire too early."""
+        self.look()
+        return max(self._clocks.wall_ms(), self._core.steady_ms)
+
+    def boot_ms(self) -> int:
+        """For sources: when they read another clock."""
+        return self._clocks.boot_ms()
+
+    def wall_ms(self) -> int:
+        """The time of day as it is."""
+        return self._clocks.wall_ms()
+
+    def read(self, reading: Reading) -> None:
+        """Another clock was read."""
+        self._core.read(reading)
+
+    def differences(self) -> Sequence[Difference]:
+        """Every other clock that was read lately."""
+        return self._core.differences()
+
+    def accept(self) -> tuple[str, ...]:
+        """An operator confirms the wall clock; the reasons that this ends."""
+        ended = tuple(reason.text for reason in self.look().reasons)
+        self._core.accept()
+        if ended:
+            self._note_accepted(BY_OPERATOR)
+            self._after(self._core.verdict(), told=True)
+        return ended
+
+    def status(self) -> dict[str, Any]:
+        """Everything about the clock as plain data."""
+        verdict = self.look()
+        return {
+            "state": TRUSTED if verdict.trusted else IN_DOUBT,
+            "wall_ms": self._clocks.wall_ms(),
+            "reasons": [{"kind": one.kind.value, "text": one.text} for one in verdict.reasons],
+            "in_doubt_ms": verdict.doubted_ms,
+            "accepted_in_ms": verdict.accepted_in_ms,
+            "accepted_by": self.accepted_by or None,
+            "accepted_ms": self.accepted_ms or None,
+            "differences": [
+                {"kind": one.kind.value, "target": one.target, "offset_ms": one.offset_ms, "error_ms": one.error_ms}
+                for one in self._core.differences()
+            ],
+        }
+
+    def _note_accepted(self, by: str) -> None:
+        self.accepted_by, self.accepted_ms = by, self._clocks.wall_ms()
+
+    def _after(self, verdict: Verdict, *, told: bool = False) -> None:
+        """Report a change of the verdict once, and keep it."""
+        if verdict.trusted == self._trusted:
+            return
+        self._trusted = verdict.trusted
+        if verdict.trusted:
+            if not told:
+                self._note_accepted(BY_EVIDENCE)
+            log.warning("clock trusted", accepted_by=self.accepted_by)
+        else:
+            log.error("clock in doubt", reasons=[reason.text for reason in verdict.reasons])
+        self._record.write(self._core.seen())
+        for listener in list(self.listeners):
+            listener()
+
+    async def _look_for_ever(self) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+            looks += 1
+            if looks % round(SAVE_S / LOOK_S) == 0:
+                await asyncio.to_thread(self._record.write, self._core.seen())
+
+    async def _ask_for_ever(self) -> None:
+        while True:
+            await self._ask()
+            await asyncio.sleep(ASK_S)
+
+    async def _ask(self) -> None:
+        found = await asyncio.gather(*(self._ask_one(source) for source in self.sources))
+        for reading in (one for readings in found for one in readings):
+            self._core.read(reading)
+
+    async def _ask_one(self, source: Source) -> Sequence[Reading]:
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                return list(await source())
+        except (TidemillError, OSError) as error:  # a time-out is an OSError
+            log.debug("clock not readable", error=str(error))
+            return ()
