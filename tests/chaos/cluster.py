@@ -25,6 +25,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "replica.lag.time.max.ms": "2000",
     "tidemill.tend.interval.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
 }

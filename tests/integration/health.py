@@ -3,16 +3,22 @@
 import json
 import urllib.error
 import urllib.request
+from typing import Any
 
 from tidemill.testing import Broker
 
 
-def timelines_health(broker: Broker) -> dict[str, object]:
-    """What `/health` says of the timelines; a degraded broker answers 503."""
+def health(broker: Broker) -> dict[str, Any]:
+    """What `/health` says; a degraded broker answers 503."""
     try:
         with urllib.request.urlopen(f"{broker.http}/health") as answer:
-            told = json.load(answer)
+            told: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         told = json.load(error)
-    timelines: dict[str, object] = told["timelines"]
+    return told
+
+
+def timelines_health(broker: Broker) -> dict[str, object]:
+    """What `/health` says of the timelines."""
+    timelines: dict[str, object] = health(broker)["timelines"]
     return timelines

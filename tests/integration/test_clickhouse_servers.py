@@ -29,6 +29,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "tidemill.tend.interval.ms": "500",
+    "log.retention.check.interval.ms": "500",
 }
 AUDIT = (
     "SELECT partition, count() = uniqExact(offset) AND count() = max(offset) - min(offset) + 1 AND min(offset) = 0, "

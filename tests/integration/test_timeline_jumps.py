@@ -7,42 +7,18 @@ workers are in this process, whose clock is the truth.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 from tests.integration.health import timelines_health
+from tests.integration.system_clock import SystemClock, system_clock
 from tests.integration.timeline_load import LIMIT_S, run
 
 from tidemill.client.timeline import AsyncTimeline, Message
 from tidemill.testing import Broker
 
 SPREAD_S = 4.5
-PREFIX = Path("/usr/lib")
-LIBRARY = "*/faketime/libfaketimeMT.so.1"
 
-
-class SystemClock:
-    """The clock that child processes see."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self.jump("+0")
-
-    def jump(self, by: str) -> None:
-        """Set it: `+120s` is two minutes ahead of the truth."""
-        self._file.write_text(f"{by}\n")
-
-
-@pytest.fixture
-def system_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemClock:
-    """The clock of every process that is started from now on."""
-    [library] = PREFIX.glob(LIBRARY)  # the Debian package libfaketime
-    clock = SystemClock(tmp_path / "clock")
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", str(tmp_path / "clock"))
-    monkeypatch.setenv("FAKETIME_CACHE_DURATION", "1")
-    monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-    return clock
+__all__ = ["system_clock"]
 
 
 @pytest.mark.parametrize("jump_s", [120, -120])

@@ -38,7 +38,11 @@ CODECS = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    settings = {"tidemill.tend.interval.ms": "200", "auto.create.topics.enable": "false"}
+    settings = {
+        "tidemill.tend.interval.ms": "200",
+        "log.retention.check.interval.ms": "200",
+        "auto.create.topics.enable": "false",
+    }
     with Broker(process=True, settings=settings) as broker:
         yield broker
 

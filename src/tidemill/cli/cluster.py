@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from tidemill.cli import cluster_clock
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_json
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tidemill.streams.core.insync import Lag
 
 app = typer.Typer(help="Run a cluster, see how it is, even out its load.", no_args_is_help=True)
+app.add_typer(cluster_clock.app, name="clock")
 
 BROKERS_MAX = 9
 SHOWN_MAX = 20

@@ -265,6 +265,7 @@ def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
                 "broker.rack": "",
                 "node.id": "0",
                 "process.roles": "overseer,carrier",
+                "tidemill.clock": "",
                 "tidemill.consumers": "",
                 "tidemill.grpc": "",
                 "tidemill.replica.lag": "",

@@ -1,9 +1,11 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and of the broker.
 
 A topic's setting comes from the topic itself, from the broker's setting that is its default, or from the table.
-Topics can be altered; the broker's settings are given at its start and are read-only here.
+Topics can be altered; the broker's settings are given at its start and are read-only here. One name is an operation
+and not a setting: `tidemill.clock.accept=true`, with which an operator confirms the broker's wall clock.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +26,7 @@ FROM_TOPIC = 1
 FROM_BROKER = 4
 FROM_DEFAULT = 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
+CLOCK, ACCEPT_CLOCK = "tidemill.clock", "tidemill.clock.accept"
 _BROKER_SETTING_OF = {topic_name: broker_name for broker_name, topic_name in TOPIC_SETTING_OF.items()}
 
 
@@ -84,6 +87,7 @@ def _place_listing(broker: Broker) -> list[Entry]:
         "broker.rack": ("Rack or zone of this broker.", mine.rack or ""),
         "node.id": ("Number of this broker.", str(mine.node_id)),
         "process.roles": ("What this broker does: overseer, carrier or both.", ",".join(mine.roles)),
+        CLOCK: ("Whether its wall clock is trusted, as JSON.", _clock(broker)),
         "tidemill.consumers": (
             "Consumers of timelines that it serves.",
             ",".join(f"{name}={count}" for name, count in sorted(mine.consumers.items())),
@@ -100,6 +104,10 @@ def _place_listing(broker: Broker) -> list[Entry]:
         Entry(Setting(name, Kind.STRING, "", doc), [Synonym(name, value, FROM_BROKER)], read_only=True)
         for name, (doc, value) in facts.items()
     ]
+
+
+def _clock(broker: Broker) -> str:
+    return "" if broker.clock is None else json.dumps(broker.clock.status(), separators=(",", ":"))
 
 
 async def describe_configs(call: Call, request: Any) -> Any:
@@ -187,9 +195,12 @@ async def _alter(call: Call, request: Any, decide: Callable[[Broker, Topic, Sequ
                 raise InvalidRequest("the request names a resource twice")
             if len({config.name for config in asked.configs}) != len(asked.configs):
                 raise InvalidRequest("the request names a setting twice")
-            topic = _alterable(call.broker, asked)
-            overrides = decide(call.broker, topic, asked.configs)
-            await call.broker.alter_topic(topic.name, overrides, validate_only=request.validate_only)
+            if asked.resource_type == BROKER and [config.name for config in asked.configs] == [ACCEPT_CLOCK]:
+                _accept_clock(call.broker, asked, validate_only=request.validate_only)
+            else:
+                topic = _alterable(call.broker, asked)
+                overrides = decide(call.broker, topic, asked.configs)
+                await call.broker.alter_topic(topic.name, overrides, validate_only=request.validate_only)
         except TidemillError as caught:
             error = caught
         responses.append(
@@ -202,6 +213,15 @@ async def _alter(call: Call, request: Any, decide: Callable[[Broker, Topic, Sequ
             )
         )
     return call.response(responses=tuple(responses))
+
+
+def _accept_clock(broker: Broker, asked: Any, *, validate_only: bool) -> None:
+    _check_broker(broker, asked.resource_name)
+    [config] = asked.configs
+    if getattr(config, "config_operation", SET) != SET or config.value != "true":
+        raise InvalidConfig(f"{ACCEPT_CLOCK} can only be set to true")
+    if broker.clock is not None and not validate_only:
+        broker.clock.accept()
 
 
 def _alterable(broker: Broker, asked: Any) -> Topic:
