@@ -80,3 +80,20 @@ def test_topics_come_back_from_their_folders(tmp_path: Path, cli: CommandLine) -
     with Broker(data_dir=data, flags=QUIET) as broker:
         assert _end_offset(broker, "topic-0") == RECORDS
     assert not (data / "orphans").exists()
+
+
+@pytest.mark.parametrize("file", ["node.json", "timelines.db"])
+def test_a_removed_file_stops_the_start_until_the_loss_is_accepted(tmp_path: Path, cli: CommandLine, file: str) -> None:
+    data = tmp_path / "data"
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        _fill(broker, 1)
+    (data / file).unlink()
+    with pytest.raises(Exception, match=f"{file} is missing.*tidemill repair --data-dir {data}"):
+        Broker(data_dir=data, flags=QUIET).start()
+    assert not (data / file).exists()
+    assert file in cli.fine("repair", "--data-dir", str(data)).out
+    assert not (data / file).exists()
+    cli.fine("repair", "--data-dir", str(data), "--yes")
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        assert _end_offset(broker, "topic-0") == RECORDS
+    assert "is in order" in cli.fine("repair", "--data-dir", str(data)).err

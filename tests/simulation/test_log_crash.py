@@ -147,6 +147,7 @@ async def check_after(
     disk: SimDisk, history: History, clock: list[int], note: str, settings: TopicSettings = SETTINGS
 ) -> None:
     log = await open_log(disk, clock, settings)
+    assert log._log.report.missing == (), f"{note}: a crash was taken for a loss"  # type: ignore[attr-defined]
     assert not any(name.endswith(".deleted") for name in disk.list("t/0")), note
     assert history.start_low <= log.log_start_offset <= max(history.start_high, history.start_low), note
     limit = min(history.promised_end, history.cut_low)

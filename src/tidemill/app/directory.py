@@ -1,7 +1,8 @@
 """Whose data directory this is: a small file that says which broker of which cluster keeps its data in it.
 
-It is written once, when the cluster is known and before a record is, and read at every start. A directory of another
-broker, of another cluster or of a newer version of Tidemill is refused before anything in it is touched.
+It is written when the cluster is known and before a record is, and read at every start. A directory of another broker,
+of another cluster or of a newer version of Tidemill is refused before anything in it is touched. So is a directory that
+holds data and lost this file, and one whose file of timelines is gone: a broker never starts empty over lost data.
 """
 
 import json
@@ -10,11 +11,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import structlog
+
+from tidemill.broker.stores import STREAMS
 from tidemill.model.errors import InvalidConfig
 
 FILE = "node.json"
+TIMELINES = "timelines.db"
 FORMAT = 1
 """How data directories are laid out; a later one is not understood by this version."""
+
+
+log = structlog.get_logger("tidemill.app")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,8 @@ class _Owner:
     directory: str
     node_id: int
     cluster: str
+    timelines: str = ""
+    """The SQLite file of timelines that the broker has opened, relative to the directory if it is in it."""
 
 
 class DataDirectory:
@@ -30,7 +40,13 @@ class DataDirectory:
 
     def __init__(self, folder: Path, node_id: int) -> None:
         self._path = folder / FILE
-        self._owner = self._read_file(self._path) or _Owner(FORMAT, str(uuid4()), node_id, "")
+        found = self._read_file(self._path)
+        if found is None and (data := data_without_owner(folder)):
+            raise InvalidConfig(
+                f"{self._path} is missing, and {folder} holds {data}; restore it from a backup, or see what can be "
+                f"done with: tidemill repair --data-dir {folder}"
+            )
+        self._owner = found or _Owner(FORMAT, str(uuid4()), node_id, "")
         if self._owner.format > FORMAT:
             raise InvalidConfig(
                 f"the data directory {folder} has format {self._owner.format}, this version knows {FORMAT}; "
@@ -62,11 +78,56 @@ class DataDirectory:
             self._owner = replace(self._owner, cluster=cluster)
             self._write()
 
+    def check_timelines(self, path: Path) -> None:
+        """Refuse to begin a new file of timelines where the one that was opened before is gone."""
+        if self._owner.timelines == self._name(path) and not path.exists():
+            raise InvalidConfig(
+                f"{path} is missing: the timelines in it and their messages; restore it from a backup, or accept the "
+                f"loss with: tidemill repair --data-dir {self._path.parent}"
+            )
+
+    def note_timelines(self, path: Path) -> None:
+        """Remember the file of timelines; a full disk only makes the next start check nothing."""
+        if self._owner.timelines == self._name(path):
+            return
+        self._owner = replace(self._owner, timelines=self._name(path))
+        try:
+            self._write()
+        except OSError as error:
+            log.warning("timelines not noted in node.json", error=str(error))
+
+    def _name(self, path: Path) -> str:
+        """The name in the directory, which may be moved, or the path of a file elsewhere."""
+        folder = self._path.parent.absolute()
+        return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+    @staticmethod
+    def lost_timelines(folder: Path) -> str:
+        """The file of timelines that was opened before and is gone; empty when none is."""
+        owner = DataDirectory._read_file(folder / FILE)
+        return owner.timelines if owner and owner.timelines and not (folder / owner.timelines).exists() else ""
+
+    @staticmethod
+    def forget_timelines(folder: Path) -> None:
+        """Accept that the file of timelines is gone."""
+        directory = DataDirectory(folder, DataDirectory.owner_of(folder))
+        directory._owner = replace(directory._owner, timelines="")
+        directory._write()
+
+    @staticmethod
+    def write_new(folder: Path, node_id: int, cluster: str) -> None:
+        """Write the file again for a directory that lost it, under a new id."""
+        directory = object.__new__(DataDirectory)
+        directory._path = folder / FILE
+        directory._owner = _Owner(FORMAT, str(uuid4()), node_id, cluster)
+        directory._write()
+
     @staticmethod
     def _read_file(path: Path) -> _Owner | None:
         try:
             read = json.loads(path.read_text("utf-8"))
-            return _Owner(int(read["format"]), str(UUID(read["directory"])), int(read["node_id"]), read["cluster"])
+            directory, timelines = str(UUID(read["directory"])), str(read.get("timelines", ""))
+            return _Owner(int(read["format"]), directory, int(read["node_id"]), read["cluster"], timelines)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -84,3 +145,12 @@ class DataDirectory:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def data_without_owner(folder: Path) -> str:
+    """What there is in a directory that a broker writes only after node.json; empty when there is nothing."""
+    streams = folder / STREAMS
+    topics = sum(each.is_dir() for each in streams.iterdir()) if streams.is_dir() else 0
+    if topics:
+        return f"records of {topics} topics"
+    return TIMELINES if (folder / TIMELINES).exists() else ""

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from tidemill.app.directory import TIMELINES
 from tidemill.broker.partitions import PartitionStore
 from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
 from tidemill.broker.tables import FilesAndTables
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tidemill.streams.clickhouse import ClickHouseStore, Engine
     from tidemill.timelines.postgres.visit import Visit
 
-TIMELINES = "timelines.db"
 EMBEDDED = "chdb"
 TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
 """There since the first topic in tables; questions in SQL open the engine, too, and leave none."""
@@ -68,8 +68,19 @@ async def open_timelines(settings: Settings) -> TimelineStore:
         return TimelinesInMemory()
     if url.startswith(("postgresql:", "postgres:")):
         return await _open_postgres(url)
+    path = timelines_file(settings)
+    if path is None:
+        raise InvalidConfig(f"{shown(url)} is no place for timelines; see --timelines")
+    return await open_store(path)
+
+
+def timelines_file(settings: Settings) -> Path | None:
+    """The SQLite file that timelines are kept in; None when they are elsewhere."""
+    url = settings.timelines
+    if url.startswith(("memory:", "postgresql:", "postgres:")):
+        return None
     path = url.removeprefix("sqlite:").removeprefix("//")
-    return await open_store(Path(path) if path else settings.data_dir / TIMELINES)
+    return (Path(path) if path else settings.data_dir / TIMELINES).absolute()
 
 
 async def _open_postgres(url: str) -> TimelineStore:

@@ -22,7 +22,7 @@ import structlog
 from tidemill import __version__
 from tidemill.app.clocks import open_watch
 from tidemill.app.directory import DataDirectory
-from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines
+from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
 from tidemill.app.lock import DataDirLock
 from tidemill.app.times import Times
 from tidemill.broker.broker import Broker, Place, World
@@ -174,7 +174,7 @@ class Node:
         await broker.start()
         self._opened.push_async_callback(self._close_desk)
         await self._record_groups(broker)
-        await self._open_timelines(broker)
+        await self._open_timelines(broker, directory)
         await self._open_doors(broker)
         self._opened.push_async_callback(broker.release)
         await broker.announce(grpc=self._grpc_told(), http=self.http)
@@ -213,10 +213,15 @@ class Node:
         self._opened.push_async_callback(recorder.close)
         recorder.start()
 
-    async def _open_timelines(self, broker: Broker) -> None:
+    async def _open_timelines(self, broker: Broker, directory: DataDirectory) -> None:
         if not broker.carries:
             return  # an overseer has no messages; its doors send clients to the carriers
+        file = timelines_file(self.settings)
+        if file is not None:
+            directory.check_timelines(file)
         store = await open_timelines(self.settings)
+        if file is not None:
+            directory.note_timelines(file)
         append = dead_letter_writer(broker, self._times.now_ms)
         clock = Clock(self._times.wall_ns, self._times.passed_ns, told_ns=time.time_ns)
         dispatcher = Dispatcher(store, clock, SystemRandom(), append=append, attendance=broker.attendance)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.app.directory import DataDirectory
+from tidemill.app.directory import FILE, DataDirectory, data_without_owner
+from tidemill.broker.identity import CLUSTER_ID
 from tidemill.broker.partitions import UnknownTopic
 from tidemill.broker.stores import unknown_topics
 from tidemill.cluster.core.image import TOPICS, PartitionInfo, Topic, encode_topic
@@ -31,12 +32,27 @@ class Step(NamedTuple):
     act: Callable[[], None]
 
 
-def plan(data_dir: Path) -> list[Step]:
-    """The steps that bring the directory in order; a directory in order needs none."""
+def plan(data_dir: Path, node_id: int) -> list[Step]:
+    """The steps that bring the directory in order; `node_id` is for a directory that does not say whose it is."""
     journal, copy = read_file(data_dir / JOURNAL), read_file(data_dir / COPY)
+    steps = _owner_steps(data_dir, node_id, merged(journal or Lines((), 0, 0), copy))
     if journal is None and copy is None:
-        return []  # a member of a cluster: its topics are in etcd
-    return _journal_steps(data_dir, journal or Lines((), 0, 0), copy)
+        return steps  # a member of a cluster: its topics are in etcd
+    return [*steps, *_journal_steps(data_dir, journal or Lines((), 0, 0), copy)]
+
+
+def _owner_steps(data_dir: Path, node_id: int, changes: tuple[Changed, ...]) -> list[Step]:
+    if not (data_dir / FILE).exists():
+        data = data_without_owner(data_dir)
+        cluster = _replay(changes).get(CLUSTER_ID, b"").decode()
+        action = f"write it for broker {node_id} (--node-id); in a cluster its replicas are copied again"
+        act = partial(DataDirectory.write_new, data_dir, node_id, cluster)
+        return [Step(FILE, f"missing, and there are {data}", action, act)] if data else []
+    lost = DataDirectory.lost_timelines(data_dir)
+    if lost:
+        action = "accept the loss: the next start begins with no timelines"
+        return [Step(lost, "missing, with its timelines", action, partial(DataDirectory.forget_timelines, data_dir))]
+    return []
 
 
 def _journal_steps(data_dir: Path, journal: Lines, copy: Lines | None) -> list[Step]:

@@ -13,7 +13,7 @@ folder that nobody knows.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -59,6 +59,10 @@ class PartitionStore(Protocol):
     @property
     def full(self) -> bool:
         """Whether records are refused because there is no room for them."""
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """What was stored at the last stop and is not there now, one line each."""
 
     def is_in_tables(self, topic: str) -> bool:
         """Whether SQL finds the topic's records where they are stored."""

@@ -14,7 +14,7 @@ opened; a start that finds none says so, for its logs are checked and that takes
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,6 +59,11 @@ class TopicFolders:
     def full(self) -> bool:
         """Whether the disk is full."""
         return self._logs.full
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """What was stored at the last stop and is not there now."""
+        return self._logs.missing
 
     def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
         """Nothing is."""
@@ -159,6 +164,7 @@ class MemoryTopics:
 
     outages = 0
     full = False
+    missing: Sequence[str] = ()
 
     def __init__(self, make_logs: Callable[[], LogStore], clock: Callable[[], int]) -> None:
         self._make_logs = make_logs

@@ -7,7 +7,7 @@ loads it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -77,6 +77,11 @@ class FilesAndTables:
     def full(self) -> bool:
         """Whether the disk of the files is full: the broker's own topics are there."""
         return self._files.full
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """What files had at the last stop and do not have now."""
+        return self._files.missing
 
     def is_in_tables(self, topic: str) -> bool:
         """Whether the topic's records are rows."""

@@ -16,6 +16,7 @@ from tidemill.settings import load
 def repair(
     data_dir: Annotated[str | None, typer.Option(help="The data directory of the stopped broker.")] = None,
     config: Annotated[str | None, typer.Option(help="Settings file that names the data directory.")] = None,
+    node_id: Annotated[int, typer.Option(help="The broker's number, if node.json is lost.", min=0)] = 0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes; without it they are only shown.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -36,7 +37,7 @@ def repair(
         raise WrongUse(f"there is no data directory {folder}; name it with --data-dir")
     lock = DataDirLock(folder)
     try:
-        steps = plan(folder)
+        steps = plan(folder, node_id)
         if yes:
             for step in steps:
                 step.act()

@@ -199,6 +199,11 @@ class LogStore(Protocol):
         """Whether batches of producers are refused because there is no room for them."""
         ...
 
+    @property
+    def missing(self) -> Sequence[str]:
+        """What logs had at their last checkpoint and do not have now, one line each."""
+        ...
+
     async def open(
         self,
         topic: str,

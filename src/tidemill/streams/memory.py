@@ -215,6 +215,7 @@ class MemoryLog:
 class MemoryStore:
     """Logs in memory, by topic and partition."""
 
+    missing: Sequence[str] = ()
     full = False
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ def status_of(broker: Broker) -> dict[str, Any]:
 def health_of(broker: Broker) -> dict[str, Any]:
     """How the broker is: healthy, degraded (a part of it does not serve) or inactive, the reasons, and all brokers."""
     full = broker.partitions.store.full or broker.partitions.lacks_room
-    reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else [])]
+    reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else []), *broker.partitions.store.missing]
     timelines = broker.timelines.health() if broker.timelines is not None else None
     failing = broker.supervisor.reasons()
     clock = None if broker.clock is None else broker.clock.status()

@@ -44,6 +44,7 @@ class _Found(NamedTuple):
 class ClickHouseStore:
     """Logs in the tables of an engine."""
 
+    missing: Sequence[str] = ()
     full = False  # a server without room refuses its inserts
 
     def __init__(self, engine: Engine, clock: Callable[[], int], run: Run) -> None:

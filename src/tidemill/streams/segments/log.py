@@ -28,6 +28,7 @@ from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentN
 from tidemill.streams.segments.files import OpenFile
 from tidemill.streams.segments.folders import delete_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP, Index
+from tidemill.streams.segments.missing import without_segments
 from tidemill.streams.segments.opening import Opened, Opening, remove_files
 from tidemill.streams.segments.reading import SegmentReader, Shared
 from tidemill.streams.segments.removed import RemovedFiles, remove_all, set_aside
@@ -271,6 +272,7 @@ class SegmentLog:
             return
         fresh = Segment(self._folder, rewritten.base_offset, index)
         fresh.first_append_ms = old[0].first_append_ms
+        await self._aside(partial(self._announce_swap, fresh.base_offset, old[-1].base_offset))
         async with self._reader.loading:
             await self._put_in_place(fresh, old[-1].base_offset)
             self._segments[place : place + len(old)] = [fresh] if index.size else []
@@ -460,6 +462,12 @@ class SegmentLog:
     def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
         write_index(self._disk, active, index)
         checkpoints.write(self._disk, self._folder, checkpoint)
+
+    def _announce_swap(self, first_base: int, last_base: int) -> None:
+        """Let the checkpoint promise nothing of segments that are about to be replaced."""
+        last = checkpoints.read(self._disk, self._folder)
+        if last is not None:
+            checkpoints.write(self._disk, self._folder, without_segments(last, first_base, last_base))
 
     async def _put_in_place(self, fresh: Segment, last_base: int) -> None:
         """An error half-way ends the log: only a start can find out how far it came."""

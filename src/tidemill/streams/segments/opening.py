@@ -17,6 +17,7 @@ from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.folders import DELETED
 from tidemill.streams.segments.index import Index
+from tidemill.streams.segments.missing import missing_segments
 from tidemill.streams.segments.recovery import (
     CORRUPT,
     OFFSET_MAX,
@@ -41,6 +42,8 @@ class Report(NamedTuple):
     scanned_bytes: int
     cut_bytes: int
     quarantined: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    """What the checkpoint names and the folder does not have."""
 
 
 class Opened(NamedTuple):
@@ -72,6 +75,7 @@ class Opening:
         self._quarantined: list[str] = []
         self._checkpoint: Checkpoint | None = None
         self._unsure = False
+        self._missing: list[str] = []
 
     def run(self) -> Opened:
         """Bring the folder in order and say what is in it."""
@@ -88,6 +92,9 @@ class Opening:
         ]
         start_offset = self._checkpoint.start_offset if self._checkpoint else (bases[0] if bases else 0)
         segments = [Segment(self._folder, base) for base in bases]
+        if self._checkpoint is not None:
+            sizes = {segment.base_offset: self._disk.size(segment.path) for segment in segments}
+            self._missing = missing_segments(self._checkpoint, sizes)
         self._finish_cut(segments)
         while len(segments) > 1 and segments[1].base_offset <= start_offset:
             self._remove(segments.pop(0))
@@ -97,7 +104,7 @@ class Opening:
         return Opened(segments, start_offset, end_offset, self._saved(end_offset), self._report())
 
     def _report(self) -> Report:
-        return Report(self._scanned, self._cut, tuple(self._quarantined))
+        return Report(self._scanned, self._cut, tuple(self._quarantined), tuple(self._missing))
 
     def _saved(self, end_offset: int) -> Saved | None:
         found = self._checkpoint

@@ -25,6 +25,7 @@ class SegmentStore:
         self._disk = disk
         self._shared = Shared(disk, reserve_bytes)
         self._reserved = False
+        self.missing: list[str] = []
 
     @classmethod
     def at(cls, root: Path) -> "SegmentStore":
@@ -60,6 +61,9 @@ class SegmentStore:
             raise
         if opened.report.quarantined:
             LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
+        for lost in opened.report.missing:
+            LOGGER.error("segment missing", folder=folder, found=lost)
+        self.missing += [f"{topic}-{index}: {lost}; its other records are served" for lost in opened.report.missing]
         if opened.report.cut_bytes:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
         return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)

@@ -1,0 +1,36 @@
+"""What is missing of a log, compared with its checkpoint.
+
+The checkpoint names the segments that were flushed when it was written, with their sizes. A start that finds less
+reports it: files were removed or cut by something other than the broker. Segments that the broker removes or replaces
+itself are taken out of the checkpoint first, so a crash never looks like a loss.
+"""
+
+from collections.abc import Mapping
+
+from tidemill.streams.segments.checkpoint import Checkpoint
+
+
+def missing_segments(checkpoint: Checkpoint, sizes: Mapping[int, int]) -> list[str]:
+    """One line for each segment that is gone or too short; `sizes` are those of the files, by base offset."""
+    notes = [*checkpoint.closed, checkpoint.active]
+    ends = [*(note.base_offset for note in notes[1:]), checkpoint.end_offset]
+    found = []
+    for note, end in zip(notes, ends, strict=True):
+        # Where a cut is announced, the last closed segment has no segment behind it.
+        wanted = note.size_bytes and (end < 0 or end > checkpoint.start_offset)
+        size = sizes.get(note.base_offset)
+        if not wanted or (size is not None and size >= note.size_bytes):
+            continue
+        offsets = f"segment {note.base_offset}" + (f" (offsets up to {end - 1})" if end > note.base_offset else "")
+        if size is None:
+            found.append(f"{offsets} is missing")
+        else:
+            found.append(f"{offsets} has {size} of {note.size_bytes} bytes")
+    return found
+
+
+def without_segments(checkpoint: Checkpoint, first_base: int, last_base: int) -> Checkpoint:
+    """The checkpoint without the closed segments of a range, which are about to be replaced."""
+    return checkpoint._replace(
+        closed=tuple(note for note in checkpoint.closed if not first_base <= note.base_offset <= last_base)
+    )
