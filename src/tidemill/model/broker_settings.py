@@ -99,6 +99,13 @@ _OWN = (
     ),
     Setting("offsets.topic.segment.bytes", Kind.INT, "104857600", "Segment size of the topic of offsets.", low=1),
     Setting("producer.id.expiration.ms", Kind.INT, "86400000", "How long a quiet producer is remembered.", low=1),
+    Setting(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        "167772160",
+        "Memory of requests that are not answered, all connections together; at least the largest request.",
+        low=1,
+    ),
     Setting("replica.fetch.max.bytes", Kind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1),
     Setting("replica.fetch.response.max.bytes", Kind.INT, "10485760", "Bytes that a follower asks for at once.", low=1),
     Setting("replica.fetch.wait.max.ms", Kind.INT, "500", "How long a leader lets a follower wait for records.", low=1),
@@ -249,6 +256,7 @@ class BrokerSettings:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     producer_id_expiration_ms: int
+    queued_max_request_bytes: int
     replica_fetch_max_bytes: int
     replica_fetch_response_max_bytes: int
     replica_fetch_wait_max_ms: int

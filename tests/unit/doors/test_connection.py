@@ -11,6 +11,7 @@ from tests.unit.doors.door import RawClient, batch, body_of, frame, kafka_door, 
 
 from tidemill.doors.kafka import api_versions, connection
 from tidemill.doors.kafka.api import Api, Buffers, Call
+from tidemill.doors.kafka.eviction import SILENT_S
 from tidemill.doors.kafka.router import Router
 from tidemill.doors.kafka.server import standard_router
 from tidemill.model.errors import GroupIdNotFound
@@ -443,6 +444,83 @@ def test_announcing_much_costs_little_and_is_counted(tmp_path: Path) -> None:
                 await client.close()
             await until(lambda: not door._connections)
             assert door._held_bytes == 0
+
+    run(test)
+
+
+def test_uploads_that_stand_still_are_closed_first_when_memory_is_short(tmp_path: Path) -> None:
+    limits = {"queued.max.request.bytes": "2000000", "socket.request.max.bytes": "1000000"}
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, limits) as door:
+            stopped = [await RawClient.connect(door) for _ in range(3)]
+            for client in stopped:
+                client.writer.write(struct.pack(">i", 900_000) + bytes(500_000))
+            await until(lambda: sum(each._frames.received_bytes == 500_000 for each in door._connections) == 3)
+            for each in door._connections:
+                each._upload_began -= 60
+            busy = await RawClient.connect(door)
+            busy.writer.write(struct.pack(">i", 900_000) + bytes(700_000))
+            await until(lambda: any(each._frames.received_bytes == 700_000 for each in door._connections))
+            assert len(door._connections) < 4, "a slow one was closed, not the newcomer"
+            newest = await RawClient.connect(door)
+            await newest.ask(API_VERSIONS, 0)
+            assert door._held_bytes <= 2_000_000
+            for client in (*stopped, busy, newest):
+                await client.close()
+
+    run(test)
+
+
+def test_a_request_that_waits_for_memory_is_read_later_and_small_ones_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr(connection, "CROWDED_BYTES_MAX", 1_000)
+    limits = {"queued.max.request.bytes": "100000", "socket.request.max.bytes": "100000"}
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, limits, router=slow.router()) as door:
+            first, second, small = [await RawClient.connect(door) for _ in range(3)]
+            first.writer.write(frame(0, 3, 1, (1).to_bytes(4, "big") + bytes(90_000)))
+            await until(lambda: slow.started == [1])
+            second.writer.write(b"".join(frame(0, 3, n, n.to_bytes(4, "big") + bytes(20_000)) for n in (2, 3)))
+            await until(lambda: door.is_crowded)
+            small.writer.write(frame(0, 3, 4, (4).to_bytes(4, "big")))
+            await until(lambda: 4 in slow.started)
+            for number in (1, 2, 3, 4):
+                await until(lambda number=number: number in slow.ends)
+                slow.ends[number].set()
+            await first.frame()
+            assert [await second.frame() for _ in range(2)]
+            assert not door.is_crowded
+            for client in (first, second, small):
+                await client.close()
+
+    run(test)
+
+
+def test_a_connection_that_asks_for_nothing_gives_way_to_a_new_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path, {"max.connections": "3"}) as door:
+            honest, silent, dropping = [await RawClient.connect(door) for _ in range(3)]
+            await honest.ask(API_VERSIONS, 0)
+            dropping.writer.write(struct.pack(">i", 1000) + b"x")
+            await until(lambda: any(each._frames.received_bytes for each in door._connections))
+            for each in door._connections:
+                each.last_active -= SILENT_S
+                each._upload_began -= SILENT_S
+            newcomers = []
+            for gone in (dropping, silent):
+                newcomer = await RawClient.connect(door)
+                await newcomer.ask(API_VERSIONS, 0)
+                assert await gone.ended()
+                newcomers.append(newcomer)
+            refused = await RawClient.connect(door)
+            assert await refused.ended(), "the others are in use"
+            await honest.ask(API_VERSIONS, 0)
+            for client in (honest, silent, dropping, refused, *newcomers):
+                await client.close()
 
     run(test)
 

@@ -4,10 +4,10 @@ A request starts when nothing before it is unanswered, with one exception: a pip
 only pipelined ones are unanswered. So producers keep several batches on their way, each admitted in order of arrival,
 and every other request sees the effect of those before it. An answer that is ready early waits for its turn.
 
-Everything is bounded. Reading stops while too many requests or bytes wait, or while the client does not read its
-answers; it goes on when that is over. Nothing that a client sends can end the process: bytes that are no request end
-the connection, and a handler that fails in a way nobody foresaw answers UNKNOWN_SERVER_ERROR where the API has a
-place for it, is logged, and otherwise ends the connection.
+Everything is bounded. Reading stops while too many requests or bytes wait, here or at all connections together, or
+while the client does not read its answers; it goes on when that is over. Nothing that a client sends can end the
+process: bytes that are no request end the connection, and a handler that fails in a way nobody foresaw answers
+UNKNOWN_SERVER_ERROR where the API has a place for it, is logged, and otherwise ends the connection.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ import structlog
 from tidemill.broker.broker import Broker
 from tidemill.doors.kafka.api import Api, Buffers, Call, Identity
 from tidemill.doors.kafka.api_versions import API_VERSIONS, unsupported_version
+from tidemill.doors.kafka.eviction import Resting, Upload
 from tidemill.doors.kafka.router import Router
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.wire.kafka.frames import FrameReader
@@ -34,6 +35,8 @@ IN_FLIGHT_MAX = 64
 WAITING_REQUESTS_MAX = 128
 PENDING_BYTES_MAX = 32 * 1024 * 1024
 """Requests that wait or are under way; reading stops above it."""
+CROWDED_BYTES_MAX = 64 * 1024
+"""The same while all connections together hold too many: small requests of others are still served."""
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 WRITE_BUFFER_LOW_BYTES = 256 * 1024
 JOINED_WRITE_BYTES_MAX = 64 * 1024
@@ -54,6 +57,8 @@ class Door(Protocol):
     router: Router
     scratch: memoryview
     memory_short: bool
+    is_crowded: bool
+    eager_bytes: int
 
     def opened(self, connection: "Connection") -> bool:
         """Take the connection in; False when there are too many."""
@@ -67,8 +72,11 @@ class Door(Protocol):
     def owe(self, count: int) -> None:
         """Count bytes of answers in or out that clients are slow to read."""
 
-    def hold(self, count: int) -> bool:
-        """Count bytes of requests in or out; False when all connections together hold too many."""
+    def hold(self, count: int) -> None:
+        """Count bytes of requests in or out; closes the slowest uploads when all connections hold too many."""
+
+    def stall(self, connection: "Connection") -> None:
+        """Call `unstall` when all connections together hold less again."""
 
 
 class Slot:
@@ -108,6 +116,8 @@ class Connection(asyncio.BufferedProtocol):
         self._retired = False
         self._ending = False
         self._upload_deadline: float | None = None
+        self._upload_began = 0.0
+        self._served = False
         self.last_active = self._loop.time()
         self.peer = ""
         self._identity = Identity()
@@ -139,18 +149,23 @@ class Connection(asyncio.BufferedProtocol):
             elif slot.task is not None:
                 self._door.adopt(slot.task, waits=slot.waits)
         self._slots.clear()
+        self._frames.drop()
         self._door.hold(-self._held_bytes)
+        self._held_bytes = 0
         self._owe(0)
         self._door.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         _ = sizehint
+        self._frames.eager_bytes = self._door.eager_bytes
         return self._frames.space()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
         self.last_active = self._loop.time()
+        if not self._frames.partial_bytes:
+            self._upload_began = self.last_active
         try:
             frames = self._frames.received(nbytes)
         except ProtocolViolation as error:
@@ -159,12 +174,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._ending:
             return
         self._upload_deadline = None if frames else self._deadline()
+        if frames:
+            self._served = True
+            self._upload_began = self.last_active
         for frame in frames:
             self._pending_bytes += len(frame)
         self._waiting += frames
         self._pump()
-        if not self._account():
-            self._end(ProtocolViolation("all connections together hold too many bytes of requests"))
+        self._account()
         self._regulate_reading()
 
     def eof_received(self) -> bool:
@@ -190,6 +207,29 @@ class Connection(asyncio.BufferedProtocol):
         if self._upload_deadline is not None and now > self._upload_deadline and not self._read_paused:
             return True
         return not self._slots and now - self.last_active > idle_s
+
+    def upload(self, now: float) -> "Upload[Connection] | None":
+        """The request that has not arrived as a whole, if there is one."""
+        held = self._frames.partial_bytes
+        if self._ending or not held:
+            return None
+        return Upload(self, held, self._frames.received_bytes, now - self._upload_began)
+
+    def resting(self, now: float) -> "Resting[Connection] | None":
+        """How long the client has asked for nothing, if nothing is under way."""
+        if self._ending or self._slots or self._waiting:
+            return None
+        return Resting(self, now - self.last_active, self._served)
+
+    def evict(self) -> None:
+        """Close at once and free what was held for a request that is not complete."""
+        self._frames.drop()
+        self._account()
+        self.abort()
+
+    def unstall(self) -> None:
+        """All connections together hold less again."""
+        self._regulate_reading()
 
     def retire(self) -> None:
         """Start nothing more; what is under way is still answered."""
@@ -343,17 +383,21 @@ class Connection(asyncio.BufferedProtocol):
             return self._upload_deadline
         return self._loop.time() + UPLOAD_GRACE_S + size / UPLOAD_BYTES_PER_S_MIN
 
-    def _account(self) -> bool:
+    def _account(self) -> None:
         """Tell the door how many bytes of requests are held here."""
         held = self._pending_bytes + self._frames.partial_bytes
         change, self._held_bytes = held - self._held_bytes, held
-        return not change or self._door.hold(change) or change < 0
+        if change:
+            self._door.hold(change)
 
     def _regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         many = len(self._waiting) >= WAITING_REQUESTS_MAX or self._pending_bytes >= PENDING_BYTES_MAX
-        full = many or self._write_paused or self._retired
+        crowded = self._door.is_crowded and self._held_bytes > CROWDED_BYTES_MAX
+        if crowded:
+            self._door.stall(self)
+        full = many or crowded or self._write_paused or self._retired
         if full and not self._read_paused:
             self._read_paused = True
             self._transport.pause_reading()

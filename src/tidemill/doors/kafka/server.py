@@ -21,17 +21,23 @@ from tidemill.doors.kafka import (
     transactions,
 )
 from tidemill.doors.kafka.connection import Connection
+from tidemill.doors.kafka.eviction import Upload, slowest, to_replace
 from tidemill.doors.kafka.router import Router
+from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
 
 DOOR = "kafka"
 BACKLOG = 1024
 SCRATCH_BYTES = 256 * 1024
 FILES_RESERVE = 256
 """File descriptors that are left for segments when connections have taken theirs."""
-HELD_BYTES_MAX = 512 * 1024 * 1024
-"""Bytes of requests that have not been answered, all connections together."""
+EVICTED_SHARE = 8
+"""When requests take too much memory, slow uploads are closed until so great a part of the limit is free again."""
+EAGER_SHARE = 4
+"""Requests get their memory ahead of their bytes while all together take less than this part of the limit."""
 OWED_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of answers that slow clients have not read, all together; above it answers to fetches are small."""
+SEARCH_INTERVAL_S = 0.05
+"""At the limit of connections: how often those are looked for that give way to new ones."""
 SWEEP_INTERVAL_S = 5.0
 DRAIN_S = 10.0
 """How long a closing door waits for requests under way."""
@@ -67,6 +73,13 @@ class KafkaDoor:
         self._held_bytes = 0
         self._owed_bytes = 0
         self.memory_short = False
+        self.is_crowded = False
+        self.eager_bytes = FRAME_BYTES_EAGER
+        self._held_bytes_max = 0
+        self._stalled: set[Connection] = set()
+        self._evicted = 0
+        self._replaceable: list[Connection] = []
+        self._next_search = 0.0
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -75,6 +88,8 @@ class KafkaDoor:
         self.broker = broker
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = max(1, min(broker.settings.max_connections, files - FILES_RESERVE))
+        settings = broker.settings
+        self._held_bytes_max = max(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
         self.address = self._server.sockets[0].getsockname()[:2]
@@ -102,8 +117,8 @@ class KafkaDoor:
         await self._empty.wait()
 
     def opened(self, connection: Connection) -> bool:
-        """Count a connection in; False when there are as many as may be."""
-        if len(self._connections) >= self._connections_max:
+        """Count a connection in; False when there are as many as may be, and all of them are in use."""
+        if len(self._connections) >= self._connections_max and not self._replace():
             self._refused += 1
             return False
         self._connections.add(connection)
@@ -113,6 +128,7 @@ class KafkaDoor:
 
     def closed(self, connection: Connection) -> None:
         """Count a connection out."""
+        self._stalled.discard(connection)
         if connection in self._connections:
             self._connections.discard(connection)
             if not self._connections:
@@ -130,10 +146,52 @@ class KafkaDoor:
         self._owed_bytes += count
         self.memory_short = self._owed_bytes > OWED_BYTES_MAX
 
-    def hold(self, count: int) -> bool:
-        """Count bytes of requests in or out; False when all connections together hold too many."""
+    def hold(self, count: int) -> None:
+        """Count bytes of requests in or out; closes the slowest uploads when all connections hold too many."""
         self._held_bytes += count
-        return self._held_bytes <= HELD_BYTES_MAX
+        if count > 0 and self._held_bytes > self._held_bytes_max:
+            self._make_room()
+        self.is_crowded = self._held_bytes > self._held_bytes_max
+        spare = self._held_bytes < self._held_bytes_max // EAGER_SHARE
+        self.eager_bytes = FRAME_BYTES_EAGER if spare else FRAME_BYTES_SPARING
+        if self._stalled and not self.is_crowded:
+            stalled, self._stalled = self._stalled, set()
+            for connection in stalled:
+                connection.unstall()
+
+    def stall(self, connection: Connection) -> None:
+        """Call `unstall` when all connections together hold less again."""
+        self._stalled.add(connection)
+
+    def _make_room(self) -> None:
+        """Close the slowest uploads. Where nothing is being uploaded, requests under way will end."""
+        wanted = self._held_bytes - self._held_bytes_max + self._held_bytes_max // EVICTED_SHARE
+        for connection in slowest(self._uploads(), wanted):
+            self._evict(connection)
+
+    def _replace(self) -> bool:
+        """Whether a connection gave way to a new one; all are looked at now and then, not for each newcomer."""
+        now = asyncio.get_running_loop().time()
+        if not self._replaceable and now >= self._next_search:
+            self._next_search = now + SEARCH_INTERVAL_S
+            resting = (each.resting(now) for each in self._connections)
+            self._replaceable = to_replace(self._uploads(), (each for each in resting if each is not None))
+        while self._replaceable:
+            found = self._replaceable.pop()
+            if found in self._connections and found.last_active < self._next_search - SEARCH_INTERVAL_S:
+                self._evict(found)
+                return True
+        return False
+
+    def _uploads(self) -> list[Upload[Connection]]:
+        now = asyncio.get_running_loop().time()
+        uploads = (each.upload(now) for each in self._connections)
+        return [each for each in uploads if each is not None]
+
+    def _evict(self, connection: Connection) -> None:
+        self._evicted += 1
+        connection.evict()
+        self.closed(connection)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -145,4 +203,12 @@ class KafkaDoor:
         if self._refused:
             log.warning("connections refused", count=self._refused, limit=self._connections_max)
             self._refused = 0
+        if self._evicted:
+            log.warning(
+                "slow connections closed",
+                count=self._evicted,
+                connections_max=self._connections_max,
+                queued_max_request_bytes=self._held_bytes_max,
+            )
+            self._evicted = 0
         self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)

@@ -3,7 +3,8 @@
 The socket writes straight into memory that `space` hands out. Between frames that is a scratch buffer shared by all
 connections (a read is over before the next one starts), from which whole frames are copied out once. Within a frame
 that did not arrive in one piece it is the frame itself. The announced size is checked before anything is
-allocated, and a large frame gets its memory as its bytes arrive, so announcing 100 MiB costs a client's peer little.
+allocated, and a large frame gets its memory as its bytes arrive. A frame of moderate size gets it at once, which saves
+a copy; the server allows that (`eager_bytes`) while it has memory to spare, so that an announced size costs nothing.
 """
 
 from struct import Struct
@@ -13,6 +14,8 @@ from tidemill.model.errors import ProtocolViolation
 SIZE_BYTES = 4
 FRAME_BYTES_EAGER = 256 * 1024
 """A frame up to this size gets its memory at once; a larger one at most twice the bytes that have come."""
+FRAME_BYTES_SPARING = 4 * 1024
+"""The same where memory is short."""
 _SIZE = Struct(">i")
 _FOREIGN = ((b"\x16\x03", "TLS"), (b"PRI * HTTP/2", "gRPC"), (b"GET ", "HTTP"), (b"HEAD ", "HTTP"), (b"POST ", "HTTP"))
 """How clients begin who take this door for another one."""
@@ -37,6 +40,16 @@ class FrameReader:
     def partial_bytes(self) -> int:
         """Bytes of memory held for a frame that is not complete."""
         return len(self._frame if self._frame is not None else self._rest)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that have come of a frame that is not complete."""
+        return self._filled if self._frame is not None else len(self._rest)
+
+    def drop(self) -> None:
+        """Free the frame that is not complete: the rest of it will not be read."""
+        self._frame = None
+        self._rest = b""
 
     @property
     def partial_size(self) -> int:
