@@ -29,7 +29,7 @@ PIECES = (
 )  # fmt: skip
 
 
-async def ask(sql: str, _: str) -> bytes:
+async def ask(sql: str, _: str, __: bool) -> bytes:
     raise SqlRefused(f"not here: {sql}")
 
 

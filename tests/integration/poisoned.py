@@ -12,9 +12,9 @@ HUGE_KEY = b"\x14\x00\x00\x00\x80\x80\x80\x80\x10\x01\x00"
 GARBAGE = b"\xa5garbage" * 4
 
 
-def sealed(payload: bytes, count: int, codec: Codec = Codec.NONE) -> bytearray:
+def sealed(payload: bytes, count: int, codec: Codec = Codec.NONE, time_ms: int = NOW_MS) -> bytearray:
     """A batch that says so many records and this codec, with `payload` as it is behind the header."""
-    header = read_header(build_batch([NewRecord(None, b"v", (), NOW_MS)]))
+    header = read_header(build_batch([NewRecord(None, b"v", (), time_ms)]))
     header = header._replace(
         attributes=int(codec), count=count, last_offset_delta=count - 1, length=HEADER_SIZE - LENGTH_END + len(payload)
     )

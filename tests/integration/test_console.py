@@ -23,7 +23,7 @@ async def no_table(_: str) -> None:
     return None
 
 
-async def no_answer(sql: str, form: str) -> bytes:
+async def no_answer(sql: str, form: str, skip_unreadable: bool) -> bytes:
     raise SqlUnavailable(f"no engine for {sql} as {form}")
 
 

@@ -1,16 +1,24 @@
 """Batches with a right CRC and wrong records: what a broker refuses, and how readers get past what it cannot."""
 
+import json
+import logging
+import urllib.request
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.poisoned import GARBAGE, HUGE_KEY, NEGATIVE_DELTA, RECORD, compressed, sealed
-from tests.integration.raw_batches import batch, values_in
+from tests.integration.raw_batches import NOW_MS, batch, values_in
 
-from tidemill.client.raw import LATEST, RawClient
-from tidemill.model.errors import InvalidRecord
+from tidemill.cli.main import main
+from tidemill.client.raw import LATEST, GroupOffset, RawClient
+from tidemill.model.errors import InvalidRecord, UnreadableBatch
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.core.offsets import OffsetRange
+from tidemill.pipelines.core.options import parse_source
+from tidemill.pipelines.lag import lags_of
+from tidemill.pipelines.reading import read_task
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker
 
@@ -94,3 +102,67 @@ def test_a_compressed_batch_takes_no_more_offsets_than_its_records_could(broker:
     assert end_offset(client, partition) == 90
     with pytest.raises(InvalidRecord, match="101 records"):
         client.produce(partition, sealed(GARBAGE, 101, Codec.SNAPPY))
+
+
+# -- readers of what is stored ----------------------------------------------------------------------------------------
+
+NAMED = "the batch of {} at offsets 1 to 3 cannot be read: "
+
+
+@pytest.fixture
+def stuck(broker: Broker, client: RawClient) -> TopicPartition:
+    """A partition whose records are readable but for offsets 1 to 3, which are compressed garbage."""
+    partition = new_partition(broker)
+    client.produce(partition, batch("before"))
+    client.produce(partition, sealed(GARBAGE, 3, Codec.ZSTD))
+    client.produce(partition, batch("after"))
+    return partition
+
+
+def test_spark_names_the_batch_and_can_leave_it_out(
+    broker: Broker, stuck: TopicPartition, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": stuck.topic}
+    task = [OffsetRange(stuck, 0, 5)]
+    named = NAMED.format(stuck)
+    with pytest.raises(UnreadableBatch, match=named) as raised:
+        list(read_task(parse_source(options, streaming=False), task, ("value",)))
+    assert "set failOnUnreadable=false" in str(raised.value)
+    with caplog.at_level(logging.WARNING):
+        skipping = parse_source({**options, "failOnUnreadable": "false"}, streaming=False)
+        found = [value for rows in read_task(skipping, task, ("value",)) for value in rows["value"].to_pylist()]
+    assert found == [b"before", b"after"]
+    assert "batch_skipped" in caplog.text
+    assert named in caplog.text
+
+
+def test_sql_names_the_batch_and_can_leave_it_out(
+    broker: Broker, stuck: TopicPartition, capfd: pytest.CaptureFixture[str]
+) -> None:
+    question = f"SELECT offset, value FROM messages WHERE topic = '{stuck.topic}' ORDER BY offset"
+    asked = ["sql", question, "--http", broker.http.removeprefix("http://"), "--csv"]
+    assert main(asked) == 1
+    failed = capfd.readouterr().err
+    assert NAMED.format(stuck) in failed
+    assert "tidemill sql --skip-unreadable" in failed
+    assert main([*asked, "--skip-unreadable"]) == 0
+    assert capfd.readouterr().out.splitlines()[1:] == ['0,"before"', '4,"after"']
+
+
+def test_a_search_by_time_answers_with_the_batch_that_cannot_be_read(client: RawClient, stuck: TopicPartition) -> None:
+    at = client.list_offsets({stuck: NOW_MS})[stuck]
+    assert at.offset == 0
+    client.produce(stuck, sealed(GARBAGE, 2, Codec.GZIP, NOW_MS + 10))
+    assert client.list_offsets({stuck: NOW_MS + 5})[stuck].offset == 5
+
+
+def test_the_lag_of_a_group_behind_the_batch_is_shown(broker: Broker, client: RawClient, stuck: TopicPartition) -> None:
+    group = f"g-{uuid4().hex[:8]}"
+    client.commit_offsets(group, {stuck: GroupOffset(1)})
+    question = f"SELECT lag FROM consumer_lag WHERE group_id = '{group}'"
+    body = json.dumps({"sql": question}).encode()
+    request = urllib.request.Request(f"{broker.http}/api/sql", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+        assert [int(lag) for (lag,) in json.loads(answer.read())["data"]] == [4]
+    (lag,) = lags_of(client, [group], [stuck.topic], NOW_MS)
+    assert (lag.committed, lag.end) == (1, 5)

@@ -108,7 +108,7 @@ class Node:
         """What `tidemill serve` prints when it is ready."""
         return f"tidemill ready kafka={self.kafka or 'none'} grpc={self.grpc or 'none'} http={self.http or 'none'}"
 
-    async def ask(self, sql: str, form: str) -> bytes:
+    async def ask(self, sql: str, form: str, skip_unreadable: bool = False) -> bytes:
         """The answer to a question in SQL; what answers it is loaded with the first one."""
         opening = self._desk = self._desk or asyncio.create_task(self._open_desk())
         try:
@@ -119,7 +119,7 @@ class Node:
             if isinstance(error, InvalidConfig):
                 raise SqlUnavailable(str(error)) from None
             raise
-        return await desk.ask(sql, form)
+        return await desk.ask(sql, form, skip_unreadable=skip_unreadable)
 
     async def tell(self, table: str) -> bytes | None:
         """What this broker has of a table, for others that are asked; None when there is no such table."""

@@ -30,6 +30,10 @@ def sql(
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=local_folder, help="Write a Parquet file.")
     ] = None,
+    skip: Annotated[
+        bool,
+        typer.Option("--skip-unreadable", help="Leave out batches that cannot be read; the broker logs them."),
+    ] = False,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
 ) -> None:
     """Ask a running broker in SQL: records, groups, lag, timers.
@@ -47,13 +51,13 @@ def sql(
         return
     text = _question(question)
     if as_csv:
-        sys.stdout.buffer.write(_ask(http, text, "csv"))
+        sys.stdout.buffer.write(_ask(http, text, "csv", skip=skip))
     elif parquet is not None:
-        answer = _ask(http, text, "parquet")
+        answer = _ask(http, text, "parquet", skip=skip)
         parquet.write_bytes(answer)
         remark(f"wrote {parquet}: {len(answer):,} bytes")
     else:
-        _show(json.loads(_ask(http, text, "json")), as_json=as_json)
+        _show(json.loads(_ask(http, text, "json", skip=skip)), as_json=as_json)
 
 
 def _question(given: str | None) -> str:
@@ -63,7 +67,7 @@ def _question(given: str | None) -> str:
     return text
 
 
-def _ask(address: str, question: str, form: str) -> bytes:
+def _ask(address: str, question: str, form: str, *, skip: bool) -> bytes:
     from http.client import BadStatusLine, HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request
@@ -76,7 +80,7 @@ def _ask(address: str, question: str, form: str) -> bytes:
         where = parse_address(address)
     except InvalidConfig as error:
         raise WrongUse(f"--http {error}") from None
-    body = json.dumps({"sql": question, "format": form}).encode()
+    body = json.dumps({"sql": question, "format": form, "skip_unreadable": skip}).encode()
     request = Request(f"http://{where}/api/sql", data=body, headers={"content-type": "application/json"})
     try:
         return fetch(request, timeout_s=TIMEOUT_S)

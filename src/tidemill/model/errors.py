@@ -6,7 +6,10 @@ an error into an answer; an error whose `closes_connection` is true has no answe
 does not say one of these has it from its parent.
 """
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Self
+
+_BATCH_OFFSETS = re.compile(r" at offsets [0-9]+ to ([0-9]+) cannot be read")
 
 
 class TidemillError(Exception):
@@ -47,6 +50,23 @@ class OffsetOutOfRange(KafkaError, code=1):
 
 class CorruptMessage(KafkaError, code=2, retriable=True):
     """The record batch is damaged or does not keep to the format."""
+
+
+class UnreadableBatch(CorruptMessage, retriable=False):
+    """A stored record batch cannot be read."""
+
+    @classmethod
+    def at(cls, topic: str, partition: int, base_offset: int, last_offset: int, reason: object) -> Self:
+        """The error that names the batch; clients find its offsets in the text again (`next_offset`)."""
+        return cls(
+            f"the batch of {topic}-{partition} at offsets {base_offset} to {last_offset} cannot be read: {reason}"
+        )
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset behind the batch; None where the text names none."""
+        found = _BATCH_OFFSETS.search(str(self))
+        return None if found is None else int(found[1]) + 1
 
 
 class UnknownTopicOrPartition(KafkaError, code=3, retriable=True):

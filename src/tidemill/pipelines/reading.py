@@ -4,14 +4,15 @@ What retention or a deletion took away before the task came to it is told as Dat
 failOnDataLoss=false.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from tidemill.client.raw import EARLIEST, RawClient
 from tidemill.client.raw.kernels import HERE
-from tidemill.model.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from tidemill.pipelines.core.errors import GO_ON, DataLost
+from tidemill.model.errors import OffsetOutOfRange, UnknownTopicOrPartition, UnreadableBatch
+from tidemill.pipelines.core.errors import GO_ON, SKIP_UNREADABLE, DataLost
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.records.arrow import Decoder, Room
@@ -19,6 +20,7 @@ from tidemill.records.arrow import Decoder, Room
 GROUP_BYTES = 1024 * 1024
 """Bytes after which an Arrow batch goes to Spark: what is decompressed, decoded, sent and taken is then still in the
 processor's cache. With records of 1 KB that saves a fifth of the processor time of 10,000 rows at a time."""
+log = logging.getLogger("tidemill.spark")
 _IDLE: list[Room] = []
 """Rooms of tasks that are done, for the next task of this process; as many as had to work at the same time."""
 
@@ -47,6 +49,7 @@ def _read(
         group_bytes=GROUP_BYTES,
         twin=twin,
         room=room,
+        on_unreadable=_stop if options.fail_on_unreadable else _skip,
     )
     at = wanted.start
     while at < wanted.end:
@@ -58,6 +61,14 @@ def _read(
             at = _behind_the_gap(client, options, wanted, at, error)
         else:
             return
+
+
+def _stop(error: UnreadableBatch) -> None:
+    raise UnreadableBatch(f"{error}; {SKIP_UNREADABLE}") from None
+
+
+def _skip(error: UnreadableBatch) -> None:
+    log.warning("batch_skipped: %s", error)
 
 
 def _behind_the_gap(client: RawClient, options: SourceOptions, wanted: OffsetRange, at: int, error: Exception) -> int:

@@ -6,8 +6,11 @@ header, and only one that reaches the wanted time is opened.
 
 from typing import NamedTuple
 
+from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.read import read_records
 from tidemill.streams.interface import StoredBatch, StreamLog
+
+_UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
 class FoundOffset(NamedTuple):
@@ -61,7 +64,11 @@ def _first_in(stored: StoredBatch, start_offset: int, timestamp: int) -> FoundOf
         return NOT_FOUND
     if header.log_append_time:
         return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch)
-    for record in read_records(stored.batch):
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+    try:
+        for record in read_records(stored.batch):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+    except _UNREADABLE:
+        # Its header says that it reaches the time; a reader that begins there misses nothing.
+        return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch)
     return NOT_FOUND

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tidemill.broker.scheduling.plan import MESSAGE, Origin, delivered_mark, read_waiting
-from tidemill.model.errors import InvalidRecord
+from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
@@ -162,6 +162,13 @@ async def _marks(partition: Partition, offset: int) -> set[bytes]:
             for position, header in iter_headers(chunk):
                 offset = header.next_offset
                 if header.count and not header.control:
-                    records = read_records(view[position : position + header.size])
-                    found.update(mark for one in records if (mark := delivered_mark(one)) is not None)
+                    found.update(_marks_in(view[position : position + header.size]))
     return found
+
+
+def _marks_in(batch: memoryview) -> set[bytes]:
+    """The marks of a batch; none in one that cannot be read, because a broker makes the batches that have marks."""
+    try:
+        return {mark for one in read_records(batch) if (mark := delivered_mark(one)) is not None}
+    except (CorruptMessage, UnsupportedCompressionType):
+        return set()

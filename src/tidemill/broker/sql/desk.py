@@ -58,8 +58,11 @@ class SqlDesk:
         self._waiting = 0
         self._names = (f"tidemill_rows_{number}" for number in count())
 
-    async def ask(self, sql: str, form: str = "json") -> bytes:
-        """The answer in one of FORMATS; SqlRefused says why there is none."""
+    async def ask(self, sql: str, form: str = "json", *, skip_unreadable: bool = False) -> bytes:
+        """The answer in one of FORMATS; SqlRefused says why there is none.
+
+        A record batch that cannot be read ends the query, unless `skip_unreadable` leaves it out.
+        """
         if form not in FORMATS:
             raise SqlRefused(f"there is no format {form!r}; there is {', '.join(FORMATS)}")
         if len(sql) > SQL_CHARS_MAX:
@@ -69,7 +72,7 @@ class SqlDesk:
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._answer(sql.strip().removesuffix(";"), FORMATS[form])
+                return await self._answer(sql.strip().removesuffix(";"), FORMATS[form], skip_unreadable)
         finally:
             self._waiting -= 1
 
@@ -78,7 +81,7 @@ class SqlDesk:
         self._loop.close()
         await self._engine.close()
 
-    async def _answer(self, sql: str, form: str) -> bytes:
+    async def _answer(self, sql: str, form: str, skip: bool) -> bytes:
         if not sql:
             raise SqlRefused("there is no question; try: SELECT * FROM partitions")
         if self._vocabulary is None:
@@ -86,27 +89,29 @@ class SqlDesk:
         tree = await self._engine.parse(sql)
         references = guard.check(tree, self._vocabulary, COLUMNS)
         rows: dict[str, ArrowRows] = {}
-        await self._put_in_all(tree, references, rows)
+        await self._put_in_all(tree, references, rows, skip)
         return await self._engine.run(await self._engine.write(tree), rows, form)
 
-    async def _put_in_all(self, tree: Node, references: list[Reference], rows: dict[str, ArrowRows]) -> None:
+    async def _put_in_all(
+        self, tree: Node, references: list[Reference], rows: dict[str, ArrowRows], skip: bool
+    ) -> None:
         """Put the rows of tables in the place of their names; what is needed of them is told by the whole tree."""
         needed = [_needed(tree, reference) for reference in references]
         for reference, each in zip(references, needed, strict=True):
-            reference.replace(await self._source(TABLES[reference.table], each, rows))
+            reference.replace(await self._source(TABLES[reference.table], each, rows, skip))
 
-    async def _source(self, table: Table, needed: _Needed, rows: dict[str, ArrowRows]) -> Node:
+    async def _source(self, table: Table, needed: _Needed, rows: dict[str, ArrowRows], skip: bool) -> Node:
         if table.made_by:
             inner = await self._engine.parse(table.made_by)
-            await self._put_in_all(inner, guard.references(inner, TABLES), rows)
+            await self._put_in_all(inner, guard.references(inner, TABLES), rows, skip)
             return inner
         if table.name == MESSAGES:
-            return await self._engine.parse(await self._messages(needed, rows))
+            return await self._engine.parse(await self._messages(needed, rows, skip))
         name = next(self._names)
         rows[name] = await self._state.rows(table.name)
         return await self._engine.parse(telling(table, table.column_names, f"python({name})"))
 
-    async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows]) -> str:
+    async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows], skip: bool) -> str:
         """The question that tells records: rows of this process's tables, and what other partitions hold."""
         table, columns, wanted = TABLES[MESSAGES], needed.columns, needed.wanted
         places = [place for place in self._state.places() if wanted.has(*place)]
@@ -116,7 +121,7 @@ class SqlDesk:
         elsewhere = [place for place in places if place not in led]
         questions = [stored(here, columns)] if here else []
         since_ms = await self._since_ms(wanted.since) if streamed or elsewhere else 0
-        part = Range(since_ms, wanted.first_offset, wanted.end_offset)
+        part = Range(since_ms, wanted.first_offset, wanted.end_offset, skip)
         if elsewhere:
             name = next(self._names)
             rows[name] = RowsElsewhere(self._state.bootstrap(), elsewhere, columns, part).rows

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tidemill.broker.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, schema_of, twin_for
+from tidemill.broker.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, on_unreadable, schema_of, twin_for
 from tidemill.client.raw import EARLIEST, LATEST, RawClient
 from tidemill.model.topics import TopicPartition
 from tidemill.records.arrow import Decoder
@@ -36,7 +36,14 @@ class RowsElsewhere:
         if first >= end:
             return
         names = decoded_names(self._columns)
-        decoder = Decoder(*partition, columns=names, rows=BLOCK_ROWS, verify=False, twin=twin_for(end - first))
+        decoder = Decoder(
+            *partition,
+            columns=names,
+            rows=BLOCK_ROWS,
+            verify=False,
+            twin=twin_for(end - first),
+            on_unreadable=on_unreadable(self._wanted),
+        )
         for piece in client.read_range(partition, first, end, committed=True):
             for batch in decoder.decode(piece.records, first, end, piece.aborted):
                 yield batch.rename_columns(self._columns)

@@ -13,7 +13,7 @@ from tidemill.broker.broker import Broker
 from tidemill.broker.sql.errors import SqlRefused
 from tidemill.client.http import fetch
 from tidemill.client.raw import RawClient
-from tidemill.model.errors import TidemillError
+from tidemill.model.errors import CorruptMessage, TidemillError, UnsupportedCompressionType
 from tidemill.model.topics import TopicPartition
 from tidemill.records.header import Buffer, iter_headers
 from tidemill.records.read import read_records
@@ -71,6 +71,9 @@ def age_s(pieces: Sequence[Buffer], offset: int, now_ms: int) -> float:
             batch = memoryview(piece)[position : position + header.size]
             if header.control or header.next_offset <= offset:
                 continue
-            times = (record.timestamp for record in read_records(batch) if record.offset >= offset)
-            return max(0, now_ms - next(times, now_ms)) / 1000
+            try:
+                time_ms = next((one.timestamp for one in read_records(batch) if one.offset >= offset), now_ms)
+            except (CorruptMessage, UnsupportedCompressionType):
+                time_ms = header.max_timestamp
+            return max(0, now_ms - time_ms) / 1000
     return 0.0

@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+import structlog
 
 from tidemill.broker.sql.errors import SqlRefused
-from tidemill.records.arrow import Decoder, Kernels, kernels
+from tidemill.model.errors import UnreadableBatch
+from tidemill.records.arrow import Decoder, Kernels, OnUnreadable, kernels
 from tidemill.records.arrow.selection import OFFSET_MAX
 from tidemill.records.header import iter_headers
 from tidemill.streams.partition import Partition, Slice
@@ -24,8 +26,10 @@ BLOCK_ROWS = 65_536
 SMALL_RECORDS_MAX = 20_000
 """Up to here the compiled kernels, which take a second to load, are not worth it."""
 ANSWER_S = 60.0
+SKIP_HINT = "leave such batches out with: tidemill sql --skip-unreadable"
 
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 _DECODED = {"timestamp_type": "timestampType"}
 
 
@@ -99,6 +103,7 @@ class Range(NamedTuple):
     since_ms: int = 0
     first_offset: int = 0
     end_offset: int | None = None
+    skip_unreadable: bool = False
 
     def end(self, end: int) -> int:
         """Where to end, of a partition that ends there."""
@@ -122,7 +127,15 @@ class PartitionRows:
 
     def _of(self, partition: Partition, twin: Kernels) -> Iterator[pa.RecordBatch]:
         names = decoded_names(self._columns)
-        decoder = Decoder(partition.topic, partition.index, columns=names, rows=BLOCK_ROWS, verify=False, twin=twin)
+        decoder = Decoder(
+            partition.topic,
+            partition.index,
+            columns=names,
+            rows=BLOCK_ROWS,
+            verify=False,
+            twin=twin,
+            on_unreadable=on_unreadable(self._wanted),
+        )
         end = self._wanted.end(partition.last_stable_offset)
         offset = self._loop.call(lambda: self._first(partition))
         while offset < end:
@@ -158,6 +171,19 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 def twin_for(records: int) -> Kernels:
     """Kernels for so many records."""
     return kernels("python" if records <= SMALL_RECORDS_MAX else None)
+
+
+def on_unreadable(wanted: Range) -> OnUnreadable:
+    """What a query does with a batch that cannot be read: end with an error that names it, or log it and go on."""
+    return _skip if wanted.skip_unreadable else _stop
+
+
+def _stop(error: UnreadableBatch) -> None:
+    raise UnreadableBatch(f"{error}; {SKIP_HINT}")
+
+
+def _skip(error: UnreadableBatch) -> None:
+    log.warning("batch_skipped", reason=str(error))
 
 
 async def _read(partition: Partition, offset: int) -> Slice:

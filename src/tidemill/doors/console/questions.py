@@ -1,7 +1,8 @@
 """`POST /api/sql`: a question in SQL, answered as JSON, CSV or Parquet.
 
-The body is JSON: `{"sql": "SELECT ...", "format": "json" | "csv" | "parquet"}`. It has to say so by its content type,
-which a page of another site cannot do without asking first; so none can put questions by a visitor's browser.
+The body is JSON: `{"sql": "SELECT ...", "format": "json" | "csv" | "parquet"}`; `"skip_unreadable": true` leaves out
+record batches that cannot be read. It has to say so by its content type, which a page of another site cannot do without
+asking first; so none can put questions by a visitor's browser.
 
 `GET /api/tables/NAME`: the part of a table that this broker has, as an Arrow stream, for the broker that is asked.
 """
@@ -29,7 +30,10 @@ def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
         body = await _body(request)
         asked = None if body is None else _asked(body)
         if asked is None:
-            return _refusal(400, 'send {"sql": "SELECT ...", "format": "json", "csv" or "parquet"}')
+            return _refusal(
+                400,
+                'send {"sql": "SELECT ...", "format": "json", "csv" or "parquet", "skip_unreadable": true or false}',
+            )
         try:
             return Response(await ask(*asked), media_type=MEDIA_TYPES[asked[1]])
         except SqlRefused as error:
@@ -70,8 +74,8 @@ async def _body(request: Request) -> bytes | None:
     return b"".join(parts)
 
 
-def _asked(body: bytes) -> tuple[str, str] | None:
-    """The question and the format, if the body has them."""
+def _asked(body: bytes) -> tuple[str, str, bool] | None:
+    """The question, the format and whether to skip what cannot be read, if the body has them."""
     try:
         found: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -79,7 +83,10 @@ def _asked(body: bytes) -> tuple[str, str] | None:
     if not isinstance(found, dict):
         return None
     sql, form = found.get("sql"), found.get("format", "json")
-    return (sql, form) if isinstance(sql, str) and _is_text(sql) and form in MEDIA_TYPES else None
+    skip = found.get("skip_unreadable", False)
+    if not isinstance(sql, str) or not _is_text(sql) or form not in MEDIA_TYPES or not isinstance(skip, bool):
+        return None
+    return sql, form, skip
 
 
 def _is_text(question: str) -> bool:

@@ -24,7 +24,7 @@ GRACE_STEPS = 200
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
 
-Ask = Callable[[str, str], Awaitable[bytes]]
+Ask = Callable[[str, str, bool], Awaitable[bytes]]
 """Answers a question in SQL, in a format."""
 Tell = Callable[[str], Awaitable[bytes | None]]
 """What this broker has of a table, as an Arrow stream; None for a table that there is not."""

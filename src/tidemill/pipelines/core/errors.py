@@ -20,6 +20,9 @@ GO_ON = "set failOnDataLoss=false to go on with what is there"
 GO_ON_ANEW = "set failOnRecreation=false to go on with the new one"
 
 
+SKIP_UNREADABLE = "set failOnUnreadable=false to leave such batches out"
+
+
 class LayoutChanged(PipelineError):
     """A micro-batch that was written in part has other tasks now."""
 

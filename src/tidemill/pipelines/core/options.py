@@ -45,6 +45,7 @@ SOURCE_NAMES = (
     "maxRecordsPerPartition",
     "includeHeaders",
     "failOnDataLoss",
+    "failOnUnreadable",
     "rowsPerBatch",
 )
 OF_SPARK = ("path", "checkpointLocation", "queryName", "groupIdPrefix")
@@ -180,6 +181,7 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     fail_on_recreation: bool
+    fail_on_unreadable: bool
     push_filters: bool
     rows: int
 
@@ -211,6 +213,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         include_headers=options.flag("includeHeaders", default=False),
         fail_on_data_loss=fails,
         fail_on_recreation=options.flag("failOnRecreation", default=fails),
+        fail_on_unreadable=options.flag("failOnUnreadable", default=True),
         push_filters=options.flag(PUSH_FILTERS, default=False),
         rows=options.number("rowsPerBatch") or ROWS_PER_BATCH,
     )

@@ -1,6 +1,6 @@
 """Record batches as Arrow columns and back; see `decoder`, `encoder` and `twins`."""
 
-from tidemill.records.arrow.decoder import ROWS, Decoder
+from tidemill.records.arrow.decoder import ROWS, Decoder, OnUnreadable, fail
 from tidemill.records.arrow.draft import Draft, Encoded, Writer
 from tidemill.records.arrow.encoder import BATCH_BYTES, Encoder
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER
@@ -24,8 +24,10 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Kernels",
+    "OnUnreadable",
     "Room",
     "Writer",
+    "fail",
     "kernels",
     "schema_of",
     "warm_up",

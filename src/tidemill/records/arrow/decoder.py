@@ -3,18 +3,22 @@
 The batches of a fetch are gathered until they hold about as many rows or bytes as wanted; each such group is one call
 of the kernels. Records that are not compressed are read where they lie in the fetch; compressed ones are decompressed
 side by side first (`room`). Only the wanted columns are made.
+
+When a group cannot be read, its batches are decoded one by one: the readable ones still come, and the error names the
+batch that is not.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import crc32c
 import pyarrow as pa
 
-from tidemill.model.errors import CorruptMessage
+from tidemill.model.errors import CorruptMessage, UnreadableBatch, UnsupportedCompressionType
 from tidemill.records.arrow.room import Room
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.selection import OFFSET_MAX
-from tidemill.records.arrow.table import ATTRIBUTES, CRC, POSITION, RECORDS, SIZE, Table
+from tidemill.records.arrow.table import ATTRIBUTES, BASE_OFFSET, CRC, LAST_DELTA, POSITION, RECORDS, SIZE, Table
 from tidemill.records.arrow.twins import Kernels, kernels
 from tidemill.records.compression import codec_of
 from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
@@ -23,6 +27,13 @@ ROWS = 10_000
 """Rows per Arrow batch that Spark takes fastest (SPARK.md)."""
 GROUP_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of a group; with the largest batch behind it still far below the 2 GiB that an Arrow array can address."""
+OnUnreadable: TypeAlias = Callable[[UnreadableBatch], None]
+_UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
+
+
+def fail(error: UnreadableBatch) -> None:
+    """Raise the error: the reader stops at a batch that cannot be read."""
+    raise error
 
 
 class Decoder:
@@ -30,6 +41,7 @@ class Decoder:
 
     An Arrow batch has at most `rows` rows, and those of one more record batch when it comes to `group_bytes`.
     `room` is memory of an earlier decoder that is done: taking it costs nothing, new memory grows step by step.
+    `on_unreadable` is called with each batch that cannot be read; where it returns, the batch is left out.
     """
 
     def __init__(
@@ -43,6 +55,7 @@ class Decoder:
         verify: bool = True,
         twin: Kernels | None = None,
         room: Room | None = None,
+        on_unreadable: OnUnreadable = fail,
     ) -> None:
         self.schema = schema_of(tuple(columns))
         self._wanted = frozenset(columns)
@@ -50,6 +63,8 @@ class Decoder:
         self._group_bytes = group_bytes
         self._verify = verify
         self._twin = kernels() if twin is None else twin
+        self._place = (topic, partition)
+        self._on_unreadable = on_unreadable
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
         self._repeated: dict[str, pa.Array] = {}
         self._room = Room() if room is None else room
@@ -59,17 +74,38 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """The records with offsets from `start` to before `end`; a cut last batch is left out.
 
-        `aborted` is what a fetch for committed records says. CorruptMessage when anything is damaged.
+        `aborted` is what a fetch for committed records says. A batch that is damaged is an UnreadableBatch, and
+        CorruptMessage where the batches cannot be told apart.
         """
         view = memoryview(buffer)
         table = self._twin.scan(view, start, end, tuple(aborted))
+        done = 0
+        try:
+            for lines, batch in self._decoded(view, table, start, end):
+                done += lines
+                yield from self._sliced(batch)
+        except _UNREADABLE:
+            for line in range(done, len(table)):
+                yield from self._alone(view, table[line : line + 1], start, end)
+
+    def _decoded(self, view: memoryview, table: Table, start: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Each group: how many batches it has, and their rows."""
         if self._verify:
             _check_crcs(view, table)
         for data, group in self._groups(view, table):
             found = self._twin.read(data, group, start, end, self._wanted)
-            rows = len(found["offset"])
-            if rows:
-                yield from self._sliced(self._assemble(found, rows))
+            yield len(group), self._assemble(found, len(found["offset"]))
+
+    def _alone(self, view: memoryview, line: Table, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one batch, unless it cannot be read."""
+        try:
+            decoded = list(self._decoded(view, line, start, end))
+        except _UNREADABLE as error:
+            base, last_delta = line[0, [BASE_OFFSET, LAST_DELTA]].tolist()
+            self._on_unreadable(UnreadableBatch.at(*self._place, base, base + last_delta, error))
+            return
+        for _, batch in decoded:
+            yield from self._sliced(batch)
 
     def _groups(self, view: memoryview, table: Table) -> Iterator[tuple[memoryview, Table]]:
         """Neighbours that make about as many rows as wanted; all of them are compressed, or none is."""

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tests.unit.records.arrow.twins import TWINS, both, decoded, row_of, rows_of
 from tests.unit.records.batches import NOW_MS, new_records, sample
 
-from tidemill.model.errors import CorruptMessage, KafkaError
+from tidemill.model.errors import CorruptMessage, KafkaError, UnreadableBatch
 from tidemill.records.arrow import COLUMNS, Decoder, kernels
 from tidemill.records.arrow.schema import TIMESTAMP_MS_MAX
 from tidemill.records.build import NewRecord, build_batch, end_marker, wrap
 from tidemill.records.compression import Codec
-from tidemill.records.header import place, read_header, stamp_append_time
+from tidemill.records.header import HEADER_SIZE, place, read_header, seal, stamp_append_time
 from tidemill.records.read import read_records
 
 
@@ -250,3 +250,33 @@ def test_the_twins_agree_on_transactions_and_damaged_headers(
 
 def test_all_columns_are_those_of_sparks_own_source() -> None:
     assert COLUMNS == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+def with_a_bad_batch(codec: Codec) -> bytes:
+    """Three batches of which the second cannot be read."""
+    batches = [build_batch(sample(3), base_offset=at, codec=codec) for at in (0, 3, 6)]
+    batches[1][HEADER_SIZE:] = b"\xa5" * (len(batches[1]) - HEADER_SIZE)
+    seal(batches[1], 0, len(batches[1]))
+    return b"".join(batches)
+
+
+@both
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_that_cannot_be_read_is_named_or_left_out(twin: str, codec: Codec) -> None:
+    buffer = with_a_bad_batch(codec)
+    with pytest.raises(UnreadableBatch, match=r"the batch of t-3 at offsets 3 to 5 cannot be read: .+") as raised:
+        decoded(twin, buffer)
+    assert raised.value.next_offset == 6
+    assert not raised.value.retriable
+    skipped: list[UnreadableBatch] = []
+    found = decoded(twin, buffer, on_unreadable=skipped.append)
+    assert found["offset"].to_pylist() == [0, 1, 2, 6, 7, 8]
+    assert [str(one) for one in skipped] == [str(raised.value)]
+
+
+@both
+def test_a_batch_with_a_wrong_crc_is_named(twin: str) -> None:
+    batches = [build_batch(sample(3), base_offset=at) for at in (0, 3)]
+    batches[1][-1] ^= 1
+    with pytest.raises(UnreadableBatch, match=r"offsets 3 to 5 cannot be read: the CRC"):
+        decoded(twin, b"".join(batches))
