@@ -31,6 +31,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "human", "json")
 NODE_ID_MAX = 2**31 - 1
 SESSION_TTL_MS_MIN = 100
+_HOST_NAME = re.compile(r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|[0-9A-Fa-f:]+")
 _PASSWORD = re.compile(r"(password=)[^&]*", re.IGNORECASE)
 
 
@@ -72,6 +73,7 @@ class Settings:
     kafka: Address | None
     grpc: Address | None
     http: Address | None
+    http_hosts: tuple[str, ...]
     advertise: Address | None
     node_id: int
     rack: str | None
@@ -106,6 +108,14 @@ def _optional_address(text: str) -> Address | None:
 
 def _text(text: str) -> str | None:
     return text or None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise InvalidConfig(f"{name[:60]!r} is not a host name; write broker.example.com, without a port")
+    return names
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -171,6 +181,12 @@ ROWS = (
     Row("kafka", "127.0.0.1:9092", _optional_address, "Kafka door, host:port; port 0 is any free one; none is off."),
     Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC door (timelines, streams), host:port or none."),
     Row("http", "127.0.0.1:8080", _optional_address, "HTTP door (console, metrics, health), host:port or none."),
+    Row(
+        "http-hosts",
+        "",
+        _names,
+        "Names of the HTTP door for browsers and scrapers, besides its address; .example.com is all that end so.",
+    ),
     Row("advertise", "", _optional_address, "Address that Kafka clients are told; same as --kafka unless given."),
     Row("node-id", "0", _number(0, NODE_ID_MAX), "Number of this broker."),
     Row("rack", "", _text, "Rack or zone of this broker."),

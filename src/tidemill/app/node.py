@@ -177,7 +177,7 @@ class Node:
         await self._open_timelines(broker, directory)
         await self._open_doors(broker)
         self._opened.push_async_callback(broker.release)
-        await broker.announce(grpc=self._grpc_told(), http=self.http)
+        await broker.announce(grpc=self._told(self.grpc), http=self._told(self.http))
         self._opened.push_async_callback(broker.hand_over)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
@@ -197,11 +197,16 @@ class Node:
         settings = self.settings
         return Place(settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret)
 
-    def _grpc_told(self) -> Address | None:
-        """Where other brokers' clients find the gRPC door: on the host that is advertised."""
-        if self.grpc is None or self.kafka is None or self.grpc.host not in WILDCARDS:
-            return self.grpc
-        return Address(self._advertised(self.kafka).host, self.grpc.port)
+    def _told(self, bound: Address | None) -> Address | None:
+        """Where others find a door that is open on all interfaces: on the host that is advertised."""
+        if bound is None or self.kafka is None or bound.host not in WILDCARDS:
+            return bound
+        return Address(self._advertised(self.kafka).host, bound.port)
+
+    def _http_names(self) -> tuple[str, ...]:
+        """Names that the HTTP door answers to; other brokers call it by the host that is advertised."""
+        advertised = self.settings.advertise
+        return self.settings.http_hosts if advertised is None else (*self.settings.http_hosts, advertised.host)
 
     async def _record_groups(self, broker: Broker) -> None:
         """On servers of ClickHouse, groups are tables for whoever asks there; in this process `ask` tells them."""
@@ -243,7 +248,7 @@ class Node:
             grpc = (await self._grpc_module).GrpcDoor(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
-            console = ConsoleDoor(broker, self.facts, self.ask, self.tell)
+            console = ConsoleDoor(broker, self.facts, self.ask, self.tell, names=self._http_names())
             self.http = await self._open("http", console, settings.http, console.start)
 
     async def _open(self, name: str, door: Door, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:

@@ -10,13 +10,14 @@ not.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import structlog
 
 from tidemill.broker.broker import Broker
+from tidemill.doors.console.callers import Callers
 
 BACKLOG = 128
 STEP_S = 0.01
@@ -35,12 +36,22 @@ log = structlog.get_logger("tidemill.console")
 class ConsoleDoor:
     """One listening address for browsers, scrapers and probes."""
 
-    def __init__(self, broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        facts: Callable[[], Mapping[str, str]],
+        ask: Ask,
+        tell: Tell,
+        *,
+        names: Sequence[str] = (),
+    ) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
         self._facts = facts
         self._ask = ask
         self._tell = tell
+        self._names = names
+        self._bound = ""
         self._server: asyncio.Server | None = None
         self._state: Any = None
         self._loading: asyncio.Task[None] | None = None
@@ -48,6 +59,7 @@ class ConsoleDoor:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 means any free port, `address` then names it."""
+        self._bound = host
         loop = asyncio.get_running_loop()
         family, kind, protocol, _, where = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
         self._socket = socket.socket(family, kind, protocol)
@@ -89,10 +101,13 @@ class ConsoleDoor:
             task.cancel()
         await asyncio.gather(*self._state.tasks, return_exceptions=True)
 
+    def _callers(self) -> Callers:
+        return Callers(self.address[0], self._bound, self._names, [socket.gethostname()])
+
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.doors.console.web")
         self._state, protocol = web.protocol_factory(
-            web.make_app(self._broker, self._facts, self._ask, self._tell),
+            web.make_app(self._broker, self._facts, self._ask, self._tell, self._callers()),
             connections_max=CONNECTIONS_MAX,
             keep_alive_s=KEEP_ALIVE_S,
         )

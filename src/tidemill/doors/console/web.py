@@ -11,12 +11,14 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tidemill.broker.broker import Broker
 from tidemill.broker.exposition import registry_of, render
 from tidemill.doors.console.bounded import BoundedProtocol
+from tidemill.doors.console.callers import Callers
 from tidemill.doors.console.page import ROWS_SHOWN_MAX, front_page
 from tidemill.doors.console.questions import sql_endpoint, table_endpoint
 from tidemill.doors.console.server import Ask, Tell
@@ -27,14 +29,33 @@ API = "/api/"
 REFUSALS = {404: "there is no {path}; / has links to what there is", 405: "{path} does not take {method}"}
 PATH_SHOWN_CHARS = 100
 SAFETY_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
 
 
-def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell) -> Starlette:
+class CallerCheck:
+    """Answers requests that may not come in, before anything else looks at them."""
+
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+        self._app = app
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or pass on one request."""
+        refusal = self._callers.refuse(scope["method"], scope["path"], scope["headers"])
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await _problem(scope["path"], refusal.status, refusal.reason)(scope, receive, send)
+
+
+def make_app(
+    broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell, callers: Callers
+) -> Starlette:
     """The application over one broker."""
     registry = registry_of(broker.telemetry, broker.partitions)
 
@@ -84,7 +105,10 @@ def make_app(broker: Broker, facts: Callable[[], Mapping[str, str]], ask: Ask, t
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers)],
+        middleware=[
+            Middleware(BaseHTTPMiddleware, dispatch=_add_safety_headers),
+            Middleware(CallerCheck, callers=callers),
+        ],
         exception_handlers={HTTPException: _refused},
     )
 
@@ -96,9 +120,13 @@ async def _refused(request: Request, error: Exception) -> Response:
     reason = REFUSALS.get(code, "{method} {path} is refused").format(
         method=request.method, path=path[:PATH_SHOWN_CHARS]
     )
+    return _problem(path, code, reason, headers)
+
+
+def _problem(path: str, status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
     if path.startswith(API):
-        return JSONResponse({"error": reason}, status_code=code, headers=headers)
-    return PlainTextResponse(f"{reason}\n", status_code=code, headers=headers)
+        return JSONResponse({"error": reason}, status_code=status, headers=headers)
+    return PlainTextResponse(f"{reason}\n", status_code=status, headers=headers)
 
 
 async def _add_safety_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
