@@ -6,7 +6,7 @@ a producer. The bytes of a record that stays are copied, not encoded again; only
 gets a delete horizon: that takes the place of the base timestamp (KIP-534).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tidemill.records.build import varint, wrap
@@ -39,19 +39,24 @@ def compact_batch(
     """
     header = read_header(batch)
     payload = read_payload(batch, header, limit_bytes=limit_bytes)
-    records = list(scan_records(payload, header))
-    kept = [keep(record) for record in records]
-    staying = [record for record, stays in zip(records, kept, strict=True) if stays]
-    if not staying:
+    kept = bytearray(header.count)  # no list of records: a batch may hold millions
+    has_tombstone, max_timestamp = False, TIMESTAMP_MIN
+    for index, record in enumerate(scan_records(payload, header)):
+        if keep(record):
+            kept[index] = True
+            has_tombstone = has_tombstone or record.value is None
+            max_timestamp = max(max_timestamp, record.timestamp)
+    count = sum(kept)
+    if not count:
         return empty_batch(header) if keep_empty else None
-    needs_horizon = header.delete_horizon_ms is None and (header.control or any(r.value is None for r in staying))
+    needs_horizon = header.delete_horizon_ms is None and (header.control or has_tombstone)
     horizon_ms = delete_horizon_ms if needs_horizon else None
-    if all(kept) and horizon_ms is None:
+    if count == len(kept) and horizon_ms is None:
         return bytearray(memoryview(batch)[: header.size])
-    frames = [frame for frame, stays in zip(_frames(payload, header.count), kept, strict=True) if stays]
-    header = header._replace(count=len(frames), max_timestamp=max(record.timestamp for record in staying))
+    frames = (frame for frame, stays in zip(_frames(payload, header.count), kept, strict=True) if stays)
+    header = header._replace(count=count, max_timestamp=max_timestamp)
     if horizon_ms is None:
-        return wrap(header, b"".join([payload[frame.start : frame.end] for frame in frames]))
+        return wrap(header, _joined(payload, frames))
     dated = header._replace(attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon_ms)
     return wrap(dated, _rebased(payload, frames, header.base_timestamp - horizon_ms))
 
@@ -71,11 +76,19 @@ def _frames(payload: bytes, count: int) -> Iterator[_Frame]:
         at = body + length
 
 
-def _rebased(payload: bytes, frames: list[_Frame], shift_ms: int) -> bytes:
-    parts: list[bytes] = []
+def _joined(payload: bytes, frames: Iterable[_Frame]) -> bytes:
+    out = bytearray()
+    for frame in frames:
+        out += payload[frame.start : frame.end]
+    return bytes(out)
+
+
+def _rebased(payload: bytes, frames: Iterable[_Frame], shift_ms: int) -> bytes:
+    out = bytearray()
     for frame in frames:
         # A time that 64 bits cannot hold is nonsense already; it stays nonsense at the border.
         delta = varint(min(max(frame.timestamp_delta + shift_ms, TIMESTAMP_MIN), TIMESTAMP_MAX))
         body = b"".join((b"\x00", delta, payload[frame.rest : frame.end]))
-        parts += (varint(len(body)), body)
-    return b"".join(parts)
+        out += varint(len(body))
+        out += body
+    return bytes(out)

@@ -29,6 +29,8 @@ from tidemill.records.header import (
 )
 from tidemill.records.read import RECORD_BYTES_MIN, read_payload, read_records, read_varint
 
+RECORD_ERRORS_MAX = 100
+"""Records that one answer names as refused; a batch may hold millions of them."""
 ZSTD_VERSION_MIN = 7  # KIP-110: consumers that fetch with old versions cannot read zstd
 LENGTH_BYTE_MIN = (RECORD_BYTES_MIN - 1) << 1  # the shortest length, which does not count its own byte, in zig-zag
 
@@ -102,7 +104,7 @@ def check_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -
         for _ in read_records(batch, limit_bytes=limit_bytes):
             pass
     except CorruptMessage as error:
-        raise InvalidRecord(f"the records cannot be read: {error}") from error
+        raise invalid_record(error) from None
 
 
 def recompress(
@@ -115,15 +117,27 @@ def recompress(
     try:
         payload = read_payload(batch, header, limit_bytes=limit_bytes)
     except CorruptMessage as error:
-        raise InvalidRecord(str(error)) from error
+        raise invalid_record(error) from None
     check_lengths(payload, header.count)
     return wrap(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), payload)
 
 
 def records_without_key(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[int]:
-    """The indexes within the batch of the records that a compacted topic refuses."""
+    """The indexes within the batch of the first RECORD_ERRORS_MAX records that a compacted topic refuses."""
+    missing: list[int] = []
     try:
-        records = read_records(batch, limit_bytes=limit_bytes)
-        return [index for index, record in enumerate(records) if record.key is None]
+        for index, record in enumerate(read_records(batch, limit_bytes=limit_bytes)):
+            if record.key is None and len(missing) < RECORD_ERRORS_MAX:
+                missing.append(index)
     except CorruptMessage as error:
-        raise InvalidRecord(str(error)) from error
+        raise invalid_record(error) from None
+    return missing
+
+
+def invalid_record(error: CorruptMessage) -> InvalidRecord:
+    """The error that a producer gets for bytes that make no sense.
+
+    It keeps no traceback of the first one: the frames in it hold everything that was decompressed.
+    """
+    error.__traceback__ = None
+    return InvalidRecord(f"the records cannot be read: {error}")

@@ -1,8 +1,7 @@
 """The shell of a partition: what doors, coordinators and replicas call.
 
-The walk of a batch: it is checked by itself (`records.validate`), against its topic (`core.admission`), judged and
-placed (`core.leader`, by the writer), written (`StreamLog`), and for acks=all flushed together with others
-(`Flusher`) and copied by all replicas in sync (`Leading`).
+The walk of a batch: it is checked (`Admitting`), judged and placed (`core.leader`, by the writer), written
+(`StreamLog`), and for acks=all flushed together with others (`Flusher`) and copied by all replicas in sync (`Leading`).
 
 A partition that has no other replica leads from the start: its high watermark moves with the write, and acks=all is
 answered after the flush. In a cluster `lead` and `follow` say what this broker is to the partition in each epoch. A
@@ -27,10 +26,9 @@ from tidemill.model.errors import (
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
-from tidemill.records.validate import check_produced
+from tidemill.streams.admitting import Admitting, Verify
 from tidemill.streams.copying import Copied, Copier
 from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
-from tidemill.streams.core.admission import admit
 from tidemill.streams.core.epochs import UNKNOWN as UNKNOWN_EPOCH
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
 from tidemill.streams.core.insync import InSync, Lag, Term
@@ -101,6 +99,7 @@ class Partition:
         self._flusher = Flusher(log, log.end_offset, self._on_flushed)
         self._high_watermark = log.end_offset
         self._stable_offset = leader.stable_offset(log.end_offset)
+        self._admitting = Admitting(clock)
         self._upkeep = Upkeep(
             log,
             leader,
@@ -180,17 +179,19 @@ class Partition:
         acks: int,
         request_version: int = VERSION_NEWEST,
         timeout_s: float | None = None,
+        inspect: Callable[[], object] | None = None,
+        verify: Verify | None = None,
     ) -> Appended:
         """Store what a producer sent; acks=-1 returns when it is committed, 0 and 1 when it is written.
 
         A flush or replicas that take longer than `timeout_s` are a RequestTimedOut for the producer; the records stay.
         """
         self.check_leads()
+        if self._leading is not None and acks == ACKS_ALL:
+            self._leading.check_enough()
+        batch, header = await self._admitting.admit(batch, self.settings, request_version, inspect, verify)
+        self.check_leads()  # opening the batch may have taken a while
         leading = self._leading
-        if leading is not None and acks == ACKS_ALL:
-            leading.check_enough()
-        header = check_produced(batch, version=request_version)
-        batch, header = admit(batch, header, self.settings, self._clock())
         placed = await self._writer.write(batch, header, timeout_s=timeout_s or None)
         settings = self.settings
         if leading is not None and acks == ACKS_ALL:

@@ -16,6 +16,7 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
+from tidemill.records.validate import invalid_record
 
 DELIVER_AT = "tidemill-deliver-at"
 DELAY_MS = "tidemill-delay-ms"
@@ -27,6 +28,8 @@ MESSAGE = "tidemill-message"
 DUE_MS_MAX = 253_402_300_799_999
 ID_CHARS_MAX = 200
 DIGITS_MAX = 18
+TAKEN_MAX = 10_000
+"""Records of one batch that wait or cancel; each becomes a message of its own."""
 SEQUENCE_MAX = 2**31 - 1
 _PARTITION = Struct(">i")
 
@@ -50,31 +53,35 @@ class Waiting(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a batch asks for: first the cancels, then what waits; `stays` are the offsets of what is stored now.
+    """What a batch asks for: first the cancels, then what waits; `taken` are the places of both in it.
 
     In the batch they come in any order, and its order counts: a record that was cancelled behind it does not wait.
     """
 
     waiting: list[Waiting]
     cancels: list[str]
-    stays: frozenset[int]
+    taken: set[int]
 
 
 def plan_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int) -> Plan | None:
     """The plan of a batch that was checked; None when all of it is stored as ever."""
+    plan = Plan([], [], set())
     try:
-        records = list(read_records(batch))
+        for at, record in enumerate(read_records(batch)):
+            if _special(record):
+                _take_out(plan, at, record, header, partition, now_ms)
     except CorruptMessage as error:
-        raise InvalidRecord(str(error)) from error
-    plan = Plan([], [], frozenset(at for at, one in enumerate(records) if not _special(one)))
-    if len(plan.stays) == len(records):
-        return None
+        raise invalid_record(error) from None
+    return plan if plan.taken else None
+
+
+def _take_out(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int) -> None:
     if header.transactional:
-        raise _refusal(records, plan, "a transaction cannot hold records with a delivery time: they would outlive it")
-    for at, record in enumerate(records):
-        if at not in plan.stays:
-            _add(plan, at, record, header, partition, now_ms)
-    return plan
+        raise _wrong(at, "a transaction cannot hold records with a delivery time: they would outlive it")
+    if len(plan.taken) == TAKEN_MAX:
+        raise _wrong(at, f"a batch may hold {TAKEN_MAX} records with a delivery time; send smaller batches")
+    plan.taken.add(at)
+    _add(plan, at, record, header, partition, now_ms)
 
 
 def read_waiting(body: bytes) -> tuple[int, Record, Origin | None]:
@@ -145,10 +152,4 @@ def _id(at: int, value: bytes | None, name: str) -> str:
 def _wrong(at: int, reason: str) -> InvalidRecord:
     error = InvalidRecord(reason)
     error.record_errors = ((at, reason),)
-    return error
-
-
-def _refusal(records: list[Record], plan: Plan, reason: str) -> InvalidRecord:
-    error = InvalidRecord(reason)
-    error.record_errors = tuple((at, reason) for at in range(len(records)) if at not in plan.stays)
     return error

@@ -28,6 +28,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -55,6 +56,7 @@ from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.validate import check_produced
+from tidemill.streams.admitting import Admitted, Verify, opened_in_place, run_aside
 from tidemill.streams.core.admission import admit
 from tidemill.streams.partition import Appended, Partition
 from tidemill.timelines.consumer import ConsumerTerms, Granted
@@ -206,24 +208,40 @@ class Scheduler:
             log.warning("scheduled_topic_not_emptied", topic=topic, error=str(error))
 
     async def append(
-        self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
+        self,
+        partition: Partition,
+        batch: bytearray | memoryview,
+        *,
+        acks: int,
+        version: int,
+        timeout_s: float,
+        verify: Verify | None = None,
     ) -> Appended:
         """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
         header = check_produced(batch, version=version)
-        if header.transactional:
-            plan_batch(batch, header, partition.index, self._clock_ms())  # refuses what cannot be in a transaction
-            return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
+        make_plan = partial(plan_batch, batch, header, partition.index, self._clock_ms())
+        if header.transactional:  # its plan refuses what cannot be in a transaction
+            return await partition.append(
+                batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify
+            )
         async with self._turn(partition.topic, partition.index):
-            plan = plan_batch(batch, header, partition.index, self._clock_ms())
+            plan = make_plan() if opened_in_place(header) else await run_aside(make_plan)
             if plan is None:
                 return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
-            admitted, header = admit(batch, header, partition.settings, self._clock_ms())
+            admitted, header = await self._admitted(partition, batch, header)
             if not partition.has(header):
                 await self._keep(partition.topic, plan)
             return await self._append_rest(partition, admitted, header, plan)
 
     async def append_from_peer(
-        self, partition: Partition, batch: bytearray | memoryview, *, acks: int, version: int, timeout_s: float
+        self,
+        partition: Partition,
+        batch: bytearray | memoryview,
+        *,
+        acks: int,
+        version: int,
+        timeout_s: float,
+        verify: Verify | None = None,
     ) -> Appended:
         """Store what another broker sends: scheduled records that are due, or its own, such as dead letters.
 
@@ -234,7 +252,7 @@ class Scheduler:
             return await self._let_wait(partition, batch)
         due = received(batch)
         if due is None:
-            return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
+            return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s, verify=verify)
         task = asyncio.create_task(self._store_here(partition, due))
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
@@ -297,9 +315,15 @@ class Scheduler:
         places = iter(range(header.count))
 
         def stays(_: Record) -> bool:
-            return next(places) in plan.stays
+            return next(places) not in plan.taken
 
-        return await partition.append_own(compact_batch(batch, stays) or empty_batch(header))
+        rest = partial(compact_batch, batch, stays)
+        left = rest() if opened_in_place(header) else await run_aside(rest)
+        return await partition.append_own(left or empty_batch(header))
+
+    async def _admitted(self, partition: Partition, batch: bytearray | memoryview, header: BatchHeader) -> Admitted:
+        check = partial(admit, batch, header, partition.settings, self._clock_ms())
+        return check() if opened_in_place(header) else await run_aside(check)
 
     async def _ensure(self, name: str) -> None:
         if name not in self._attached:

@@ -7,6 +7,7 @@ producer reach a partition in the order in which they were sent, while many of t
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from struct import Struct
 from uuid import UUID
 
@@ -82,10 +83,14 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
     try:
         return await _store(call, request, topic, part)
     except TidemillError as error:
-        known: BaseException = _in_words_of(call.version, error)
+        return _refused(call, part, _in_words_of(call.version, error))
     except Exception as error:
         log.exception("an append failed", topic=str(topic), partition=part.partition)
-        known = error
+        return _refused(call, part, error)
+
+
+def _refused(call: Call, part: ProducePartition, known: BaseException) -> ProduceOutcome:
+    # The error is not kept: its traceback and a frame that holds it would keep the batch until the next collection.
     code = error_code(known)
     call.broker.telemetry.api(_NAME).failed(code)
     return ProduceOutcome(
@@ -116,18 +121,25 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     name = topic if isinstance(topic, str) else _name_of(call, topic)
     _check_internal(call, name)
     partition = broker.partition(name, part.partition)
+    verify = None
     if _ATTRIBUTES.unpack_from(records, ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:
         producer_id, producer_epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
-        implicit = call.version >= _IMPLICIT_FROM
-        await broker.verify_transaction(
-            partition, request.transactional_id, producer_id, producer_epoch, implicit=implicit
+        verify = partial(
+            broker.verify_transaction,
+            partition,
+            request.transactional_id,
+            producer_id,
+            producer_epoch,
+            implicit=call.version >= _IMPLICIT_FROM,
         )
     version, timeout_s = call.version, max(request.timeout_ms, 0) / 1000
     if broker.scheduler is not None and (partition.settings.tidemill_schedule_enable or call.peer is not None):
         take = broker.scheduler.append if call.peer is None else broker.scheduler.append_from_peer
-        appended = await take(partition, records, acks=acks, version=version, timeout_s=timeout_s)
+        appended = await take(partition, records, acks=acks, version=version, timeout_s=timeout_s, verify=verify)
     else:
-        appended = await partition.append(records, acks=acks, request_version=version, timeout_s=timeout_s)
+        appended = await partition.append(
+            records, acks=acks, request_version=version, timeout_s=timeout_s, verify=verify
+        )
     broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, COUNT_AT)[0])
     return ProduceOutcome(
         part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset

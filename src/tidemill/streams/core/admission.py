@@ -17,6 +17,15 @@ NO_TIMESTAMP = -1
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
+def opens(header: BatchHeader, settings: TopicSettings) -> bool:
+    """Whether `admit` opens the batch."""
+    return settings.compacted or settings.tidemill_validate == EVERY_RECORD or _recompresses(header, settings)
+
+
+def _recompresses(header: BatchHeader, settings: TopicSettings) -> bool:
+    return settings.compression_type != KEEP_CODEC and _CODECS[settings.compression_type] != header.codec
+
+
 def admit(
     batch: bytearray | memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
 ) -> tuple[bytearray | memoryview, BatchHeader]:
@@ -28,7 +37,7 @@ def admit(
         check_records(batch)
     if not settings.log_append_time:
         _check_times(header, settings, now_ms)
-    if settings.compression_type != KEEP_CODEC and _CODECS[settings.compression_type] != header.codec:
+    if _recompresses(header, settings):
         batch = recompress(batch, _CODECS[settings.compression_type])
         _check_size(len(batch), settings)
         header = read_header(batch)
