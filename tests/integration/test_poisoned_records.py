@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.poisoned import GARBAGE, HUGE_KEY, NEGATIVE_DELTA, RECORD, compressed, sealed
 from tests.integration.raw_batches import NOW_MS, batch, values_in
 
+from tidemill import Consumer
 from tidemill.cli.main import main
 from tidemill.client.raw import LATEST, GroupOffset, RawClient
 from tidemill.model.errors import InvalidRecord, UnreadableBatch
@@ -166,3 +167,35 @@ def test_the_lag_of_a_group_behind_the_batch_is_shown(broker: Broker, client: Ra
         assert [int(lag) for (lag,) in json.loads(answer.read())["data"]] == [4]
     (lag,) = lags_of(client, [group], [stuck.topic], NOW_MS)
     assert (lag.committed, lag.end) == (1, 5)
+
+
+def test_a_consumer_names_the_batch_and_can_leave_it_out(
+    broker: Broker, stuck: TopicPartition, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = NAMED.format(stuck)
+    with Consumer(broker.grpc, group=f"g-{uuid4().hex[:8]}", topics=stuck.topic) as consumer:
+        first = consumer.next(timeout_ms=WAIT_S * 1000)
+        assert first is not None
+        assert first.value == b"before"
+        with pytest.raises(UnreadableBatch, match=named) as raised:
+            consumer.next(timeout_ms=WAIT_S * 1000)
+    assert "skip_unreadable=True" in str(raised.value)
+    with (
+        caplog.at_level(logging.WARNING),
+        Consumer(broker.grpc, group=f"g-{uuid4().hex[:8]}", topics=stuck.topic, skip_unreadable=True) as consumer,
+    ):
+        found = [consumer.next(timeout_ms=WAIT_S * 1000) for _ in range(2)]
+    assert [(one.offset, one.value) for one in found if one is not None] == [(0, b"before"), (4, b"after")]
+    assert named in caplog.text
+
+
+def test_the_command_line_names_the_place_and_reads_on_behind_it(
+    broker: Broker, stuck: TopicPartition, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["consume", stuck.topic, "--bootstrap", broker.bootstrap_servers]
+    assert main([*asked, "--from-beginning"]) == 1
+    failed = capfd.readouterr()
+    assert failed.out == "before\n"
+    assert f"{stuck} cannot be read at offset 1: " in failed.err
+    assert main([*asked, "--partition", "0", "--offset", "4"]) == 0
+    assert capfd.readouterr().out == "after\n"

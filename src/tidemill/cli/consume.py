@@ -217,7 +217,7 @@ def _print_all(
                     ends.pop(message.partition(), None)
                 continue
             if message.error():
-                raise CommandFailed(f"read: {message.error().str()}")
+                raise CommandFailed(_stopped_at(message))
             if ends is not None and message.partition() not in ends:
                 continue
             out.write(text_of(message))
@@ -229,6 +229,16 @@ def _print_all(
             return
         if ends:
             ends = _unfinished(reader, ends)
+
+
+def _stopped_at(message: Any) -> str:
+    """Why reading ends, and how to go on; an offset of -1 or below means that no record is to blame."""
+    reason = message.error().str()
+    if message.topic() is None or message.offset() is None or message.offset() < 0:
+        return f"read: {reason}"
+    place = f"{message.topic()}-{message.partition()}"
+    go_on = f"--partition {message.partition()} --offset N, with N behind the batch"
+    return f"{place} cannot be read at offset {message.offset()}: {reason}; go on with: {go_on}"
 
 
 def _unfinished(reader: "Consumer", ends: dict[int, int]) -> dict[int, int]:

@@ -287,7 +287,8 @@ class ParallelConsumer:
             elif error.fatal() or (error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not self._may_come()):
                 self._halt(Halted(f"cannot read {', '.join(self._options.topics)}: {error.str()}"))
             else:
-                log.warning("read", error=error.str())
+                place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+                log.warning("read", **place, error=error.str())
 
     def _may_come(self) -> bool:
         """Whether the program counts on topics that are created when they are first used."""

@@ -27,6 +27,7 @@ from tidemill.model.errors import (
     StaleMemberEpoch,
     TidemillError,
     UnknownMemberId,
+    UnreadableBatch,
     by_name,
 )
 from tidemill.model.topics import TopicPartition
@@ -305,6 +306,8 @@ class AsyncConsumer:
                 error = by_name(one.error)(one.reason) if one.error else None
                 if isinstance(error, OffsetOutOfRange):
                     self._progress.arrived(place, (), RESETS[self.options.reset][1])
+                elif isinstance(error, UnreadableBatch) and error.next_offset is not None:
+                    failure = self._pass_by(place, error, error.next_offset) or failure
                 elif error is not None:
                     failure = error
                 else:
@@ -313,6 +316,14 @@ class AsyncConsumer:
         if partitions:
             self._arrived.set()
         return failure
+
+    def _pass_by(self, place: TopicPartition, error: UnreadableBatch, next_offset: int) -> UnreadableBatch | None:
+        """Leave out a batch that cannot be read, if the options say so; the error otherwise."""
+        if not self.options.skip_unreadable:
+            return UnreadableBatch(f"{error}; give the consumer skip_unreadable=True to leave such batches out")
+        log.warning("batch_skipped: %s", error)
+        self._progress.arrived(place, (), next_offset)
+        return None
 
     def _follow(self, assigned: Sequence[wire.Position]) -> None:
         with self._lock:

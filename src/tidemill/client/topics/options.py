@@ -75,6 +75,7 @@ class ConsumerKeywords(TypedDict, total=False):
     buffer_records: int
     rebalance_timeout_ms: int
     max_handling_ms: int
+    skip_unreadable: bool
     connect_timeout_ms: int
     client_id: str
     rack: str
@@ -92,6 +93,7 @@ class ConsumerOptions(NamedTuple):
     buffer_records: int = 256
     rebalance_timeout_ms: int = 60_000
     max_handling_ms: int = 300_000
+    skip_unreadable: bool = False
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     client_id: str = "tidemill"
     rack: str = ""

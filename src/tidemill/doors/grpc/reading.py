@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tidemill.broker.broker import Broker
-from tidemill.model.errors import TidemillError
+from tidemill.model.errors import CorruptMessage, TidemillError, UnreadableBatch, UnsupportedCompressionType
+from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.visible import visible_batches
@@ -24,6 +25,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of keys, values and headers in one answer."""
 RECORD_OVERHEAD_BYTES = 32
 WAIT_MS_MAX = 60_000
+_UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
 class Wanted(NamedTuple):
@@ -125,7 +127,11 @@ class _Reading:
             self.answer.high_watermark = found.high_watermark
             self.answer.next_offset = offset
             for header, batch in visible_batches(found.records, found.aborted):
-                if batch is not None and not self._open(batch, offset, room):
+                try:
+                    if batch is not None and not self._open(batch, offset, room):
+                        return
+                except _UNREADABLE as error:
+                    self._stop_before(header, error)
                     return
                 self.answer.next_offset = max(offset, header.next_offset)
                 if not room.left:
@@ -143,6 +149,13 @@ class _Reading:
             self.answer.records.append(to_wire(record))
             self.answer.next_offset = record.offset + 1
         return True
+
+    def _stop_before(self, header: BatchHeader, error: TidemillError) -> None:
+        """Name a batch that cannot be read; records before it are answered first, and the next read names it."""
+        if not self.answer.records:
+            wanted = self._wanted
+            offsets = header.base_offset, header.last_offset
+            self._refuse(UnreadableBatch.at(wanted.topic, wanted.partition, *offsets, error))
 
     def _place(self, partition: Partition) -> int:
         offset = self.answer.next_offset

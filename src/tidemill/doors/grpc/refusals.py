@@ -27,6 +27,7 @@ STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
     streams.UnknownTopicOrPartition: grpc.StatusCode.NOT_FOUND,
     streams.TopicAlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     streams.OffsetOutOfRange: grpc.StatusCode.OUT_OF_RANGE,
+    streams.UnreadableBatch: grpc.StatusCode.DATA_LOSS,
     streams.UnknownMemberId: grpc.StatusCode.ABORTED,
     streams.FencedMemberEpoch: grpc.StatusCode.ABORTED,
     streams.StaleMemberEpoch: grpc.StatusCode.ABORTED,
