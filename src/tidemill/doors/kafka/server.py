@@ -30,6 +30,8 @@ BACKLOG = 1024
 SCRATCH_BYTES = 256 * 1024
 FILES_RESERVE = 256
 """File descriptors that are left for segments when connections have taken theirs."""
+CONNECTIONS_SHARE = 4
+"""A process that may open few files gives at least one of so many to connections."""
 EVICTED_SHARE = 8
 """When requests take too much memory, slow uploads are closed until so great a part of the limit is free again."""
 EAGER_SHARE = 4
@@ -87,7 +89,14 @@ class KafkaDoor:
         """Listen; port 0 means any free port, `address` then names it."""
         self.broker = broker
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._connections_max = max(1, min(broker.settings.max_connections, files - FILES_RESERVE))
+        self._connections_max = connections_max(files, broker.settings.max_connections)
+        if self._connections_max < broker.settings.max_connections:
+            log.warning(
+                "connections limited by file descriptors",
+                limit=self._connections_max,
+                file_descriptors=files,
+                next_step=f"ulimit -n {broker.settings.max_connections + FILES_RESERVE}",
+            )
         settings = broker.settings
         self._held_bytes_max = max(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         loop = asyncio.get_running_loop()
@@ -212,3 +221,9 @@ class KafkaDoor:
             )
             self._evicted = 0
         self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+
+
+def connections_max(file_descriptors: int, asked: int) -> int:
+    """How many connections a process accepts that may open so many files."""
+    room = max(file_descriptors - FILES_RESERVE, file_descriptors // CONNECTIONS_SHARE)
+    return max(1, min(asked, room))
