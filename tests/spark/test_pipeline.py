@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, Wanted
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.spark.archive import Archive, start_archive
+from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import records_of, start_pipeline
 from tidemill.pipelines.status import Reporter, status_of
 from tidemill.records.arrow import Decoder
@@ -269,6 +271,86 @@ def test_tables_of_delta_and_iceberg_get_every_row_once(spark: SparkSession, bro
     ):
         rows = zip(table["item"].to_pylist(), table["quantity"].to_pylist(), strict=True)
         assert sorted(rows) == [("milk", 1), ("tea", 2), ("tea", 4)]
+
+
+def test_lakes_refuse_other_columns_and_rows_that_their_checkpoint_does_not_know(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    root = tmp_path / "changing"
+    write_example(root, broker.bootstrap_servers)
+    create(broker, "changing-orders", partitions=1)
+    change(root, "topic: orders", "topic: changing-orders")
+    query = root / "transformations" / "revenue.sql"
+    query.write_text("select item, quantity as `offset`, price as `partition` from orders")
+    text = (root / SPEC).read_text()
+    begin = text[: text.index("sinks:")]
+    kinds = ("parquet", "delta", "iceberg")
+    sinks = {kind: f"  {kind}s:\n    from: revenue\n    {kind}: lake/{kind}\n" for kind in kinds}
+    (root / SPEC).write_text(f"{begin}sinks:\n{''.join(sinks.values())}")
+    lakes = {kind: open_lake(root / "lake" / kind, kind) for kind in kinds}
+
+    def rows() -> list[int]:
+        return [sum(file.rows for file in lake.files()) for lake in lakes.values()]
+
+    write(broker, "changing-orders", [order("tea", 2.5, 4), order("milk", 1, 1)])
+    run_once(spark, root)
+    assert rows() == [2, 2, 2]
+    write(broker, "changing-orders", [order("tea", 2.5, 2)])
+    for kind in kinds:
+        (root / SPEC).write_text(f"{begin}sinks:\n{sinks[kind]}")
+        for sql, line in (
+            (
+                "select item, quantity as `offset`, string(price) as `partition` from orders",
+                "double in the lake, and st",
+            ),
+            ("select item, quantity as `offset`, price as `partition`, 1 as n from orders", "n is not in the lake"),
+            ("select item, quantity as `offset` from orders", "partition is double in the lake, and missing now"),
+        ):
+            query.write_text(sql)
+            with pytest.raises(PipelineError, match=rf"sinks\.{kind}s: .* has other columns: .*{line}") as caught:
+                run_once(spark, root)
+            assert "\n" not in str(caught.value)
+    assert rows() == [2, 2, 2]
+    query.write_text("select item, price as `partition`, quantity as `offset` from orders")
+    (root / SPEC).write_text(f"{begin}sinks:\n{''.join(sinks.values())}")
+    run_once(spark, root)
+    assert rows() == [3, 3, 3]
+    shutil.rmtree(root / ".tidemill" / "checkpoints")
+    for kind in kinds:
+        (root / SPEC).write_text(f"{begin}sinks:\n{sinks[kind]}")
+        with pytest.raises(
+            PipelineError, match=rf"sinks\.{kind}s: .* has rows that the checkpoint .* does not know, whi"
+        ):
+            run_once(spark, root)
+    assert rows() == [3, 3, 3]
+    (root / SPEC).write_text(f"{begin}sinks:\n{sinks['delta']}")
+    folder = load(root)
+    queries = start_pipeline(spark, folder, print, once=True, append=True)
+    tend(queries, threading.Event(), lambda _: None)
+    assert rows() == [3, 6, 3]
+
+
+def test_a_table_by_key_refuses_another_schema(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    topic = create(broker, "priced", partitions=1)
+    write(broker, topic, [{"price": 2.5}])
+    table = open_lake(tmp_path / topic)
+
+    def latest(schema: str | None) -> None:
+        wanted = Latest(KafkaBroker(broker.bootstrap_servers), topic, schema)
+        tend(start_latest(spark, table, wanted), threading.Event(), lambda _: None)
+
+    latest("price double")
+    write(broker, topic, [{"price": 3.5}])
+    for schema, line in (
+        ("price int", "price is double in the lake, and int now"),
+        ("price double, note string", "note is not in the lake, and string now"),
+        ("cost double", "cost is not in the lake, and double now; price is double in the lake, and missing now"),
+        (None, "_key is string in the lake, and missing now"),
+    ):
+        with pytest.raises(PipelineError, match=line):
+            latest(schema)
+    latest("price double")
+    assert pq.read_table(table.root)["price"].to_pylist() == [3.5]  # both records have one key
 
 
 def newest_metadata(lake: Path) -> str:

@@ -20,6 +20,7 @@ from tidemill.cli.pipeline_options import (
     chosen_spark,
     existing_timelines,
     existing_topics,
+    sole_writer,
 )
 from tidemill.cli.pipeline_tables import latest, report
 from tidemill.cli.problem import CommandFailed, WrongUse
@@ -53,6 +54,9 @@ def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
 def run(
     folder: Folder,
     once: Annotated[bool, typer.Option("--once", help="Stop when all that is there now is done.")] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add rows to lakes that hold rows which the checkpoint does not know.")
+    ] = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
@@ -68,7 +72,7 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
     check_libraries()
-    from tidemill.pipelines.core.spec import Kind
+    from tidemill.pipelines.core.spec import LAKES, Kind
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import orderly, tend
@@ -90,6 +94,7 @@ def run(
     hint(STARTING)
     with (
         hold(loaded.state / "lock", str(folder)),
+        sole_writer([folder / sink.target for sink in loaded.spec.sinks if sink.kind in LAKES]),
         orderly() as heed,
         reporter,
         session_for(where, loaded.spec.name, loaded.state, remark, verbose=verbose) as spark,
@@ -97,7 +102,7 @@ def run(
         if runner == DECLARATIVE:
             run_declarative(spark, loaded, remark)
         else:
-            stop, queries = heed(), start_pipeline(spark, loaded, say, once=once)
+            stop, queries = heed(), start_pipeline(spark, loaded, say, once=once, append=append)
             hint(f"{loaded.spec.name} runs, with a line for each micro-batch; Ctrl-C stops it")
             tend(queries, stop, reporter)
 

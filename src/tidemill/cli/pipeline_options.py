@@ -1,7 +1,7 @@
 """What the commands of `tidemill pipeline` have in common: which Spark, and what has to be there before it starts."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,14 +99,24 @@ def check_libraries() -> None:
 
 
 @contextmanager
+def sole_writer(lakes: Iterable[Path]) -> Iterator[None]:
+    """Be the only one who writes to lakes: a second writer would delete what the first has staged."""
+    from tidemill.pipelines.lock import hold
+
+    with ExitStack() as held:
+        for lake in lakes:
+            held.enter_context(hold(lake / LOCK, str(lake)))
+        yield
+
+
+@contextmanager
 def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> Iterator[Any]:
     """A session for the only one who writes to a lake."""
-    from tidemill.pipelines.lock import hold
     from tidemill.pipelines.spark.remote import session_for
 
     hint(STARTING)
     with (
-        hold(lake.root / LOCK, str(lake.root)),
+        sole_writer([lake.root]),
         session_for(where, name, lake.root / SPARK_FOLDER, remark, verbose=verbose) as spark,
     ):
         yield spark

@@ -44,7 +44,7 @@ def stage(lake: Lake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
 def add(lake: ParquetLake, batch: int, *batches: pa.RecordBatch, query: str = "q") -> None:
     lake.recover()
     if not lake.holds(query, batch):
-        lake.commit(Step(query, batch), stage(lake, f"{batch:04}", *batches), pa.schema([]))
+        lake.commit(Step(query, batch), stage(lake, f"{batch:04}", *batches), batches[0].schema)
 
 
 def test_rows_are_in_folders_by_day_and_read_back_by_any_tool(tmp_path: Path) -> None:

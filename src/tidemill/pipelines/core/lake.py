@@ -41,12 +41,18 @@ class LakeFile:
         """Its part of the lake, such as date=2026-11-16/; empty in a lake without parts."""
         return self.path[: self.path.rfind("/") + 1]
 
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns that its folders are named after."""
+        return tuple(part.partition("=")[0] for part in self.folder.split("/")[:-1])
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What one micro-batch added, and how far its query was then.
 
-    `removed` are the paths that it took away. If it is `whole`, `files` are all that the lake has now.
+    `removed` are the paths that it took away. If it is `whole`, `files` are all that the lake has now. `columns` are
+    names and types; commits of former versions have none.
     """
 
     number: int
@@ -55,6 +61,7 @@ class Commit:
     files: tuple[LakeFile, ...]
     removed: tuple[str, ...] = ()
     whole: bool = False
+    columns: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -76,7 +83,8 @@ def read_commit(name: str, text: str) -> Commit:
         kept: dict[str, Any] = json.loads(text)
         files = tuple(LakeFile(**each) for each in kept["files"])
         removed, whole = tuple(kept.get("removed", ())), bool(kept.get("whole", False))
-        return Commit(kept["number"], kept["query"], kept["batch"], files, removed, whole)
+        columns = tuple((str(name), str(kind)) for name, kind in kept.get("columns", ()))
+        return Commit(kept["number"], kept["query"], kept["batch"], files, removed, whole, columns)
     except (ValueError, KeyError, TypeError) as error:
         raise LakeDamaged(f"{name} is not a commit of a lake: {error}") from None
 

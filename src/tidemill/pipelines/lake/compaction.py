@@ -44,7 +44,12 @@ def compact(lake: Lake, target_bytes: int = TARGET_BYTES, advance: Advance = lam
 
 
 def _joined(lake: Lake, run: Sequence[LakeFile]) -> LakeFile:
-    grown = GrowingFile(lake.root, f"{run[0].folder}compact-{uuid4().hex[:12]}.parquet", _schema(lake, run[0]))
+    grown = GrowingFile(
+        lake.root,
+        f"{run[0].folder}compact-{uuid4().hex[:12]}.parquet",
+        _schema(lake, run[0]),
+        of_topic=run[0].partition >= 0,
+    )
     for batch in ordered(lake, run, ROWS):
         grown.write(batch)
     file = grown.close()
@@ -59,7 +64,7 @@ def ordered(
     """The rows of files of one partition in the order of their offsets."""
     for group in in_order(files):
         opened = [_opened(lake, file) for file in group]
-        if len(opened) == 1 or "offset" not in opened[0].schema_arrow.names:
+        if len(opened) == 1 or group[0].partition < 0:
             for each in opened:
                 yield from each.iter_batches(rows, columns=columns)
         else:

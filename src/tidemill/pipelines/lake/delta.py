@@ -8,8 +8,9 @@ an attempt that never committed are seen by nobody; `vacuum` removes them.
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -19,8 +20,9 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.layout import Layout, layout_of
 from tidemill.pipelines.lake.durable import move, sync
-from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, Step
+from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, Step, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +32,7 @@ class DeltaLake:
     """One Delta table."""
 
     keeps_columns = False
+    kept_as: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,6 +49,8 @@ class DeltaLake:
 
     def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Move the files, then make them rows of the table in one transaction."""
+        if step.query is not None:
+            check_rows(self, schema, (*files, *step.removed)[0].by)
         for file in files:
             move(self.root / STAGING / file.path, self.root / file.path)
             sync((self.root / file.path).parent)
@@ -64,6 +69,17 @@ class DeltaLake:
             )
         except DeltaError as error:
             raise PipelineError(f"{self.root}: {' '.join(str(error).split())}") from None
+
+    def layout(self) -> Layout | None:
+        """What the table says."""
+        import pyarrow as pa  # noqa: PLC0415 - Arrow is loaded where it works
+
+        table = self._table()
+        return (
+            None
+            if table is None
+            else layout_of(pa.schema(table.schema().to_arrow()), table.metadata().partition_columns)
+        )
 
     def files(self) -> list[LakeFile]:
         """All files of the table as it is now."""

@@ -7,9 +7,10 @@ their places by an attempt that never committed are seen by nobody.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -19,20 +20,24 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.layout import Layout, layout_of
 from tidemill.pipelines.lake.durable import move, sync
-from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, Step
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, Step, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NAMESPACE = "lake"
 QUERY, BATCH = "tidemill.query", "tidemill.batch"
+OF_TOPIC = "tidemill.rows-of-topic"
+"""Property of a table: whether its columns `partition` and `offset` are those of a topic. Old tables do not have it."""
 
 
 class IcebergLake:
     """One Iceberg table."""
 
     keeps_columns = True
+    kept_as: Mapping[str, str] = MappingProxyType({"tinyint": "int", "smallint": "int"})
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,14 +55,17 @@ class IcebergLake:
 
     def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Move the files, then make them one snapshot."""
+        by = list((*files, *step.removed)[0].by)
+        if step.query is not None:
+            check_rows(self, schema, by)
         for file in files:
             move(self.root / STAGING / file.path, self.root / file.path)
             sync((self.root / file.path).parent)
-        by = [part.split("=")[0] for part in (*files, *step.removed)[0].folder.split("/")[:-1]]
         properties = {} if step.query is None else {QUERY: step.query, BATCH: str(step.batch)}
         paths = [self._place(file) for file in files]
         with self._catalog() as catalog:
-            table = self._find(catalog) or self._create(catalog, schema, by)
+            of_topic = any(file.partition >= 0 for file in files)
+            table = self._find(catalog) or self._create(catalog, schema, by, of_topic=of_topic)
             if step.removed:
                 self._overwrite(table, paths, {self._place(file) for file in step.removed}, properties)
             else:
@@ -78,18 +86,26 @@ class IcebergLake:
     def _place(self, file: LakeFile) -> str:
         return f"file://{self.root / file.path}"
 
+    def layout(self) -> Layout | None:
+        """What the table says."""
+        with self._table() as table:
+            if table is None:
+                return None
+            return layout_of(table.schema().as_arrow(), [field.name for field in table.spec().fields])
+
     def files(self) -> list[LakeFile]:
         """All files of the table as it is now."""
         with self._table() as table:
             rows: list[dict[str, Any]] = [] if table is None else table.inspect.files().to_pylist()
-        return [self._file(row) for row in rows]
+            of_topic = table is not None and _of_topic(table)
+        return [self._file(row, of_topic=of_topic) for row in rows]
 
     def strays(self) -> list[str]:
         """None: Iceberg keeps the files of former snapshots in the folder."""
         return []
 
-    def _file(self, row: dict[str, Any]) -> LakeFile:
-        bounds = row["readable_metrics"]
+    def _file(self, row: dict[str, Any], *, of_topic: bool) -> LakeFile:
+        bounds = row["readable_metrics"] if of_topic else {}
         offset, partition = bounds.get("offset") or {}, bounds.get("partition") or {}
         return LakeFile(
             path=str(Path(row["file_path"].removeprefix("file://")).relative_to(self.root)),
@@ -124,12 +140,23 @@ class IcebergLake:
         except NoSuchTableError:
             return None
 
-    def _create(self, catalog: SqlCatalog, schema: "pa.Schema", by: list[str]) -> Table:
+    def _create(self, catalog: SqlCatalog, schema: "pa.Schema", by: list[str], *, of_topic: bool) -> Table:
         catalog.create_namespace_if_not_exists(NAMESPACE)
+        properties = {OF_TOPIC: str(of_topic).lower()}
+        place = f"file://{self.root}"
         with (
-            catalog.create_table_transaction(self._name, schema, location=f"file://{self.root}") as made,
+            catalog.create_table_transaction(self._name, schema, location=place, properties=properties) as made,
             made.update_spec() as change,
         ):
             for column in by:
                 change.add_field(column, IdentityTransform(), column)
         return catalog.load_table(self._name)
+
+
+def _of_topic(table: Table) -> bool:
+    """Whether the rows have offsets of a topic; a table of a former version is judged by its types."""
+    known = table.properties.get(OF_TOPIC)
+    if known is not None:
+        return known == "true"
+    types = {column.name: column.type for column in layout_of(table.schema().as_arrow()).columns}
+    return (types.get("topic"), types.get("partition"), types.get("offset")) == ("string", "int", "bigint")

@@ -1,10 +1,11 @@
 """What a lake can do, whatever its format."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.layout import Layout, check_fits, layout_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,12 @@ class Lake(Protocol):
     def keeps_columns(self) -> bool:
         """Whether the columns that are the names of folders are in the files too."""
 
+    kept_as: Mapping[str, str]
+    """Types, in Spark's names, that the format keeps as others."""
+
+    def layout(self) -> Layout | None:
+        """The columns; None before the first rows."""
+
     def recover(self) -> None:
         """Finish what a commit before a crash had begun, and forget what never was committed."""
 
@@ -43,10 +50,19 @@ class Lake(Protocol):
         """Whether the rows of this micro-batch are here."""
 
     def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
-        """Make staged files visible, and those that the step removes invisible, all at once."""
+        """Make staged files visible, and those that the step removes invisible, all at once.
+
+        SchemaChanged, and nothing is changed, when the schema is not that of the lake. A step without a query adds no
+        rows, and its schema is not looked at.
+        """
 
     def files(self) -> list[LakeFile]:
         """All that is visible."""
 
     def strays(self) -> list[str]:
         """Files that are in the folder and were never committed."""
+
+
+def check_rows(lake: Lake, schema: "pa.Schema", by: Sequence[str]) -> None:
+    """Refuse rows whose columns are not those of the lake."""
+    check_fits(str(lake.root), lake.layout(), layout_of(schema, by, lake.kept_as))

@@ -14,13 +14,15 @@ that here, too, nobody finds a row twice. The commits before it are deleted.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, read_commit
+from tidemill.pipelines.core.layout import Column, Layout, layout_of
 from tidemill.pipelines.lake.durable import move, sync, write_whole
-from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Step
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Step, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +34,7 @@ class ParquetLake:
     """One folder of Parquet files with its log."""
 
     keeps_columns = False
+    kept_as: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -51,18 +54,38 @@ class ParquetLake:
 
     def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Write the entry, then move the files; a crash in between is what `recover` is for."""
-        del schema
+        if step.query is not None:
+            check_rows(self, schema, (*files, *step.removed)[0].by)
         last = self._last()
+        columns = _columns(schema) if step.query is not None or last is None else last.columns
         number = 0 if last is None else last.number + 1
         query, batch = (step.query, step.batch) if step.query is not None else _where(last)
         removed = tuple(file.path for file in step.removed)
         added = tuple(files)
         if removed:
             added = (*(file for file in self.files() if file.path not in removed), *added)
-        entry = Commit(number, query, batch, added, removed, whole=bool(removed))
+        entry = Commit(number, query, batch, added, removed, whole=bool(removed), columns=columns)
         write_whole(self.root / LOG / entry.name, entry.text())
         self._place(entry)
         self._forget(entry)
+
+    def layout(self) -> Layout | None:
+        """What the last commit says, or one of its files if the commit is of a former version."""
+        last = self._last()
+        if last is None:
+            return None
+        files = last.files or tuple(self.files())
+        if last.columns:
+            return Layout(tuple(Column(name, kind) for name, kind in last.columns), files[-1].by if files else ())
+        if not files:
+            return None
+        import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow is loaded where it works
+
+        found = layout_of(pq.read_schema(self.root / files[-1].path), files[-1].by)
+        folders = tuple(
+            Column(name, None) for name in files[-1].by if name not in {each.name for each in found.columns}
+        )
+        return Layout(tuple(each._replace(nullable=True) for each in found.columns) + folders, found.by)
 
     def files(self) -> list[LakeFile]:
         """All files of all commits."""
@@ -112,6 +135,10 @@ class ParquetLake:
     def _last(self) -> Commit | None:
         names = self._names()
         return _read(names[-1]) if names else None
+
+
+def _columns(schema: "pa.Schema") -> tuple[tuple[str, str], ...]:
+    return tuple((column.name, str(column.type)) for column in layout_of(schema).columns)
 
 
 def _where(last: Commit | None) -> tuple[str, int]:

@@ -35,24 +35,29 @@ class Stage:
     name: str
     by: tuple[str, ...] = ()
     keep_columns: bool = False
+    of_topic: bool = True
+    """Whether columns named topic, partition and offset, if all are there, are those of records of a topic."""
 
 
 class GrowingFile:
     """A staged file that is being written; `path` is where it will be."""
 
-    def __init__(self, root: Path, path: str, schema: pa.Schema) -> None:
+    def __init__(self, root: Path, path: str, schema: pa.Schema, *, of_topic: bool = False) -> None:
+        """All files of a lake have nullable columns: which may be null is Spark's guess, and changes with the query."""
         self._path = path
+        self._schema = pa.schema([field.with_nullable(True) for field in schema])
+        self._of_topic = of_topic
         self._staged = root / STAGING / path
         self._staged.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(self._staged, schema, compression=CODEC)
+        self._writer = pq.ParquetWriter(self._staged, self._schema, compression=CODEC)
         self._rows = 0
         self._partition = self._first = self._last = -1
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows."""
-        self._writer.write_batch(rows)
+        self._writer.write_batch(rows.select(self._schema.names).cast(self._schema))
         self._rows += rows.num_rows
-        if {"partition", "offset"} <= set(rows.schema.names):
+        if self._of_topic:
             offsets = pc.min_max(rows.column("offset")).as_py()
             self._partition = rows.column("partition")[0].as_py()
             self._first = offsets["min"] if self._first < 0 else min(self._first, offsets["min"])
@@ -70,21 +75,18 @@ def stage_rows(stage: Stage, task: int, batches: Iterable[pa.RecordBatch]) -> It
     """Write the rows of a task and tell which files it made, as rows of FILE_SCHEMA."""
     growing: dict[tuple[Any, ...], GrowingFile] = {}
     for batch in batches:
-        for values, rows in _parted(batch, _keys(batch, stage.by)):
+        of_topic = stage.of_topic and set(batch.schema.names) >= {"topic", "partition", "offset"}
+        keys = [*stage.by, *(name for name in ("topic", "partition") if of_topic and name not in stage.by)]
+        for values, rows in _parted(batch, keys):
             kept = rows if stage.keep_columns else rows.drop_columns(list(stage.by))
             if values not in growing:
                 folder = "".join(f"{name}={_spelled(value)}/" for name, value in zip(stage.by, values, strict=False))
                 path = f"{folder}{stage.name}-{task:05}-{len(growing):03}.parquet"
-                growing[values] = GrowingFile(Path(stage.root), path, kept.schema)
+                growing[values] = GrowingFile(Path(stage.root), path, kept.schema, of_topic=of_topic)
             growing[values].write(kept)
     files = [file.close() for file in growing.values()]
     columns = {name: [getattr(file, name) for file in files] for name in FILE_SCHEMA.names}
     yield pa.RecordBatch.from_pydict(columns, schema=FILE_SCHEMA)
-
-
-def _keys(batch: pa.RecordBatch, by: Sequence[str]) -> list[str]:
-    """What tells files apart: the partitions of the lake and, so that offsets can be told, those of the topic."""
-    return [*by, *(name for name in ("topic", "partition") if "offset" in batch.schema.names)]
 
 
 def _parted(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:

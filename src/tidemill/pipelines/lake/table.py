@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.layout import SchemaChanged
 from tidemill.pipelines.lake.rows import FILE_SCHEMA, GrowingFile
 
 BUCKET = "bucket"
@@ -41,6 +42,8 @@ def merge_bucket(table: Bucketing, newest: pa.Table) -> pa.Table:
     for path in table.files.get(bucket, ()):
         kept = pq.ParquetFile(Path(table.root) / path).read()
         replaced = pc.is_in(kept.column(table.key), value_set=newest.column(table.key).combine_chunks())
+        if set(rows.column_names) != set(kept.column_names):  # compared with the lake before, this is a last check
+            raise SchemaChanged(f"{Path(table.root) / path} has columns {kept.column_names}, not {rows.column_names}")
         rows = pa.concat_tables([kept.filter(pc.invert(replaced)), rows.select(kept.schema.names).cast(kept.schema)])
     if not rows.num_rows:
         return FILE_SCHEMA.empty_table()

@@ -15,8 +15,8 @@ from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import DATE
 from tidemill.pipelines.core.positions import EARLIEST
-from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
-from tidemill.pipelines.spark.lake import into_lake
+from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, check_rows
+from tidemill.pipelines.spark.lake import into_lake, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries
 
 BYTES_PER_TRIGGER = 256 * 1024 * 1024
@@ -52,8 +52,9 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
         .load()
         .withColumn(DATE, F.to_date("timestamp"))
     )
+    check_rows(lake, schema_of(rows), (DATE,))
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).queryName(f"archive {wanted.topic}")
-    writer = writer.foreachBatch(into_lake(lake, checkpoint, (DATE,)))
+    writer = writer.foreachBatch(into_lake(lake, checkpoint, (DATE,), of_topic=True))
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
     return Queries({wanted.topic: trigger.start()}, OF_COMMANDS)
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.lake.interface import Lake, Step
+from tidemill.pipelines.lake.interface import Lake, Step, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 
 FILES = "path string, rows bigint, size bigint, partition bigint, first bigint, last bigint"
 NAME_DIGITS = 12
+METADATA = "metadata"
+"""Where Spark keeps the id of a query in its checkpoint."""
 
 
-def into_lake(lake: Lake, checkpoint: Path, by: tuple[str, ...] = ()) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch does; `by` are the columns whose values become folders. Small files are put together."""
+def into_lake(
+    lake: Lake, checkpoint: Path, by: tuple[str, ...] = (), *, of_topic: bool = False
+) -> Callable[[DataFrame, int], None]:
+    """What foreachBatch does; `by` are the columns whose values become folders. Small files are put together.
+
+    `of_topic`: the columns topic, partition and offset are those of the records, and not the view's own.
+    """
     from tidemill.pipelines.lake.compaction import OFTEN, compact, waiting  # noqa: PLC0415 - Arrow is loaded late
     from tidemill.pipelines.lake.rows import Stage  # noqa: PLC0415 - as above
 
@@ -32,20 +39,33 @@ def into_lake(lake: Lake, checkpoint: Path, by: tuple[str, ...] = ()) -> Callabl
         lake.recover()
         if lake.holds(query, batch):
             return
-        stage = Stage(str(lake.root), f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}", by, lake.keeps_columns)
+        schema = schema_of(rows)
+        check_rows(lake, schema, by)
+        name = f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}"
+        stage = Stage(str(lake.root), name, by, lake.keeps_columns, of_topic)
         told = rows.mapInArrow(_staging(stage), FILES).collect()
         files = [LakeFile(**row.asDict()) for row in told]
         if files:
-            lake.commit(Step(query, batch), files, schema_of(rows))
+            lake.commit(Step(query, batch), files, schema)
         if waiting(lake) >= OFTEN:
             compact(lake)
 
     return add
 
 
+def check_continues(lake: Lake, checkpoint: Path) -> None:
+    """Refuse to write to a lake whose rows are not of the query with this checkpoint: they would come twice."""
+    known = (checkpoint / METADATA).exists() and lake.holds(query_of(checkpoint), 0)
+    if not known and lake.files():
+        raise PipelineError(
+            f"{lake.root} has rows that the checkpoint {checkpoint} does not know, which could come twice; "
+            "restore the checkpoint, write to another folder, or give --append to add rows all the same"
+        )
+
+
 def query_of(checkpoint: Path) -> str:
     """The id that Spark gave the query when its checkpoint was made; no other query has it."""
-    path = checkpoint / "metadata"
+    path = checkpoint / METADATA
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -63,7 +83,8 @@ def _staging(stage: "Stage") -> Callable[[Iterator["pa.RecordBatch"]], Iterator[
 
 
 def schema_of(rows: DataFrame) -> "pa.Schema":
-    """The columns as Arrow has them."""
+    """The columns as Arrow has them, all nullable: which may be null is Spark's guess, and changes with the query."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 
-    return to_arrow_schema(rows.schema, timezone="UTC")
+    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])

@@ -19,7 +19,7 @@ from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.progress import KEYLESS
-from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step
+from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step, check_rows
 from tidemill.pipelines.spark.lake import FILES, NAME_DIGITS, query_of, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries, line_of
 
@@ -53,7 +53,7 @@ class Latest:
 
 def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
     """Start the query; it ends by itself at the end of the topic unless it follows."""
-    from tidemill.pipelines.lake.table import by_bucket  # noqa: PLC0415 - Arrow is loaded late
+    from tidemill.pipelines.lake.table import BUCKET, GONE, by_bucket  # noqa: PLC0415 - Arrow is loaded late
 
     checkpoint = lake.root / CHECKPOINT
     lake.recover()
@@ -72,6 +72,7 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
     )
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).queryName(f"latest {wanted.topic}")
     _check(rows, wanted)
+    check_rows(lake, schema_of(newest_of(rows, wanted).drop(GONE)), (BUCKET,))
     writer = writer.foreachBatch(into_table(lake, checkpoint, wanted))
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
     return Queries({wanted.topic: trigger.start()}, OF_COMMANDS)
@@ -90,7 +91,7 @@ def _check(rows: DataFrame, wanted: Latest) -> None:
 
 def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFrame, int], None]:
     """What foreachBatch does."""
-    from tidemill.pipelines.lake.table import GONE, Bucketing, by_bucket  # noqa: PLC0415 - Arrow is loaded late
+    from tidemill.pipelines.lake.table import BUCKET, GONE, Bucketing, by_bucket  # noqa: PLC0415 - Arrow is loaded late
 
     def add(rows: DataFrame, batch: int) -> None:
         query = query_of(checkpoint)
@@ -101,13 +102,15 @@ def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFr
         paths = {bucket: [file.path for file in files] for bucket, files in here.items()}
         name = f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}"
         newest = newest_of(rows, wanted)
+        schema = schema_of(newest.drop(GONE))
+        check_rows(lake, schema, (BUCKET,))
         merging = merging_in(Bucketing(str(lake.root), name, paths, wanted.key, lake.keeps_columns))
         told = newest.groupBy("bucket").applyInArrow(merging, f"{FILES}, bucket int").collect()
         touched = {row["bucket"] for row in told}
         files = [LakeFile(row["path"], row["rows"], row["size"]) for row in told if row["path"] is not None]
         removed = tuple(file for bucket in touched for file in here.get(bucket, ()))
         if files or removed:
-            lake.commit(Step(query, batch, removed), files, schema_of(newest.drop(GONE)))
+            lake.commit(Step(query, batch, removed), files, schema)
 
     return add
 

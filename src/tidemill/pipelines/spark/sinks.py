@@ -12,13 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemill.pipelines.core.addresses import Address, parse_address
-from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, WrongOption
+from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError, WrongOption
 from tidemill.pipelines.core.sink import COLUMN_TYPES, check_columns, parse_sink
-from tidemill.pipelines.core.spec import LAKES, Kind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import LAKES, Format, Kind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
+from tidemill.pipelines.lake.interface import check_rows
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.spark.clickhouse import TableTarget, into_table
-from tidemill.pipelines.spark.lake import into_lake
+from tidemill.pipelines.spark.lake import check_continues, into_lake, schema_of
 from tidemill.pipelines.spark.queries import Queries, line_of
 from tidemill.pipelines.spark.timeline import into_timeline, messages_of
 from tidemill.pipelines.spark.topic import into_topic
@@ -30,21 +31,32 @@ LOST_ADVICE = "write lost: skip at the source in pipeline.yml to go on with what
 Say = Callable[[str], None]
 
 
-def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool) -> Queries:
-    """Start a query for each sink; none is left running when one cannot be started."""
+def start_pipeline(spark: SparkSession, folder: Folder, say: Say, *, once: bool, append: bool = False) -> Queries:
+    """Start a query for each sink; none is left running when one cannot be started.
+
+    `append`: rows are added to lakes that hold others than those of this pipeline.
+    """
     queries = Queries({}, dict.fromkeys((GO_ON, GO_ON_ANEW), LOST_ADVICE))
     every = None if once else folder.spec.every
     try:
         for sink in folder.spec.sinks:
             views = make_views(spark, folder, f"{folder.spec.name}-{sink.name}")
             _check(views[sink.view], sink)
+            if sink.kind in LAKES:
+                _check_lake(views[sink.view], folder, sink, append=append)
             writer = _writer(views[sink.view], folder, sink, say)
             writer = writer.option("checkpointLocation", str(folder.checkpoint(sink.name))).queryName(sink.name)
             trigger = writer.trigger(processingTime=every) if every else writer.trigger(availableNow=True)
             queries.add(sink.name, trigger.outputMode(sink.mode).start())
-    except (PySparkException, WrongOption) as error:
+    except PySparkException as error:
         queries.stop()
         raise WrongSpec(f"{folder.root}: sinks.{sink.name}: {line_of(str(error))}") from None
+    except WrongSpec:
+        queries.stop()
+        raise
+    except PipelineError as error:
+        queries.stop()
+        raise WrongSpec(f"{folder.root}: sinks.{sink.name}: {error}") from None
     except BaseException:
         queries.stop()
         raise
@@ -60,6 +72,24 @@ def _check(rows: DataFrame, sink: Sink) -> None:
             raise WrongOption(f"by names {column}, which {sink.view} has not; it has {', '.join(rows.columns)}")
 
 
+def _check_lake(rows: DataFrame, folder: Folder, sink: Sink, *, append: bool) -> None:
+    """Refuse rows that the lake cannot take, and a lake that another query has filled."""
+    from tidemill.pipelines.core.layout import check_storable, layout_of  # noqa: PLC0415 - Arrow is loaded late
+
+    lake = open_lake(folder.root / sink.target, sink.kind)
+    lake.recover()
+    schema = schema_of(rows)
+    check_storable(layout_of(schema, sink.by))
+    check_rows(lake, schema, sink.by)
+    if not append:
+        check_continues(lake, folder.checkpoint(sink.name))
+
+
+def _of_topic(folder: Folder, view: str) -> bool:
+    """Whether a view is a topic as it is."""
+    return any(source.name == view and source.format is Format.RAW for source in folder.spec.sources)
+
+
 def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStreamWriter:
     if sink.kind is Kind.TOPIC:
         records = records_of(rows, sink)
@@ -68,7 +98,8 @@ def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStream
         return records.writeStream.foreachBatch(into_topic(options, folder.checkpoint(sink.name)))
     if sink.kind in LAKES:
         lake = open_lake(folder.root / sink.target, sink.kind)
-        return rows.writeStream.foreachBatch(into_lake(lake, folder.checkpoint(sink.name), sink.by))
+        of_topic = _of_topic(folder, sink.view)
+        return rows.writeStream.foreachBatch(into_lake(lake, folder.checkpoint(sink.name), sink.by, of_topic=of_topic))
     if sink.kind is Kind.CONSOLE:
         return rows.writeStream.foreachBatch(_shown(sink, say))
     named = sink.columns or {}

@@ -1,0 +1,128 @@
+"""The columns of a lake, and whether rows fit them.
+
+A lake keeps the columns that its first rows had. Rows with other columns are refused before anything is written:
+readers would fail at them, or leave values out without an error. Types are compared in Spark's names, because formats
+and libraries have several Arrow types for one of Spark's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidemill.pipelines.core.errors import PipelineError, WrongOption
+
+ADVICE = "write to another folder, or give the rows the columns of the lake"
+DIFFERENCES_MAX = 5
+VOID = "void"
+FOLDER_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
+"""Types whose values have one spelling as the name of a folder, in all formats."""
+_SCALARS = {
+    pa.null(): VOID,
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date32(): "date",
+}
+
+
+class SchemaChanged(PipelineError):
+    """Rows do not have the columns of the lake."""
+
+
+class Column(NamedTuple):
+    """A column; the type is None if it is only known from the names of folders."""
+
+    name: str
+    type: str | None
+    nullable: bool = True
+
+
+class Layout(NamedTuple):
+    """The columns of a lake, and those of them that are the names of its folders."""
+
+    columns: tuple[Column, ...]
+    by: tuple[str, ...] = ()
+
+
+def layout_of(schema: pa.Schema, by: Sequence[str] = (), kept_as: Mapping[str, str] | None = None) -> Layout:
+    """The layout of rows; `kept_as` names the types that a format keeps as others."""
+    kept = kept_as or {}
+    columns = tuple(Column(field.name, type_name(field.type, kept), field.nullable) for field in schema)
+    return Layout(columns, tuple(by))
+
+
+def type_name(kind: pa.DataType, kept_as: Mapping[str, str]) -> str:
+    """Spark's name of a type."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{type_name(kind.value_type, kept_as)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_name(kind.key_type, kept_as)},{type_name(kind.item_type, kept_as)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{each.name}:{type_name(each.type, kept_as)}' for each in kind)}>"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    name = _SCALARS.get(kind, str(kind))
+    return kept_as.get(name, name)
+
+
+def check_fits(lake: str, kept: Layout | None, now: Layout) -> None:
+    """Refuse rows that do not have the columns of the lake; None is a lake without rows."""
+    if kept is None:
+        return
+    found = differences(kept, now)
+    if found:
+        more = f"; and {len(found) - DIFFERENCES_MAX} more" if len(found) > DIFFERENCES_MAX else ""
+        raise SchemaChanged(f"{lake} has other columns: {'; '.join(found[:DIFFERENCES_MAX])}{more}; {ADVICE}")
+
+
+def differences(kept: Layout, now: Layout) -> list[str]:
+    """What is not the same, in words; the order of columns does not count."""
+    here = {column.name: column for column in kept.columns}
+    there = {column.name: column for column in now.columns}
+    found = []
+    for name in sorted(here.keys() | there.keys()):
+        if name not in there:
+            found.append(f"{name} is {here[name].type or 'a folder'} in the lake, and missing now")
+        elif name not in here:
+            found.append(f"{name} is not in the lake, and {there[name].type} now")
+        elif None not in {here[name].type, there[name].type} and here[name].type != there[name].type:
+            found.append(f"{name} is {here[name].type} in the lake, and {there[name].type} now")
+        elif there[name].nullable and not here[name].nullable:
+            found.append(f"{name} is never null in the lake, and may be null now")
+    if kept.by != now.by:
+        spelled = [", ".join(by) or "nothing" for by in (kept.by, now.by)]
+        found.append(f"its folders are by {spelled[0]}, and by {spelled[1]} now")
+    return found
+
+
+def check_storable(layout: Layout) -> None:
+    """Refuse rows that no lake can keep as they are."""
+    names = [column.name.lower() for column in layout.columns]
+    types = {column.name: column.type for column in layout.columns}
+    for column in layout.columns:
+        if names.count(column.name.lower()) > 1:
+            raise WrongOption(
+                f"the column {column.name} is there twice; names differ by more than their case in a lake"
+            )
+        if column.type == VOID:
+            raise WrongOption(f"the column {column.name} has no type; write CAST(NULL AS STRING), or leave it out")
+    for name in layout.by:
+        if types.get(name) not in FOLDER_TYPES:
+            raise WrongOption(
+                f"by names {name}, which is {types.get(name)}; folders are made of {', '.join(FOLDER_TYPES)}"
+            )
+    if layout.by and len(layout.by) == len(layout.columns):
+        raise WrongOption("by names all columns; leave one for the files")

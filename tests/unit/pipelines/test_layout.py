@@ -1,0 +1,154 @@
+"""Rows that do not have the columns of a lake are refused in one line, and nothing is written."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidemill.cli.pipeline_options import sole_writer
+from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.layout import Layout, SchemaChanged, check_storable, differences, layout_of
+from tidemill.pipelines.lake.compaction import compact
+from tidemill.pipelines.lake.interface import Lake, Step, check_rows
+from tidemill.pipelines.lake.opening import FORMATS, open_lake
+from tidemill.pipelines.lake.parquet import LOG
+from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.pipelines.lock import Busy
+from tidemill.pipelines.spark.lake import check_continues
+
+KEPT = pa.schema(
+    [
+        ("item", pa.string()),
+        ("price", pa.float64()),
+        ("small", pa.int16()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.struct([("name", pa.string()), ("weight", pa.int8())]))),
+    ]
+)
+
+
+def values(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(3, field.type) for field in schema], schema=schema)
+
+
+def write(lake: Lake, batch: int, rows: pa.RecordBatch, by: tuple[str, ...] = ("item",)) -> None:
+    stage = Stage(str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False)
+    files = [LakeFile(**row) for each in stage_rows(stage, 0, [rows]) for row in each.to_pylist()]
+    lake.commit(Step("q", batch), files, rows.schema)
+
+
+def changed(name: str, kind: pa.DataType | None) -> pa.Schema:
+    fields = {field.name: field.type for field in KEPT} | {name: kind}
+    return pa.schema([(key, value) for key, value in fields.items() if value is not None])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_same_columns_fit_in_any_order_and_others_are_refused(tmp_path: Path, kind: str) -> None:
+    lake = open_lake(tmp_path / "orders", kind)
+    assert lake.layout() is None
+    write(lake, 0, values(KEPT))
+    write(lake, 1, values(KEPT).select([field.name for field in reversed(KEPT)]))
+    before = lake.files()
+    for name, type_, line in (
+        ("price", pa.string(), "price is double in the lake, and string now"),
+        ("price", None, "price is double in the lake, and missing now"),
+        ("note", pa.string(), "note is not in the lake, and string now"),
+        ("at", pa.timestamp("us"), "at is timestamp in the lake, and timestamp_ntz now"),
+    ):
+        schema = changed(name, type_)
+        with pytest.raises(SchemaChanged, match=rf"^{lake.root} has other columns: {line}; write to another folder"):
+            check_rows(open_lake(lake.root, kind), schema, ("item",))
+        with pytest.raises(SchemaChanged, match=line):
+            write(lake, 2, values(schema))
+    with pytest.raises(SchemaChanged, match="its folders are by item, and by nothing now"):
+        write(lake, 2, values(KEPT), by=())
+    assert lake.files() == before
+    assert not lake.holds("q", 2)
+    compact(lake)  # files whose columns are in another order
+    assert sum(file.rows for file in lake.files()) == 6
+    write(lake, 3, values(KEPT))
+    with pytest.raises(SchemaChanged, match="note is not in the lake"):
+        write(lake, 4, values(changed("note", pa.string())))
+
+
+def test_a_lake_whose_commits_have_no_columns_is_compared_with_its_files(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "orders")
+    write(lake, 0, values(KEPT))
+    entry = lake.root / LOG / "000000000000.json"
+    entry.write_text(entry.read_text().replace('"columns"', '"former"'))
+    check_rows(lake, KEPT, ("item",))
+    with pytest.raises(SchemaChanged, match="price is double in the lake, and string now"):
+        check_rows(lake, changed("price", pa.string()), ("item",))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"offset": ["a", "b", None]},
+        {"offset": [1, None, 3], "partition": ["x", "y", "z"]},
+        {"offset": [1, None, 3], "partition": [1, None, 3], "topic": ["a", "b", "c"], "timestamp": [1.0, 2.0, 3.0]},
+    ],
+)
+def test_a_view_may_have_columns_named_as_those_of_a_record(tmp_path: Path, kind: str, own: dict[str, Any]) -> None:
+    lake = open_lake(tmp_path / "own", kind)
+    rows = pa.RecordBatch.from_pydict({"item": ["tea", "tea", "milk"], **own})
+    for batch in range(2):
+        write(lake, batch, rows)
+    assert {file.partition for file in lake.files()} == {-1}
+    compact(lake)
+    assert len(lake.files()) == 2
+    found = [row for file in lake.files() for row in pq.ParquetFile(lake.root / file.path).read().to_pylist()]
+    assert sorted(str(row["offset"]) for row in found) == sorted([str(each) for each in own["offset"]] * 2)
+
+
+def test_what_was_never_null_may_not_become_null() -> None:
+    never = layout_of(pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    may = layout_of(pa.schema([("a", pa.int64())]))
+    assert differences(never, may) == ["a is never null in the lake, and may be null now"]
+    assert differences(may, never) == differences(may, may) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "by", "line"),
+    [
+        ([("a", pa.int64()), ("A", pa.string())], (), "the column a is there twice"),
+        ([("a", pa.null())], (), "the column a has no type"),
+        ([("a", pa.binary()), ("b", pa.string())], ("a",), "by names a, which is binary; folders are made of string"),
+        ([("a", pa.float64()), ("b", pa.string())], ("a",), "by names a, which is double; folders are made of string"),
+        ([("a", pa.string())], ("a",), "by names all columns"),
+    ],
+)
+def test_rows_that_no_lake_can_keep(fields: list[tuple[str, pa.DataType]], by: tuple[str, ...], line: str) -> None:
+    with pytest.raises(WrongOption, match=line):
+        check_storable(layout_of(pa.schema(fields), by))
+    check_storable(Layout(layout_of(KEPT).columns, ("item", "small")))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_that_the_checkpoint_does_not_know_are_not_added_to(tmp_path: Path, kind: str) -> None:
+    lake, checkpoint = open_lake(tmp_path / "orders", kind), tmp_path / "checkpoint"
+    check_continues(lake, checkpoint)
+    write(lake, 0, values(KEPT))
+    with pytest.raises(PipelineError, match=r"has rows that the checkpoint .* does not know") as caught:
+        check_continues(lake, checkpoint)
+    assert "\n" not in str(caught.value)
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "other"}')
+    with pytest.raises(PipelineError, match=r"has rows that the checkpoint .* does not know"):
+        check_continues(lake, checkpoint)
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    check_continues(lake, checkpoint)
+    compact(lake)
+    check_continues(lake, checkpoint)
+
+
+def test_one_process_writes_to_a_lake(tmp_path: Path) -> None:
+    both, second = sole_writer([tmp_path / "a", tmp_path / "b"]), sole_writer([tmp_path / "b"])
+    with both, pytest.raises(Busy, match=r"is at work on .*/b; stop it first"), second:
+        pass
+    with sole_writer([tmp_path / "b"]):
+        pass
