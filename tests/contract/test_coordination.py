@@ -1,6 +1,7 @@
 """What every coordination does: local and etcd answer one and the same suite."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
@@ -10,11 +11,13 @@ import pytest
 from tests.etcd import Etcd
 
 from tidemill.cluster.etcd import EtcdCoordination
-from tidemill.cluster.interface import Changed, Coordination, Entry, Guard, Session
+from tidemill.cluster.etcd.date import date_of
+from tidemill.cluster.interface import Changed, ClockReading, Coordination, Entry, Guard, Session
 from tidemill.cluster.local import LocalCoordination
 
 WAIT_S = 30
 TTL_MS = 60_000
+MINUTE_MS = 60_000
 
 Scenario = Callable[[Coordination], Awaitable[None]]
 Run = Callable[[Scenario], None]
@@ -198,3 +201,23 @@ def test_what_was_answered_is_there_for_the_next(tmp_path: Path, etcd: Etcd) -> 
 
     asyncio.run(write_and_read(local))
     asyncio.run(write_and_read(on_etcd))
+
+
+def test_the_clock_of_etcd_is_read(etcd: Etcd) -> None:
+    async def read() -> None:
+        store = EtcdCoordination(etcd.new_folder())
+        try:
+            reading = await store.clock()
+        finally:
+            await store.close()
+        assert reading is not None
+        assert abs(reading.ms - time.time() * 1000) < MINUTE_MS  # both run on this machine
+        assert reading.error_ms == 500
+
+    asyncio.run(read())
+
+
+def test_a_head_without_a_date_says_nothing() -> None:
+    assert date_of(b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\n") is None
+    assert date_of(b"HTTP/1.1 200 OK\r\nDate: yesterday\r\n\r\n") is None
+    assert date_of(b"HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 1970 00:00:02 GMT\r\n\r\n") == ClockReading(2_500, 500)

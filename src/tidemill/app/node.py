@@ -228,8 +228,17 @@ class Node:
         if file is not None:
             directory.note_timelines(file)
         append = dead_letter_writer(broker, self._times.now_ms)
-        clock = Clock(self._times.wall_ns, self._times.passed_ns, told_ns=time.time_ns)
-        dispatcher = Dispatcher(store, clock, SystemRandom(), append=append, attendance=broker.attendance)
+        watch = broker.clock
+        clock = Clock(
+            self._times.wall_ns,
+            self._times.passed_ns,
+            told_ns=time.time_ns,
+            trusted=(lambda: True) if watch is None else (lambda: watch.trusted),
+            start_ms=None if watch is None else watch.steady_ms(),
+        )
+        dispatcher = Dispatcher(store, clock, SystemRandom(), append=append, attendance=broker.attendance, trust=watch)
+        if watch is not None:
+            watch.listeners.append(dispatcher.check_clock)
         self._opened.push_async_callback(dispatcher.close)
         await dispatcher.open()
         self._opened.push_async_callback(broker.leave_timelines)

@@ -21,6 +21,7 @@ import structlog
 
 from tidemill.broker import identity, lag
 from tidemill.broker.attendance import Attendance
+from tidemill.broker.clock_sources import clock_gauges, compare_with
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.internal import InternalTopics, shapes
 from tidemill.broker.limits import group_limits, transaction_limits
@@ -156,7 +157,11 @@ class Broker:
         )
         self.attendance = Attendance(world.coordination, self._metadata, self.membership, world.clock_ms)
         self._peers = self._make_peers()
+        if world.watch is not None:
+            self.telemetry.sources.append(clock_gauges(world.watch))
         if world.coordination.shared:
+            if world.watch is not None:
+                compare_with(world.watch, self._peers, self._metadata, world.coordination, self.node_id)
             self.partitions.replicas = self._make_replicas()
             self.telemetry.sources.append(lag.gauges(self.partitions, self.membership.states))
         self._controller = self._make_controller()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from tidemill.client.raw.clocks import ToldClock, clock_request, told_clock
 from tidemill.client.raw.errors import ClientError, Unreachable
 from tidemill.client.raw.peers import PeerConnection
 from tidemill.client.raw.producing import produce_request, produced
@@ -72,6 +73,14 @@ class Peers:
         refused = [each for each in produced(answer).values() if isinstance(each, KafkaError)]
         if refused:
             raise refused[0]
+
+    async def clock(self, node_id: int) -> ToldClock | None:
+        """The wall clock of another broker; None where it does not tell."""
+        connection = await self.connect(node_id)
+        try:
+            return told_clock(await connection.call(clock_request(node_id)))
+        finally:
+            connection.close()
 
     async def link(self, node_id: int) -> PeerLink:
         """The way to a leader, for a fetcher."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from tidemill.clocks.core.doubt import ClockDoubt, Difference, Limits, Reading, Verdict
+from tidemill.clocks.core.doubt import ClockDoubt, Difference, Kind, Limits, Reading, Verdict
 from tidemill.clocks.record import ClockRecord
 from tidemill.model.errors import TidemillError
 
@@ -19,6 +19,8 @@ ASK_S = 10.0
 SAVE_S = 60.0
 ASK_TIMEOUT_S = 5.0
 
+STORE = "the timeline store"
+STORE_ERROR_MS = 5_000
 TRUSTED, IN_DOUBT = "trusted", "in doubt"
 BY_OPERATOR = "operator"
 BY_EVIDENCE = "evidence"
@@ -94,10 +96,10 @@ class ClockWatch:
         """Whether lengths of time can be added to a right time of day."""
         return self._core.has_base
 
-    def later_ms(self) -> int:
-        """The later of the wall clock and the time without a doubtful change, for what must not expire too early."""
+    def steady_ms(self) -> int:
+        """The time of day without a doubtful change."""
         self.look()
-        return max(self._clocks.wall_ms(), self._core.steady_ms)
+        return self._core.steady_ms
 
     def boot_ms(self) -> int:
         """For sources: when they read another clock."""
@@ -107,9 +109,14 @@ class ClockWatch:
         """The time of day as it is."""
         return self._clocks.wall_ms()
 
-    def read(self, reading: Reading) -> None:
-        """Another clock was read."""
-        self._core.read(reading)
+    @property
+    def trusted(self) -> bool:
+        """Whether the clock was trusted at the last look."""
+        return self._trusted
+
+    def read_store(self, their_ms: int) -> None:
+        """The clock of the timelines' store was read; on its way it grew old by less than the time-out of a call."""
+        self._core.read(Reading(Kind.STORAGE, STORE, their_ms, STORE_ERROR_MS, self.boot_ms()))
 
     def differences(self) -> Sequence[Difference]:
         """Every other clock that was read lately."""

@@ -61,6 +61,13 @@ class Guard(NamedTuple):
     revision: int
 
 
+class ClockReading(NamedTuple):
+    """The time by the clock of coordination, and how far it may be off."""
+
+    ms: int
+    error_ms: int
+
+
 class Session(Protocol):
     """The liveness of this broker."""
 
@@ -104,6 +111,9 @@ class Coordination(Protocol):
 
     def session(self, ttl_ms: int) -> AbstractAsyncContextManager[Session]:
         """A session that is renewed while the block runs and ended after it."""
+
+    async def clock(self) -> ClockReading | None:
+        """The time of day there; None where coordination has no clock of its own or does not tell."""
 
     async def close(self) -> None:
         """Let go of what is held."""

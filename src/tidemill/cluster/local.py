@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tidemill.cluster.interface import Changed, Entry, Guard, Listing, Session, WatchGap
+from tidemill.cluster.interface import Changed, ClockReading, Entry, Guard, Listing, Session, WatchGap
 from tidemill.cluster.journal import Journal, NoRoom
 from tidemill.model.errors import KafkaStorageError
 
@@ -133,6 +133,10 @@ class LocalCoordination:
             for key in sorted(mine.keys):
                 if key in self._entries:
                     await self._tell(Changed(key, None, self._revision + 1))
+
+    async def clock(self) -> ClockReading | None:
+        """Coordination on this machine has no other clock."""
+        return None
 
     async def close(self) -> None:
         """Let go of the journal; watches end."""

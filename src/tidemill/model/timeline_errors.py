@@ -90,6 +90,10 @@ class ConsumerReplaced(TimelineError):
     """Another consumer with the same id has taken the place of this one."""
 
 
+class ClockInDoubt(TimelineError, code=56, retriable=True):
+    """The broker's clock is in doubt, and the request needs the time of day; tidemill cluster clock says why."""
+
+
 class StoreUnavailable(TimelineError, code=56, retriable=True):
     """The timeline store does not answer at the moment."""
 

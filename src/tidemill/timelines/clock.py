@@ -24,15 +24,20 @@ class Clock:
         *,
         told_ns: Callable[[], int] | None = None,
         hold_ms: int = HOLD_MS,
+        trusted: Callable[[], bool] = lambda: True,
+        start_ms: int | None = None,
     ) -> None:
         self._wall_ns = wall_ns
         self._told_ns = told_ns or wall_ns
         self._steady_ns = steady_ns
-        self._core = StoreClock(wall_ns() // NS_PER_MS, steady_ns() // NS_PER_MS, hold_ms=hold_ms)
+        self._trusted = trusted
+        started_ms = wall_ns() // NS_PER_MS if start_ms is None else start_ms
+        self._core = StoreClock(started_ms, steady_ns() // NS_PER_MS, hold_ms=hold_ms)
 
     def now_ms(self) -> int:
         """The time by which leases are judged."""
-        return self._core.now(self._wall_ns() // NS_PER_MS, self._steady_ns() // NS_PER_MS)
+        wall_ms, steady_ms = self._wall_ns() // NS_PER_MS, self._steady_ns() // NS_PER_MS
+        return self._core.now(wall_ms, steady_ms, trusted=self._trusted())
 
     def due_ms(self) -> int:
         """The time up to which messages may go out: never ahead of the wall clock while that can be trusted."""

@@ -6,7 +6,7 @@ sent would only wait for the end of its lease. The outbox needs no bound of its 
 in flight."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ class Consumer:
         push: Callable[[list[Granted]], None],
         end: Callable[[TimelineError], None],
         now_ms: int,
+        notify: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self.terms = terms
         self.member = Member(terms.id, terms.rack)
@@ -73,6 +74,8 @@ class Consumer:
         """When it last let a lease run out; until it is heard after that it gets nothing."""
         self._push = push
         self._end = end
+        self.notify = notify
+        """Tells it why the broker's clock is in doubt; no reasons when it is trusted again."""
 
     @property
     def id(self) -> str:

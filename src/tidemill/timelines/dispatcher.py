@@ -16,6 +16,7 @@ import structlog
 from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import (
     BatchTooLarge,
+    ClockInDoubt,
     ConsumerReplaced,
     TimelineError,
     TimelineNotReady,
@@ -37,7 +38,7 @@ from tidemill.timelines.core.timeline import Created, Timeline, TimelineSettings
 from tidemill.timelines.delivery import Delivery
 from tidemill.timelines.graves import Append, Graves
 from tidemill.timelines.guard import Guard, Health
-from tidemill.timelines.interface import Attendance, TimelineStore
+from tidemill.timelines.interface import Attendance, ClockTrust, TimelineStore
 from tidemill.timelines.lifecycle import Lifecycle
 from tidemill.timelines.stats import TimelineStats
 
@@ -68,9 +69,11 @@ class Dispatcher:
         *,
         append: Append | None = None,
         attendance: Attendance | None = None,
+        trust: ClockTrust | None = None,
     ) -> None:
         self.clock = clock
-        self.guard = Guard(clock, rng)
+        self.guard = Guard(clock, rng, trust=trust)
+        self._trust = trust
         self.stats: dict[str, TimelineStats] = {}
         self._store = store
         self._rng = rng
@@ -215,7 +218,10 @@ class Dispatcher:
         if len(commands) > BATCH_MESSAGES_MAX:
             raise BatchTooLarge(f"{len(commands)} operations in one batch; at most {BATCH_MESSAGES_MAX}")
         delivery, now_ms = self._delivery(self.timeline(name)), self.clock.now_ms()
-        refused = {at: error for at, one in enumerate(commands) if (error := _refusal(one, now_ms)) is not None}
+        may_count = self.guard.may_count
+        refused = {
+            at: error for at, one in enumerate(commands) if (error := _refusal(one, now_ms, may_count)) is not None
+        }
         good = [one for at, one in enumerate(commands) if at not in refused]
         outcomes = await delivery.settle(good) if good else []
         for kind in {type(one) for one in good}:
@@ -256,10 +262,13 @@ class Dispatcher:
         *,
         push: Callable[[list[Granted]], None],
         end: Callable[[TimelineError], None],
+        notify: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> Consumer:
         """A consumer is connected; it takes the place of one with the same id."""
         delivery = self._delivery(self.timeline(name))
-        consumer = Consumer(terms, push=push, end=end, now_ms=self.clock.now_ms())
+        consumer = Consumer(terms, push=push, end=end, now_ms=self.clock.now_ms(), notify=notify)
+        if self.guard.clock_reasons:
+            notify(self.guard.clock_reasons)
         before = delivery.roster.consumers.get(terms.id)
         if before is not None:
             before.end(ConsumerReplaced(f"another consumer {terms.id!r} has connected to {name!r}"))
@@ -367,6 +376,8 @@ class Dispatcher:
     def _compare(self, store_ms: int | None) -> None:
         if store_ms is not None:
             self.guard.store_drift(store_ms - self.clock.now_ms())
+            if self._trust is not None:
+                self._trust.read_store(store_ms)
 
     async def _watch(self) -> None:
         beats_per_refresh = round(REFRESH_S / CHECK_S)
@@ -376,9 +387,16 @@ class Dispatcher:
             beat += 1
             if self._shared and beat % beats_per_refresh == 0:
                 await self._refresh()
-            if self.guard.check():
-                for delivery in self._deliveries.values():
-                    delivery.wake()
+            self.check_clock()
+
+    def check_clock(self) -> None:
+        """Look at the clocks; consumers are told when they get in doubt or are trusted again."""
+        if not self.guard.check():
+            return
+        for delivery in self._deliveries.values():
+            delivery.wake()
+            for consumer in delivery.roster.consumers.values():
+                consumer.notify(self.guard.clock_reasons)
 
     async def _refresh(self) -> None:
         try:
@@ -387,9 +405,11 @@ class Dispatcher:
             log.warning("the list of timelines could not be read again", error=str(error))
 
 
-def _refusal(command: Command, now_ms: int) -> TimelineError | None:
+def _refusal(command: Command, now_ms: int, may_count: bool) -> TimelineError | None:
     if isinstance(command, Complete):
         return None
+    if not may_count:
+        return ClockInDoubt()
     try:
         check_commands([command], now_ms)
     except TimelineError as error:

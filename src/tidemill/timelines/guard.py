@@ -2,10 +2,10 @@
 
 States: *healthy*; *degraded*, for any of the reasons below; *inactive* before the start and after the end.
 
-Clock. The wall clock jumped (`core/clock.py`), the store's clock is apart, or most clients' clocks are apart: past
-`DRIFT_MS_MAX` nothing is leased, pushed or deleted by time, because a wrong clock would push the wrong messages. One
-client with a wrong clock proves nothing: at least `WITNESSES_MIN` must agree, judged by their median. It ends by
-itself when the clocks agree again, or when the clock has believed the jump.
+Clock. The broker's wall clock is in doubt, it jumped (`core/clock.py`), the store's clock is apart, or most clients'
+clocks are apart: past `DRIFT_MS_MAX` nothing is leased, pushed or deleted by time, because a wrong clock would push the
+wrong messages. One client with a wrong clock proves nothing: at least `WITNESSES_MIN` must agree, judged by their
+median. It ends by itself when the clocks agree again, or when the clock has believed the jump.
 
 Store. After `ERRORS_IN_ROW` failures one operation in `SAMPLE_ONE_IN` is let through and the rest are refused at once:
 a store that recovers is noticed, one that suffers is not loaded. The first success ends it. A store that can be read
@@ -23,6 +23,7 @@ import structlog
 
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock
+from tidemill.timelines.interface import ClockTrust
 
 DRIFT_MS_MAX = 1_000
 ERRORS_IN_ROW = 5
@@ -59,10 +60,13 @@ class Health:
 class Guard:
     """Decides from what it is told whether leasing is safe and whether the store may be asked."""
 
-    def __init__(self, clock: Clock, rng: random.Random, *, drift_ms_max: int = DRIFT_MS_MAX) -> None:
+    def __init__(
+        self, clock: Clock, rng: random.Random, *, drift_ms_max: int = DRIFT_MS_MAX, trust: ClockTrust | None = None
+    ) -> None:
         self._clock = clock
         self._rng = rng
         self._drift_ms_max = drift_ms_max
+        self._trust = trust
         self._active = False
         self._errors_in_row = 0
         self._last_error = ""
@@ -91,6 +95,17 @@ class Guard:
     def may_lease(self) -> bool:
         """False while the time is in doubt: nothing may be leased, pushed or deleted by time."""
         return self._active and not self._reasons
+
+    @property
+    def clock_reasons(self) -> tuple[str, ...]:
+        """Why the time is in doubt, as of the last check."""
+        return self._reasons
+
+    @property
+    def may_count(self) -> bool:
+        """Whether a length of time can be added to the time: not when this broker never had a right time of day."""
+        apart = abs(self._store_drift_ms) > self._drift_ms_max
+        return not apart and (self._trust is None or self._trust.has_base)
 
     def health(self) -> Health:
         """The state with its reasons and the figures behind them."""
@@ -136,8 +151,8 @@ class Guard:
         return changed
 
     def _doubts(self) -> list[str]:
-        doubts = []
-        if self._clock.drift_ms:
+        doubts = [] if self._trust is None else list(self._trust.reasons())
+        if self._clock.drift_ms and not doubts:
             doubts.append(f"the wall clock jumped by {self._clock.drift_ms} ms")
         if abs(self._store_drift_ms) > self._drift_ms_max:
             doubts.append(f"the store's clock is {self._store_drift_ms:.0f} ms apart")

@@ -21,6 +21,20 @@ from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Pla
 from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
 
 
+class ClockTrust(Protocol):
+    """Whether this broker's wall clock is trusted."""
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is in doubt; nothing while it is trusted."""
+
+    @property
+    def has_base(self) -> bool:
+        """Whether lengths of time can be added to a right time of day."""
+
+    def read_store(self, their_ms: int) -> None:
+        """The clock of the store was read."""
+
+
 class TimelineStore(Protocol):
     """A durable home of timelines and their messages."""
 

@@ -15,7 +15,7 @@ from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.cluster.core.registration import Endpoint, Registration
 from tidemill.cluster.core.view import Touched
-from tidemill.cluster.interface import Changed, CoordinationAway, Entry, Guard, Listing, Session
+from tidemill.cluster.interface import Changed, ClockReading, CoordinationAway, Entry, Guard, Listing, Session
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import Metadata
 from tidemill.model.topic_settings import parse
@@ -135,6 +135,10 @@ class Line:
         await self._reach()
         found = {key: entry for key, entry in self.store.entries.items() if key.startswith(prefix)}
         return Listing(found, self.store.revision)
+
+    async def clock(self) -> ClockReading | None:
+        """There is no other clock."""
+        return None
 
     async def compare_and_put(
         self,

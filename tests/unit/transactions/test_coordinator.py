@@ -318,6 +318,26 @@ def test_an_id_that_rests_is_forgotten_also_by_the_journal() -> None:
     play(scene)
 
 
+def test_nothing_expires_while_the_clock_is_in_doubt() -> None:
+    async def scene(world: World) -> None:
+        _, identity = await opened(world, "t-0")
+        world.is_clock_trusted = False
+        world.set_by_ms = 10 * TransactionLimits().id_expiry_ms
+        again = world.coordinator()
+        await again.start()
+        await again.tick(world.now_ms + world.set_by_ms)
+        assert again.describe("a").state is State.ONGOING, "an open transaction is not aborted by a wrong clock"
+        await again.end_transaction("a", identity, commit=True, bump=False)
+        world.now_ms += shell.SWEEP_INTERVAL_MS
+        await again.tick(world.now_ms + 2 * world.set_by_ms)
+        assert [known.transactional_id for known in again.select()] == ["a"]
+        world.is_clock_trusted = True
+        await again.tick(world.now_ms + 2 * world.set_by_ms)
+        assert again.select() == []
+
+    play(scene)
+
+
 def test_only_partitions_of_the_open_transaction_may_be_written() -> None:
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")

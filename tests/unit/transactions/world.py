@@ -50,6 +50,7 @@ class World:
         self.refuse: Callable[[Marker], TidemillError | None] = lambda _: None
         self.now_ms = 1_000_000
         self.set_by_ms = 0
+        self.is_clock_trusted = True
         self.next_producer_id = 0
 
     def coordinator(self, limits: TransactionLimits | None = None) -> TransactionCoordinator:
@@ -60,6 +61,7 @@ class World:
             clock=lambda: self.now_ms + self.set_by_ms,
             steady=lambda: self.now_ms,
             limits=limits,
+            may_expire=lambda: self.is_clock_trusted,
         )
 
     def marked(self) -> list[tuple[str, int, int, str]]:

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord
+from tidemill.model.timeline_errors import ClockInDoubt
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import BatchHeader, Buffer, read_header
 from tidemill.records.read import read_records
@@ -63,8 +64,11 @@ class Plan(NamedTuple):
     taken: set[int]
 
 
-def plan_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int) -> Plan | None:
-    """The plan of a batch that was checked; None when all of it is stored as ever."""
+def plan_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int | None) -> Plan | None:
+    """The plan of a batch that was checked; None when all of it is stored as ever.
+
+    `now_ms` is None while the clock is in doubt and no delay can be counted from it.
+    """
     plan = Plan([], [], set())
     try:
         for at, record in enumerate(read_records(batch)):
@@ -75,7 +79,7 @@ def plan_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int) 
     return plan if plan.taken else None
 
 
-def _take_out(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int) -> None:
+def _take_out(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int | None) -> None:
     if header.transactional:
         raise _wrong(at, "a transaction cannot hold records with a delivery time: they would outlive it")
     if len(plan.taken) == TAKEN_MAX:
@@ -107,7 +111,7 @@ def _special(record: Record) -> bool:
     return any(name in {DELIVER_AT, DELAY_MS, CANCEL} for name, _ in record.headers)
 
 
-def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int) -> None:
+def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int | None) -> None:
     headers = dict(record.headers)
     if CANCEL in headers:
         cancelled = _id(at, headers[CANCEL], CANCEL)
@@ -123,6 +127,8 @@ def _add(plan: Plan, at: int, record: Record, header: BatchHeader, partition: in
         message_id = ""
     if DELIVER_AT in headers:
         due_ms = _number(at, headers[DELIVER_AT], DELIVER_AT)
+    elif now_ms is None:
+        raise ClockInDoubt(f"the broker's clock is in doubt: no {DELAY_MS} can be counted from it; try again")
     else:
         due_ms = now_ms + _number(at, headers[DELAY_MS], DELAY_MS)
     if due_ms > DUE_MS_MAX:

@@ -219,7 +219,7 @@ class Scheduler:
     ) -> Appended:
         """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
         header = check_produced(batch, version=version)
-        make_plan = partial(plan_batch, batch, header, partition.index, self._clock_ms())
+        make_plan = partial(plan_batch, batch, header, partition.index, self._counted_ms())
         if header.transactional:  # its plan refuses what cannot be in a transaction
             return await partition.append(
                 batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify
@@ -257,6 +257,10 @@ class Scheduler:
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
         return await asyncio.shield(task)
+
+    def _counted_ms(self) -> int | None:
+        """The time that delays count from: steady after a jump, None where there is no right time of day."""
+        return self._timelines.clock.now_ms() if self._timelines.guard.may_count else None
 
     def _turn(self, topic: str, index: int) -> asyncio.Lock:
         return self._order.setdefault((topic, index), asyncio.Lock())

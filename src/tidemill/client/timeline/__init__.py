@@ -4,11 +4,13 @@ from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, Stored, Ti
 from tidemill.client.timeline.lease import AsyncLease, Lease
 from tidemill.client.timeline.message import Due, Message, ScheduledId
 from tidemill.client.timeline.sync import Timeline
+from tidemill.client.timeline.worker import ClockState
 
 __all__ = [
     "AsyncLease",
     "AsyncTimeline",
     "Bar",
+    "ClockState",
     "Due",
     "Latency",
     "Lease",

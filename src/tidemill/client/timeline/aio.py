@@ -14,7 +14,7 @@ from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timeline.connection import TIMEOUT_MS, Connection
 from tidemill.client.timeline.lease import AsyncLease
 from tidemill.client.timeline.message import Due, Message, ScheduledId, due_ms, from_ms
-from tidemill.client.timeline.worker import Worker
+from tidemill.client.timeline.worker import OnClock, Worker
 from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import BadMessageId, BatchTooLarge, TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -221,9 +221,13 @@ class AsyncTimeline:
         max_in_flight: int = 100,
         lease_ms: int = 0,
         idle_ms: int | None = None,
+        on_clock: OnClock | None = None,
     ) -> AsyncGenerator[AsyncLease, None]:
-        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`."""
-        worker = self.worker(consumer_id, rack, max_in_flight, lease_ms)
+        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`.
+
+        `on_clock` is called when the broker's clock gets in doubt, with the reasons, and when it is trusted again.
+        """
+        worker = self.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock)
         try:
             while arrived := await worker.arrivals(idle_ms):
                 while arrived:
@@ -232,7 +236,14 @@ class AsyncTimeline:
         finally:
             await self.dismiss(worker)
 
-    def worker(self, consumer_id: str | None, rack: str, max_in_flight: int, lease_ms: int) -> Worker:
+    def worker(
+        self,
+        consumer_id: str | None,
+        rack: str,
+        max_in_flight: int,
+        lease_ms: int,
+        on_clock: OnClock | None = None,
+    ) -> Worker:
         """A consumer's stream, for both faces."""
         self._connection.check_usable()
         greeting = wire.HandshakeRequest(
@@ -244,7 +255,7 @@ class AsyncTimeline:
             lease_ms=lease_ms,
             holds_back=True,
         )
-        worker = Worker(self._connection, greeting)
+        worker = Worker(self._connection, greeting, on_clock)
         self._workers.add(worker)
         return worker
 

@@ -13,7 +13,7 @@ from tidemill.client.timeline.aio import AsyncTimeline, Bar, Latency, SettingKey
 from tidemill.client.timeline.connection import TIMEOUT_MS
 from tidemill.client.timeline.lease import Lease
 from tidemill.client.timeline.message import Due, Message, ScheduledId
-from tidemill.client.timeline.worker import Arrival, Worker
+from tidemill.client.timeline.worker import Arrival, OnClock, Worker
 from tidemill.model.timeline_errors import TimelineError
 
 
@@ -118,9 +118,14 @@ class Timeline:
         max_in_flight: int = 100,
         lease_ms: int = 0,
         idle_ms: int | None = None,
+        on_clock: OnClock | None = None,
     ) -> Generator[Lease, None, None]:
-        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`."""
-        worker = self._background.make(lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms))
+        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`.
+
+        `on_clock` is called when the broker's clock gets in doubt, with the reasons, and when it is trusted again; on
+        the client's own thread.
+        """
+        worker = self._background.make(lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock))
         try:
             while arrived := self._arrivals(worker, idle_ms):
                 while arrived:

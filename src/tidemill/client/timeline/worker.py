@@ -15,8 +15,10 @@ counted from its arrival: the consumer's time of day may be wrong."""
 
 import asyncio
 import heapq
+import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, repeat
@@ -42,6 +44,20 @@ HOLD_S_MIN = 0.0005
 HOLD_S_MAX = 0.05
 NS_PER_MS = 1_000_000
 DONE = wire.Outcome(changed=True)
+
+
+log = logging.getLogger("tidemill.timeline")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """What the broker says about its clock: while it is in doubt, nothing is delivered."""
+
+    in_doubt: bool
+    reasons: tuple[str, ...] = ()
+
+
+OnClock = Callable[[ClockState], None]
 
 
 @dataclass(slots=True)
@@ -70,9 +86,12 @@ class Arrival:
 class Worker:
     """Receives leases for one consumer and reports what became of them."""
 
-    def __init__(self, connection: Connection, greeting: wire.HandshakeRequest) -> None:
+    def __init__(
+        self, connection: Connection, greeting: wire.HandshakeRequest, on_clock: OnClock | None = None
+    ) -> None:
         self._connection = connection
         self._greeting = greeting
+        self._on_clock = on_clock
         self._arrivals: deque[Arrival] = deque()
         self._taken: deque[Arrival] = deque()
         self._early: list[tuple[int, int, float, Arrival]] = []
@@ -223,11 +242,21 @@ class Worker:
                 self._arrive(down.leases)
             case "outcomes":
                 self._settle(down.outcomes)
+            case "clock":
+                self._clock_changed(ClockState(down.clock.in_doubt, tuple(down.clock.reasons)))
             case "ping":
                 stamp = time.time_ns() // 1_000
                 pong = wire.Pong(sent_us=down.ping.sent_us, received_us=stamp, answered_us=time.time_ns() // 1_000)
                 self._notices.append(wire.WorkUp(pong=pong))
                 self._to_send.set()
+
+    def _clock_changed(self, state: ClockState) -> None:
+        if state.in_doubt:
+            log.warning("the broker's clock is in doubt, nothing is delivered meanwhile: %s", "; ".join(state.reasons))
+        else:
+            log.info("the broker's clock is trusted again")
+        if self._on_clock is not None:
+            self._on_clock(state)
 
     def _arrive(self, leases: wire.Leases) -> None:
         now_s, wall_ms = time.monotonic(), time.time_ns() // NS_PER_MS

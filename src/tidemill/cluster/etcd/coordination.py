@@ -18,9 +18,19 @@ import structlog
 from aetcd import rpc
 
 from tidemill.cluster.etcd.channels import PAUSE_S, Channels, Line
+from tidemill.cluster.etcd.date import member_clock
 from tidemill.cluster.etcd.session import EtcdSession
 from tidemill.cluster.etcd.url import parse
-from tidemill.cluster.interface import Changed, CoordinationAway, Entry, Guard, Listing, Session, WatchGap
+from tidemill.cluster.interface import (
+    Changed,
+    ClockReading,
+    CoordinationAway,
+    Entry,
+    Guard,
+    Listing,
+    Session,
+    WatchGap,
+)
 
 ANSWER_S = 8.0
 """How long a question may take over all members: a change of etcd's leader fits into it."""
@@ -149,6 +159,14 @@ class EtcdCoordination:
             yield mine
         finally:
             await mine.end()
+
+    async def clock(self) -> ClockReading | None:
+        """The time at the first member that tells it."""
+        for member in self._url.members:
+            reading = await member_clock(member, self._url.tls)
+            if reading is not None:
+                return reading
+        return None
 
     async def close(self) -> None:
         """Let go of the members."""

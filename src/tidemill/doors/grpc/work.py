@@ -69,6 +69,10 @@ class WorkStream:
                 )
             self._send(down)
 
+    def notify(self, reasons: Sequence[str]) -> None:
+        """The broker's clock is in doubt for these reasons, or trusted again without any."""
+        self._send(wire.WorkDown(clock=wire.ClockState(in_doubt=bool(reasons), reasons=reasons)))
+
     def end(self, error: TimelineError | None = None) -> None:
         """Send what is in the outbox and end the stream, with an error if there is one."""
         self._error = self._error or error
@@ -182,7 +186,7 @@ async def work(
         raise BadHandshake("the first message of a stream is its start")
     timeline, terms = sessions.consumer(first.start.session)
     stream = WorkStream(dispatcher, timeline)
-    consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end)
+    consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
     tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping())]
     try:
         async for down in stream.downs():

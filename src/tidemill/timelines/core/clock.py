@@ -39,8 +39,8 @@ class StoreClock:
         """Whether the wall clock differs from this clock by more than it may, or this clock stands still."""
         return abs(self.drift_ms) > self._drift_ms_max or self._told_ms > self._now_ms
 
-    def now(self, wall_ms: int, steady_ms: int) -> int:
-        """The time of the store; never less than before."""
+    def now(self, wall_ms: int, steady_ms: int, *, trusted: bool = True) -> int:
+        """The time of the store; never less than before. A wall clock that is not trusted is not taken over."""
         passed_ms = max(0, steady_ms - self._steady_ms)
         self._steady_ms += passed_ms
         self._now_ms += passed_ms
@@ -51,7 +51,7 @@ class StoreClock:
             self._now_ms += max(-most, min(most, difference_ms))
         elif self._drifting_since_ms is None:
             self._drifting_since_ms = self._steady_ms
-        elif self._steady_ms - self._drifting_since_ms >= self._hold_ms:
+        elif trusted and self._steady_ms - self._drifting_since_ms >= self._hold_ms:
             self._now_ms = float(wall_ms)
             self._drifting_since_ms = None
         self._told_ms = max(self._told_ms, int(self._now_ms))

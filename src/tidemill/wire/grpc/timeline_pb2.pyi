@@ -264,14 +264,24 @@ class Operation(_message.Message):
     def __init__(self, action: _Optional[_Union[Action, str]] = ..., seq: _Optional[int] = ..., token: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class WorkDown(_message.Message):
-    __slots__ = ("leases", "outcomes", "ping")
+    __slots__ = ("leases", "outcomes", "ping", "clock")
     LEASES_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     leases: Leases
     outcomes: Outcomes
     ping: Pinged
-    def __init__(self, leases: _Optional[_Union[Leases, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., ping: _Optional[_Union[Pinged, _Mapping]] = ...) -> None: ...
+    clock: ClockState
+    def __init__(self, leases: _Optional[_Union[Leases, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., ping: _Optional[_Union[Pinged, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ...) -> None: ...
+
+class ClockState(_message.Message):
+    __slots__ = ("in_doubt", "reasons")
+    IN_DOUBT_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    in_doubt: bool
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, in_doubt: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Leases(_message.Message):
     __slots__ = ("leases",)

@@ -1,0 +1,86 @@
+"""Other clocks that this broker compares its own with: those of the other brokers and of coordination."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+
+from tidemill.broker.peers import Peers
+from tidemill.broker.telemetry import Gauge
+from tidemill.clocks.core.doubt import Kind, Reading
+from tidemill.clocks.watch import ClockWatch
+from tidemill.cluster.interface import Coordination
+from tidemill.cluster.metadata import Metadata
+from tidemill.model.errors import TidemillError
+
+COORDINATION = "coordination"
+
+
+class BrokerClocks:
+    """Reads the clocks of the other brokers, give or take half of the round trip."""
+
+    def __init__(self, watch: ClockWatch, peers: Peers, others: Callable[[], Iterable[int]]) -> None:
+        self._watch = watch
+        self._peers = peers
+        self._others = others
+
+    async def read(self) -> list[Reading]:
+        """Every broker that answers."""
+        found = await asyncio.gather(*map(self._one, self._others()))
+        return [reading for reading in found if reading is not None]
+
+    async def _one(self, node_id: int) -> Reading | None:
+        try:
+            asked_ms = self._watch.boot_ms()
+            told = await self._peers.clock(node_id)
+        except (TidemillError, OSError):  # its absence is not the clock's matter
+            return None
+        if told is None:
+            return None
+        middle_ms, error_ms = _middle(asked_ms, self._watch.boot_ms())
+        return Reading(Kind.BROKERS, f"broker {node_id}", told.wall_ms, error_ms, middle_ms, told.is_trusted)
+
+
+class CoordinationClock:
+    """Reads the clock of coordination, where it has one."""
+
+    def __init__(self, watch: ClockWatch, coordination: Coordination) -> None:
+        self._watch = watch
+        self._coordination = coordination
+
+    async def read(self) -> list[Reading]:
+        """One reading, or none."""
+        asked_ms = self._watch.boot_ms()
+        told = await self._coordination.clock()
+        if told is None:
+            return []
+        middle_ms, error_ms = _middle(asked_ms, self._watch.boot_ms())
+        return [Reading(Kind.COORDINATION, COORDINATION, told.ms, told.error_ms + error_ms, middle_ms)]
+
+
+def compare_with(watch: ClockWatch, peers: Peers, metadata: Metadata, coordination: Coordination, node_id: int) -> None:
+    """Compare the clock with those of the other brokers and of coordination from now on."""
+
+    def others() -> list[int]:
+        return [number for number, one in metadata.image.brokers.items() if number != node_id and one.kafka is not None]
+
+    watch.sources += [BrokerClocks(watch, peers, others).read, CoordinationClock(watch, coordination).read]
+
+
+def clock_gauges(watch: ClockWatch) -> Callable[[], Iterable[Gauge]]:
+    """Whether the clock is in doubt, by reason, and how far other clocks are from it."""
+
+    def read() -> Iterator[Gauge]:
+        kinds = watch.kinds()
+        for kind in Kind:
+            labels = (("reason", kind.value),)
+            yield Gauge("tidemill_clock_in_doubt", "The wall clock is in doubt.", float(kind.value in kinds), labels)
+        for one in watch.differences():
+            labels = (("target", one.target),)
+            yield Gauge("tidemill_clock_drift_seconds", "Another clock less ours.", one.offset_ms / 1_000, labels)
+
+    return read
+
+
+def _middle(asked_ms: int, answered_ms: int) -> tuple[int, int]:
+    """The moment in the middle of a round trip, and half of its length."""
+    half_ms = (answered_ms - asked_ms) // 2
+    return asked_ms + half_ms, half_ms + 1
