@@ -9,6 +9,7 @@ from tests.integration.health import timelines_health as health
 
 from tidemill import Message, Timeline
 from tidemill.app.times import Times
+from tidemill.client.timeline import ClockState
 from tidemill.testing import Broker
 
 LIMIT_S = 30.0
@@ -55,12 +56,16 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
     with Timeline(broker.grpc, "line") as timeline:
         timeline.create(lease_ms=60_000)
         timeline.schedule([Message(b"held", 0.0), Message(b"waiting", time.time() + 3)])
-        work = timeline.work(consumer_id="w", idle_ms=60_000)
+        told: list[ClockState] = []
+        work = timeline.work(consumer_id="w", idle_ms=60_000, on_clock=told.append)
         held = next(work)
         wall.ahead_ns = jump_s * 1_000_000_000
         wait_until(lambda: health(broker)["state"] == "degraded")
         assert "the wall clock jumped" in str(health(broker)["reasons"])
         assert 'tidemill_timelines_state{state="degraded"} 1' in metrics(broker)
+        wait_until(lambda: bool(told))
+        assert told[0].in_doubt
+        assert "the wall clock jumped" in str(told[0].reasons)
         held.complete()  # its lease is as live as before: it is measured by the clock that nobody sets
         timeline.schedule([Message(b"overdue", 0.0)])
         time.sleep(0.5)  # long enough for a delivery that must not happen
@@ -68,6 +73,7 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         wall.ahead_ns = 0
         wait_until(lambda: health(broker)["state"] == "healthy")
         assert 'tidemill_timelines_state{state="healthy"} 1' in metrics(broker)
+        wait_until(lambda: told[-1] == ClockState(in_doubt=False))
         for lease in (next(work), next(work)):
             assert time.time() >= lease.due.timestamp()
             lease.complete()

@@ -39,7 +39,7 @@ def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clo
 
 @pytest.mark.long
 def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None:
-    with Broker(process=True) as broker:
+    with Broker(process=True, settings={"tidemill.clock.accept.after.ms": "20000"}) as broker:
 
         async def set_it() -> None:
             system_clock.jump("+120s")
