@@ -193,6 +193,7 @@ class Broker:
         await self.membership.number_is_ours()
         await self._topics.load()
         self._timers = [asyncio.create_task(self._metadata.follow(self._on_change))]
+        self.membership.lost_partitions = self.partitions.lost
         await self.membership.join()
         doubt = rack_doubt(
             place.rack, [each.rack for node, each in self._metadata.image.brokers.items() if node != place.node_id]

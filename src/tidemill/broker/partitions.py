@@ -87,6 +87,12 @@ class PartitionStore(Protocol):
         `new`: the topic was created just now, so that whatever lies there without an id is not its own.
         """
 
+    async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
+        """Before a partition is opened: whether what it had is gone. With other copies (`copied`) it begins empty."""
+
+    async def forget(self, topic_id: str, index: int) -> None:
+        """A partition is about to be deleted here: its absence is no loss, whatever crashes."""
+
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
         """Topics that have records here and are not among the known names."""
 
@@ -127,6 +133,8 @@ class Partitions:
         self._broken: dict[tuple[str, int], BaseException] = {}
         self._mended = 0
         self.unknown: list[UnknownTopic] = []
+        self.lost: set[tuple[str, int]] = set()
+        """Replicas whose folder is gone: they are not in sync, whatever coordination says."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -250,8 +258,12 @@ class Partitions:
             partition = self._open.pop(key, None)
             if partition is not None:
                 moved = topic_id in image.by_id and key[1] < len(image.by_id[topic_id].partitions)
-                work.append(partition.delete() if moved and epoch is None else partition.close())
+                work.append(self._delete(topic_id, partition) if moved and epoch is None else partition.close())
         _report(await _bounded(work, keep_errors=True))
+
+    async def _delete(self, topic_id: UUID, partition: Partition) -> None:
+        await self.store.forget(str(topic_id), partition.index)
+        await partition.delete()
 
     async def _claim_all(self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool) -> None:
         """Before the first partition of a topic is opened here: what lies at its place is its own or goes."""
@@ -308,6 +320,9 @@ class Partitions:
             return
         try:
             topic_id = str(topic.topic_id)
+            copied = self.replicas is not None and len(info.replicas) > 1
+            if await self.store.look_for_folder(topic.name, info.index, topic_id, copied=copied) and copied:
+                self.lost.add(key)
             partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch, topic_id)
             await self._assume(topic, info, partition)
             self._open[key] = partition

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import structlog
 
+from tidemill.broker import manifest
+from tidemill.broker.manifest import PartitionKey
 from tidemill.broker.partitions import Room, UnknownTopic
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import LogStore
@@ -48,6 +50,11 @@ class TopicFolders:
         self._logs = logs
         self._open: OpenPartition = opener(logs, clock)
         self._removals: set[asyncio.Task[None]] = set()
+        self._ends = manifest.read(data_dir)
+        self._opened: dict[PartitionKey, Partition] = {}
+        self._lost: list[str] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._changed = False
         self._streams.mkdir(parents=True, exist_ok=True)
         self._deleted.mkdir(exist_ok=True)
         if not self._take_marker():
@@ -63,7 +70,7 @@ class TopicFolders:
     @property
     def missing(self) -> Sequence[str]:
         """What was stored at the last stop and is not there now."""
-        return self._logs.missing
+        return [*self._lost, *self._logs.missing]
 
     def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
         """Nothing is."""
@@ -86,7 +93,53 @@ class TopicFolders:
         self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
     ) -> Partition:
         """The partition as it was left, or a new one."""
-        return await self._open(topic, index, settings, leader_epoch, topic_id)
+        key = PartitionKey(topic_id, index)
+        opened = self._opened[key] = await self._open(topic, index, settings, leader_epoch, topic_id)
+        if key not in self._ends:
+            self._ends[key] = 0
+            self._write_later()
+        return opened
+
+    async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
+        """Whether the folder is gone; a log without other copies then begins behind its recorded end."""
+        end_offset = self._ends.get(PartitionKey(topic_id, index))
+        if end_offset is None or (self._streams / topic / str(index)).is_dir():
+            return False
+        log.error("partition folder missing", partition=f"{topic}-{index}", end_offset=end_offset, copied=copied)
+        if not copied:
+            await self._logs.begin_at(topic, index, end_offset)
+        then = "it is copied again" if copied else "new records get later offsets"
+        self._lost.append(
+            f"{topic}-{index}: its folder is missing, with the records before offset {end_offset}; {then}"
+        )
+        return True
+
+    async def forget(self, topic_id: str, index: int) -> None:
+        """A partition is about to be deleted: durably no part of this directory."""
+        self._opened.pop(PartitionKey(topic_id, index), None)
+        if self._ends.pop(PartitionKey(topic_id, index), None) is not None:
+            self._write_later()
+            await self._written()
+
+    def _write_later(self) -> None:
+        """Write the manifest in the background; many changes that come together are one write."""
+        self._changed = True
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write_manifest())
+
+    async def _write_manifest(self) -> None:
+        try:
+            while self._changed:
+                self._changed = False
+                await asyncio.to_thread(manifest.write, self._data_dir, dict(self._ends))
+        except OSError as error:
+            log.warning("manifest not written", error=str(error))
+        finally:
+            self._writing = None
+
+    async def _written(self) -> None:
+        while self._writing is not None:
+            await asyncio.wait({self._writing})
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """A folder with the topic's id in it; a folder of another topic is set aside."""
@@ -115,6 +168,10 @@ class TopicFolders:
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """Move the topic out of the way, durably; its files go in the background. Another topic's folder stays."""
+        for key in [key for key in self._ends if key.topic_id == topic_id]:
+            del self._ends[key]
+            self._opened.pop(key, None)
+            self._write_later()
         target = self._deleted / topic_id
         folder = self._streams / topic
         if folder.exists() and read_topic_id(folder) in {topic_id, ""}:
@@ -126,6 +183,9 @@ class TopicFolders:
         """Finish removals, and leave the marker when all went well."""
         await asyncio.gather(*self._removals, return_exceptions=True)
         await self._logs.close()
+        self._ends.update({key: partition.log_end_offset for key, partition in self._opened.items()})
+        self._write_later()
+        await self._written()
         if clean:
             await asyncio.to_thread(self._leave_marker)
 
@@ -197,6 +257,13 @@ class MemoryTopics:
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """Nothing old can be found in memory."""
+
+    async def forget(self, topic_id: str, index: int) -> None:
+        """Nothing is recorded."""
+
+    async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:  # noqa: ARG002
+        """There are no folders."""
+        return False
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:  # noqa: ARG002 -- the store's interface
         """Nothing old can be found in memory."""

@@ -123,6 +123,14 @@ class FilesAndTables:
             if await tables.has_topic(topic):
                 await tables.set_aside(topic)
 
+    async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
+        """Whether a partition in files has lost its folder."""
+        return await self._files.look_for_folder(topic, index, topic_id, copied=copied)
+
+    async def forget(self, topic_id: str, index: int) -> None:
+        """A partition is about to be deleted; tables keep their own notes."""
+        await self._files.forget(topic_id, index)
+
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
         """Topics with files that are not among the known names; unknown rows are set aside when they are met."""
         return await self._files.unknown(known)

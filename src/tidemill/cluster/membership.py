@@ -12,9 +12,10 @@ What is known of a member stays in coordination when it is gone (core/known.py),
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -60,6 +61,8 @@ class Membership:
         self._ttl_ms = ttl_ms
         self._new_id = new_id
         self._step_down = step_down
+        self.lost_partitions: Collection[tuple[str, int]] = ()
+        """Partitions that have no records any more in this data directory: given up when this broker joins."""
         self._session: Session | None = None
         self._opened = AsyncExitStack()
         self._joined = asyncio.Event()
@@ -221,6 +224,7 @@ class Membership:
         if lost:
             log.warning("this broker comes with another data directory: nothing it had counts as in sync")
         await self._retire(lost=lost)
+        self.lost_partitions = ()
         if entry is None or lost:
             mine = encode_known(known_from(self.registration))
             await self._coordination.compare_and_put(key, mine, entry.revision if entry else 0)
@@ -231,12 +235,13 @@ class Membership:
         """Let others lead; until the view shows it, for others may change the same partitions."""
         deadline = asyncio.get_running_loop().time() + RETIRING_S
         node_id = self.registration.node_id
-        while changes := list(retirements(self._metadata.image, node_id, lost=lost)):
+        find = partial(retirements, node_id=node_id, lost=lost, lost_partitions=self.lost_partitions)
+        while changes := list(find(self._metadata.image)):
             if asyncio.get_running_loop().time() > deadline:
                 log.warning("not everything could be handed over", partitions=len(changes))
                 return
             await self.states.write_all(changes)
-            await self._metadata.until(lambda: not any(retirements(self._metadata.image, node_id, lost=lost)), PAUSE_S)
+            await self._metadata.until(lambda: not any(find(self._metadata.image)), PAUSE_S)
 
     async def _register(self, session: Session, revision: int) -> bool:
         """Write the registration on the one that was seen; False when it is not that any more."""

@@ -221,6 +221,10 @@ class LogStore(Protocol):
         """
         ...
 
+    async def begin_at(self, topic: str, index: int, offset: int) -> None:
+        """Make an empty log that goes on at `offset`, where there is no log yet."""
+        ...
+
     async def close(self) -> None:
         """Let go of what the logs share."""
         ...

@@ -237,5 +237,8 @@ class MemoryStore:
             log = self._logs[topic, index] = MemoryLog(settings)
         return log
 
+    async def begin_at(self, topic: str, index: int, offset: int) -> None:
+        """Memory has no folders that could be missing."""
+
     async def close(self) -> None:
         """Nothing to let go of."""

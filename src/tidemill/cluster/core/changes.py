@@ -5,7 +5,7 @@ that dies half way leaves nothing behind that its successor would not do.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidemill.cluster.core import election
@@ -127,13 +127,16 @@ def preferred(image: Image) -> Iterator[StateChange]:
                 yield StateChange(topic, info, after)
 
 
-def retirements(image: Image, node_id: int, *, lost: bool = False) -> Iterator[StateChange]:
-    """What has to change before a broker stops, or before it comes back."""
+def retirements(
+    image: Image, node_id: int, *, lost: bool = False, lost_partitions: Collection[tuple[str, int]] = ()
+) -> Iterator[StateChange]:
+    """What has to change before a broker stops, or before it comes back; `lost_partitions` have lost their records."""
     live = live_brokers(image) - {node_id}
     for topic in image.by_name.values():
         for info in topic.partitions:
             if node_id == info.leader or node_id in info.isr:
-                after = election.retire(info, node_id, live, lost=lost)
+                gone = lost or (topic.name, info.index) in lost_partitions
+                after = election.retire(info, node_id, live, lost=gone)
                 if after is not None:
                     yield StateChange(topic, info, after)
 

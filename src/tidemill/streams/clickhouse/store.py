@@ -130,6 +130,9 @@ class ClickHouseStore:
             )
         await self.remove_topic(topic)
 
+    async def begin_at(self, topic: str, index: int, offset: int) -> None:
+        """Tables note their own offsets before they are given out."""
+
     async def close(self) -> None:
         """Wait for inserts; the engine is somebody else's."""
         for shared in self._shared:

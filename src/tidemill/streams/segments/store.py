@@ -8,8 +8,11 @@ import structlog
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.model.topics import VITAL
 from tidemill.streams.interface import Disk, FlushFailed
+from tidemill.streams.segments import checkpoint as checkpoints
+from tidemill.streams.segments.checkpoint import Checkpoint, SegmentNote
 from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
+from tidemill.streams.segments.index import NO_TIMESTAMP
 from tidemill.streams.segments.log import SegmentLog
 from tidemill.streams.segments.opening import Opened, Opening
 from tidemill.streams.segments.reading import Shared
@@ -67,6 +70,15 @@ class SegmentStore:
         if opened.report.cut_bytes:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
         return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)
+
+    async def begin_at(self, topic: str, index: int, offset: int) -> None:
+        """Leave a checkpoint that says where the log goes on; opening does the rest."""
+        await self._disk.aside(partial(self._begin_at, f"{topic}/{index}", offset))
+
+    def _begin_at(self, folder: str, offset: int) -> None:
+        self._disk.make_dir(folder)
+        note = SegmentNote(offset, 0, NO_TIMESTAMP, 0)
+        checkpoints.write(self._disk, folder, Checkpoint(offset, offset, note, (), None))
 
     async def close(self) -> None:
         """Close all files and end the threads."""
