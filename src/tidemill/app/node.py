@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from secrets import SystemRandom
+from shutil import disk_usage
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -34,15 +36,19 @@ from tidemill.cluster.interface import Coordination
 from tidemill.doors.console.server import ConsoleDoor
 from tidemill.doors.kafka.server import KafkaDoor
 from tidemill.model.errors import InvalidConfig, TidemillError
+from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.settings import ROLES, Address, Settings, shown
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.interface import TimelineStore
 
 if TYPE_CHECKING:
     from tidemill.broker.sql.desk import SqlDesk
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
 
+TIMELINES_ROOM_BYTES = 1 << 20
+"""With less free room than this, a file of timelines that cannot be opened is taken for one without room."""
 GRPC_DOOR = "tidemill.doors.grpc.server"
 SQL_DESK = "tidemill.app.questions"
 GROUP_TABLES = "tidemill.broker.group_tables"
@@ -224,7 +230,7 @@ class Node:
         file = timelines_file(self.settings)
         if file is not None:
             directory.check_timelines(file)
-        store = await open_timelines(self.settings)
+        store = await self._open_timeline_store(broker, file)
         if file is not None:
             directory.note_timelines(file)
         append = dead_letter_writer(broker, self._times.now_ms)
@@ -243,6 +249,17 @@ class Node:
         await dispatcher.open()
         self._opened.push_async_callback(broker.leave_timelines)
         await broker.join_timelines(dispatcher)
+
+    async def _open_timeline_store(self, broker: Broker, file: Path | None) -> TimelineStore:
+        """SQLite needs room to open its file; on a full disk it gets what is kept for the broker itself."""
+        try:
+            return await open_timelines(self.settings)
+        except StoreUnavailable as error:
+            full = file is not None and disk_usage(file.parent).free < TIMELINES_ROOM_BYTES
+            if not full or not await broker.partitions.store.free_reserve():
+                raise
+            log.warning("timelines opened again in reserved room", error=str(error))
+            return await open_timelines(self.settings)
 
     async def _open_doors(self, broker: Broker) -> None:
         settings = self.settings

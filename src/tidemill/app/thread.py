@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from tidemill.app.node import Node
@@ -40,7 +41,8 @@ class NodeThread:
     def stop(self) -> None:
         """Stop the node and its thread."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            with suppress(RuntimeError):  # a start that failed closes the loop while its thread still ends
+                self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {STOP_TIMEOUT_S:g} s")

@@ -87,6 +87,9 @@ class PartitionStore(Protocol):
         `new`: the topic was created just now, so that whatever lies there without an id is not its own.
         """
 
+    async def free_reserve(self) -> bool:
+        """Free the room that is kept for the broker itself; whether there was some."""
+
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
         """Before a partition is opened: whether what it had is gone. With other copies (`copied`) it begins empty."""
 

@@ -100,6 +100,10 @@ class TopicFolders:
             self._write_later()
         return opened
 
+    async def free_reserve(self) -> bool:
+        """Free the room that is kept for the broker itself; whether there was some."""
+        return await self._logs.free_reserve()
+
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
         """Whether the folder is gone; a log without other copies then begins behind its recorded end."""
         end_offset = self._ends.get(PartitionKey(topic_id, index))
@@ -260,6 +264,10 @@ class MemoryTopics:
 
     async def forget(self, topic_id: str, index: int) -> None:
         """Nothing is recorded."""
+
+    async def free_reserve(self) -> bool:
+        """There is none."""
+        return False
 
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:  # noqa: ARG002
         """There are no folders."""

@@ -123,6 +123,10 @@ class FilesAndTables:
             if await tables.has_topic(topic):
                 await tables.set_aside(topic)
 
+    async def free_reserve(self) -> bool:
+        """Free the room that is kept on the disk of the files."""
+        return await self._files.free_reserve()
+
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
         """Whether a partition in files has lost its folder."""
         return await self._files.look_for_folder(topic, index, topic_id, copied=copied)

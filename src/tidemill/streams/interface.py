@@ -221,6 +221,10 @@ class LogStore(Protocol):
         """
         ...
 
+    async def free_reserve(self) -> bool:
+        """Free the room that is kept for the broker itself; whether there was some."""
+        ...
+
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
         """Make an empty log that goes on at `offset`, where there is no log yet."""
         ...

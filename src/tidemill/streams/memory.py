@@ -237,6 +237,10 @@ class MemoryStore:
             log = self._logs[topic, index] = MemoryLog(settings)
         return log
 
+    async def free_reserve(self) -> bool:
+        """There is none."""
+        return False
+
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
         """Memory has no folders that could be missing."""
 

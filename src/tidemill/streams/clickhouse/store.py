@@ -130,6 +130,10 @@ class ClickHouseStore:
             )
         await self.remove_topic(topic)
 
+    async def free_reserve(self) -> bool:
+        """There is none."""
+        return False
+
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
         """Tables note their own offsets before they are given out."""
 

@@ -1,5 +1,7 @@
 """The segment logs of all partitions, below one folder: `{topic}/{partition}/`."""
 
+import errno
+import os
 from functools import partial
 from pathlib import Path
 
@@ -70,6 +72,11 @@ class SegmentStore:
         if opened.report.cut_bytes:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
         return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)
+
+    async def free_reserve(self) -> bool:
+        """Free the reserve for something else that the broker must write; records are refused until it is retaken."""
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return await self._disk.aside(partial(self._shared.reserve.give_up, full))
 
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
         """Leave a checkpoint that says where the log goes on; opening does the rest."""
