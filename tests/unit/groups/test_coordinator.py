@@ -459,6 +459,20 @@ def test_a_clock_that_is_set_takes_no_session_and_gives_none(by_ms: int) -> None
     play(scene)
 
 
+def test_offsets_stay_while_the_clock_is_in_doubt() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+        lab.clock.advance(10 * LIMITS.offsets_retention_ms)
+        lab.groups._may_expire = lambda: False
+        await lab.groups.expire()
+        assert lab.committed("simple") == 1
+        lab.groups._may_expire = lambda: True
+        await lab.groups.expire()
+        assert lab.committed("simple") != 1
+
+    play(scene)
+
+
 def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
     async def run() -> None:
         clock = VirtualClock(1_000_000)
