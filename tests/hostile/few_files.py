@@ -1,0 +1,44 @@
+"""A broker of a process that may open 256 files: it serves many clients, and more of them do not stall it.
+
+The hard limit is lowered, because a broker raises its soft one to it, and cannot be raised again: so this is a process
+of its own.
+"""
+
+import resource
+import time
+from contextlib import ExitStack
+
+from tests.hostile.attacked import WAIT_S, attacked_broker
+from tests.hostile.frames import Peer
+
+FILES = 256
+SERVED = 40
+ATTACKING = 100
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    with ExitStack() as stack:
+        broker = stack.enter_context(attacked_broker())
+        peers = [stack.enter_context(Peer(broker.address)) for _ in range(SERVED)]
+        for number, peer in enumerate(peers):
+            assert not peer.ask(18, 0, {}).error_code, f"connection {number} was refused"
+        for _ in range(ATTACKING):
+            stack.enter_context(Peer(broker.address))
+        for peer in peers:
+            peer.close()
+        deadline = time.monotonic() + WAIT_S
+        while not served(broker.address):  # the broker has not noticed yet that the others have left
+            assert time.monotonic() < deadline, "a new client is not served"
+
+
+def served(address: tuple[str, int]) -> bool:
+    try:
+        with Peer(address) as newcomer:
+            return not newcomer.ask(18, 0, {}).error_code
+    except ConnectionError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
