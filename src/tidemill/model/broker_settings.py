@@ -148,7 +148,14 @@ _OWN = (
     Setting("tidemill.racks", Kind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
     Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
     Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
+    Setting("tidemill.sql.max.queries", Kind.INT, "2", "SQL queries that run at a time; others wait.", low=1, high=64),
     Setting("tidemill.sql.max.rows", Kind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
+    Setting(
+        "tidemill.sql.sandbox.required",
+        Kind.BOOLEAN,
+        "true",
+        "Refuse SQL where its process cannot be confined by seccomp (Linux on x86-64 and arm64 can).",
+    ),
     Setting("tidemill.sql.timeout.ms", Kind.INT, "30000", "How long one question in SQL may take.", low=1),
     Setting(
         "tidemill.tend.interval.ms",
@@ -269,7 +276,9 @@ class BrokerSettings:
     tidemill_racks: tuple[str, ...]
     tidemill_sql_max_bytes: int
     tidemill_sql_max_memory_bytes: int
+    tidemill_sql_max_queries: int
     tidemill_sql_max_rows: int
+    tidemill_sql_sandbox_required: bool
     tidemill_sql_timeout_ms: int
     tidemill_tend_interval_ms: int
     tidemill_waiting_topic_num_partitions: int

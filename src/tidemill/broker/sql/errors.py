@@ -2,6 +2,8 @@
 
 from tidemill.model.errors import TidemillError
 
+TOO_SLOW = "the question took longer than tidemill.sql.timeout.ms allows"
+
 
 class SqlRefused(TidemillError):
     """The question cannot be answered as it is."""

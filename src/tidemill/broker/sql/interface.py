@@ -1,4 +1,4 @@
-"""What the desk asks of the engine that answers questions."""
+"""What the desk needs of the engine that runs queries."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,11 +8,8 @@ from tidemill.broker.sql.rows import ArrowRows
 from tidemill.broker.sql.tree import Node
 
 
-class SqlEngine(Protocol):
-    """An engine inside of this process. What it refuses is a SqlRefused."""
-
-    has_messages: bool
-    """Whether it keeps records itself, in a table `messages` of the database `tidemill`."""
+class SqlSession(Protocol):
+    """The engine for one query. What it refuses is a SqlRefused; a cancelled call ends the engine's process."""
 
     async def vocabulary(self) -> Vocabulary:
         """The functions that may be called."""
@@ -24,7 +21,17 @@ class SqlEngine(Protocol):
         """The text of a tree."""
 
     async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
-        """What a question finds, in one of ClickHouse's formats; `python(name)` in it stands for these rows."""
+        """The result of a query in one of ClickHouse's formats; `python(name)` in it stands for these rows."""
+
+    def release(self) -> None:
+        """Give the session back after its query."""
+
+
+class SqlEngine(Protocol):
+    """The engine, outside of this process."""
+
+    async def acquire(self) -> SqlSession:
+        """A session, which has to be released; SqlUnavailable when there is none to be had."""
 
     async def close(self) -> None:
-        """Let go of the engine."""
+        """End the engine, also while a query runs."""

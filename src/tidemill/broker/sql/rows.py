@@ -7,6 +7,7 @@ and holds one block, whatever a topic has.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -49,6 +50,7 @@ class Loop:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._pending: set[Future[Any]] = set()
 
     def call(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What the loop makes of it; an error when the broker stops."""
@@ -58,11 +60,18 @@ class Loop:
         async def run() -> T:
             return await ask()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(ANSWER_S)
+        pending = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        self._pending.add(pending)
+        try:
+            return pending.result(ANSWER_S)
+        finally:
+            self._pending.discard(pending)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Refuse calls, and cancel those that wait."""
         self._closed = True
+        for each in list(self._pending):
+            each.cancel()
 
 
 class TableRows:

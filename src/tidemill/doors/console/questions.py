@@ -7,8 +7,9 @@ asking first; so none can put questions by a visitor's browser.
 `GET /api/tables/NAME`: the part of a table that this broker has, as an Arrow stream, for the broker that is asked.
 """
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -35,7 +36,8 @@ def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
                 'send {"sql": "SELECT ...", "format": "json", "csv" or "parquet", "skip_unreadable": true or false}',
             )
         try:
-            return Response(await ask(*asked), media_type=MEDIA_TYPES[asked[1]])
+            found = await _while_connected(request, ask(*asked))
+            return Response(found, media_type=MEDIA_TYPES[asked[1]])
         except SqlRefused as error:
             return _refusal(400, str(error))
         except (SqlBusy, SqlUnavailable) as error:
@@ -57,6 +59,26 @@ def table_endpoint(tell: Tell) -> Callable[[Request], Awaitable[Response]]:
         return Response(found, media_type="application/vnd.apache.arrow.stream")
 
     return table
+
+
+async def _while_connected(request: Request, answering: Coroutine[Any, Any, bytes]) -> bytes:
+    """The result of a query, which is cancelled when its client disconnects."""
+    query = asyncio.ensure_future(answering)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait([query, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not query.done():
+            raise SqlRefused("the client has disconnected")
+        return query.result()
+    finally:
+        leaving.cancel()
+        query.cancel()
+        await asyncio.gather(query, leaving, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _body(request: Request) -> bytes | None:

@@ -10,7 +10,7 @@ not.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +25,7 @@ GRACE_STEPS = 200
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
 
-Ask = Callable[[str, str, bool], Awaitable[bytes]]
+Ask = Callable[[str, str, bool], Coroutine[Any, Any, bytes]]
 """Answers a question in SQL, in a format."""
 Tell = Callable[[str], Awaitable[bytes | None]]
 """What this broker has of a table, as an Arrow stream; None for a table that there is not."""

@@ -3,7 +3,6 @@
 from tidemill.streams.clickhouse.committer import Run
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused
-from tidemill.streams.clickhouse.questions import Limits, Questions
 from tidemill.streams.clickhouse.store import ClickHouseStore
 from tidemill.streams.clickhouse.url import Layout, parse
 from tidemill.streams.clickhouse.visiting import visit
@@ -14,8 +13,6 @@ __all__ = [
     "EngineError",
     "EngineRefused",
     "Layout",
-    "Limits",
-    "Questions",
     "Run",
     "parse",
     "visit",

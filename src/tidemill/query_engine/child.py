@@ -1,0 +1,180 @@
+"""The query process: loads the engine, gives up its rights, then answers requests of the broker one after the other.
+
+Started as `python -I -m tidemill.query_engine.child FD PARENT MEMORY`, with an empty environment. The engine reads
+rows by the table function `python`, which finds them by name among the globals of this module; each is an Arrow stream
+whose batches are pulled from the broker while the engine reads.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from chdb.session import Session
+
+from tidemill.query_engine import confinement
+from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, PeerClosed, receive, send
+
+ROWS_BYTES_MAX = 1 << 31
+TOO_LARGE = 396
+"""The engine's own code for a result that is too large."""
+_open_session: Any = Session
+"""The library has no types."""
+_CODE = re.compile(r"Code: (\d+)\.")
+_STATEMENTS = {
+    "functions": "SELECT name, categories, is_aggregate, alias_to, origin FROM system.functions",
+    "combinators": "SELECT name FROM system.aggregate_function_combinators",
+    "parse": "SELECT parseQueryToJSON({text:String})",
+    "write": "SELECT formatQueryFromJSON({text:String})",
+}
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"})
+"""The engine reads a parameter as a field of a tab-separated line."""
+_WARM_UP = "SELECT count() FROM python(tidemill_warm_up) WHERE NOT ignore(a)"
+
+tidemill_warm_up = pa.table({"a": [1]})
+
+
+class ResultTooLarge(Exception):
+    """A column with one value counts once for the engine, and as often as it is written for the client."""
+
+
+class PulledRows:
+    """Rows of the broker, as the engine takes them: an Arrow stream that may be opened more than once."""
+
+    def __init__(self, broker: "BrokerSide", name: str) -> None:
+        self._broker = broker
+        self._name = name
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        stream, schema = self._broker.open(self._name)
+        batches = self._broker.batches(stream, schema)
+        return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
+
+
+class BrokerSide:
+    """The broker, asked by threads of the engine; one message and its answer at a time."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer = peer
+        self._turn = threading.Lock()
+        self._streams = 0
+
+    def open(self, name: str) -> tuple[int, pa.Schema]:
+        """A new stream over rows, and what they look like."""
+        with self._turn:
+            self._streams += 1
+            stream = self._streams
+            send(self.peer, Kind.OPEN, {"name": name, "stream": stream})
+            found = receive(self.peer, ROWS_BYTES_MAX)
+        return stream, pa.ipc.read_schema(pa.py_buffer(found.payload))
+
+    def batches(self, stream: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a stream."""
+        while True:
+            with self._turn:
+                send(self.peer, Kind.PULL, {"stream": stream})
+                found = receive(self.peer, ROWS_BYTES_MAX)
+            if found.kind is Kind.END:
+                return
+            if found.kind is not Kind.ROWS:
+                raise OSError("rows cannot be read")
+            yield pa.ipc.read_record_batch(pa.py_buffer(found.payload), schema)
+
+
+class QueryEngine:
+    """The embedded ClickHouse with the settings of one broker."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held = _open_session(path)
+        self._session = _open_session(path)
+        self._settings: Mapping[str, Any] = {}
+        self._held.query(_WARM_UP)
+        self.ask("parse", "SELECT 1")
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Set limits; the setting `readonly` has to be the last one."""
+        self._settings = settings
+        for name, value in settings.items():
+            self._session.query(f"SET {name} = {value!r}")
+
+    def ask(self, what: str, text: str = "") -> bytes:
+        """One of our own statements; the text is a value of it and is not run."""
+        form = "JSON" if what == "functions" else "TabSeparatedRaw"
+        found: bytes = self._held.query(_STATEMENTS[what], form, params={"text": text.translate(_ESCAPES)}).bytes()
+        return found
+
+    def run(self, sql: str, form: str, bytes_max: int) -> bytes:
+        """What a query finds."""
+        try:
+            found: bytes = self._session.query(sql, form).bytes()
+        except Exception:
+            # What a failed query has written so far would begin the next result of its session.
+            self._session.close()
+            self._session = _open_session(self._path)
+            self.configure(self._settings)
+            raise
+        if len(found) > bytes_max:
+            raise ResultTooLarge
+        return found
+
+
+def serve(broker: BrokerSide, engine: QueryEngine) -> None:
+    """Answer requests until the broker closes its end."""
+    while True:
+        request = receive(broker.peer, CONTROL_BYTES_MAX).document()
+        try:
+            found = answer(broker, engine, request)
+        except ResultTooLarge:
+            send(broker.peer, Kind.ERROR, {"code": TOO_LARGE, "text": ""})
+        except PeerClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 - the engine's errors have no type in common
+            code = _CODE.search(str(error))
+            send(broker.peer, Kind.ERROR, {"code": int(code[1]) if code else 0, "text": str(error)})
+        else:
+            send(broker.peer, Kind.RESULT, found)
+
+
+def answer(broker: BrokerSide, engine: QueryEngine, request: Any) -> bytes:
+    """The result of one request."""
+    if request["what"] == "configure":
+        engine.configure(request["settings"])
+        return b""
+    if request["what"] != "run":
+        return engine.ask(request["what"], request.get("text", ""))
+    rows = {name: PulledRows(broker, name) for name in request["rows"]}
+    globals().update(rows)
+    try:
+        return engine.run(request["sql"], request["form"], request["bytes_max"])
+    finally:
+        for name in rows:
+            del globals()[name]
+
+
+def main(descriptor: int, parent_id: int, memory_bytes: int) -> None:
+    """Load, confine, serve."""
+    peer = socket.socket(fileno=descriptor)
+    protections = confinement.prepare(parent_id)
+    folder = tempfile.mkdtemp(prefix="tidemill-sql-")
+    os.chdir(folder)
+    try:
+        engine = QueryEngine(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    protections += confinement.confine(memory_bytes)
+    send(peer, Kind.READY, {"protections": protections})
+    with contextlib.suppress(PeerClosed):
+        serve(BrokerSide(peer), engine)
+    os._exit(0)  # threads of the engine may be stuck
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]))

@@ -1,0 +1,76 @@
+"""Messages between the broker and its query process: a kind, a length, a payload, over a socket pair.
+
+The broker sends one request and answers pulls for rows until it gets a result or an error. The broker does not trust
+the process: payloads are bounded, and none of them is code.
+"""
+
+import json
+import socket
+import struct
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+HEADER = struct.Struct(">BI")
+CONTROL_BYTES_MAX = 16 * 1024 * 1024
+"""Largest message that is not a result or rows: the list of functions, and trees of queries."""
+
+
+class Kind(IntEnum):
+    """What a message says."""
+
+    READY = 1
+    REQUEST = 2
+    OPEN = 3
+    PULL = 4
+    ROWS = 5
+    END = 6
+    FAILED = 7
+    RESULT = 8
+    ERROR = 9
+
+
+class Frame(NamedTuple):
+    """One message."""
+
+    kind: Kind
+    payload: bytes
+
+    def document(self) -> Any:
+        """The payload as JSON."""
+        return json.loads(self.payload)
+
+
+class PeerClosed(Exception):
+    """The other side is gone, or sent something that is not a message."""
+
+
+def send(peer: socket.socket, kind: Kind, payload: Any = b"") -> None:
+    """Send one message; bytes as they are, anything else as JSON."""
+    data = payload if isinstance(payload, bytes | bytearray | memoryview) else json.dumps(payload).encode()
+    try:
+        peer.sendall(HEADER.pack(kind, len(data)))
+        peer.sendall(data)
+    except OSError as error:
+        raise PeerClosed from error
+
+
+def receive(peer: socket.socket, bytes_max: int) -> Frame:
+    """The next message; PeerClosed also for one that is too long."""
+    kind, size = HEADER.unpack(_exactly(peer, HEADER.size))
+    if size > bytes_max or kind not in list(Kind):
+        raise PeerClosed
+    return Frame(Kind(kind), bytes(_exactly(peer, size)))
+
+
+def _exactly(peer: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        try:
+            count = peer.recv_into(view)
+        except OSError as error:
+            raise PeerClosed from error
+        if not count:
+            raise PeerClosed
+        view = view[count:]
+    return data

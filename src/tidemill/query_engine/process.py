@@ -1,0 +1,260 @@
+"""Query processes, from the broker's side: started when needed, reused, and killed when a query breaks a limit.
+
+A conversation runs in a thread of its own: it blocks on the socket, and on rows that come from the event loop. Killing
+the process closes the socket, which ends the thread. Processes are started from the event loop's thread: the kernel
+ends a process with the thread that started it.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import structlog
+
+from tidemill.query_engine.confinement import SECCOMP
+from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, PeerClosed, receive, send
+
+START_S = 60.0
+IDLE_S = 300.0
+"""How long a process without a query is kept."""
+IDLE_MAX = 1
+MEMORY_LOOK_S = 0.05
+MEMORY_SLACK = 4
+"""A process may take a quarter more than a query may: the allocator keeps some."""
+RESULT_COPIES = 4
+"""Copies of a result in the making, which the engine does not count."""
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+
+T = TypeVar("T")
+
+log = structlog.get_logger("tidemill.sql")
+
+
+class QueryFailed(Exception):
+    """The engine reports an error; `code` is its number."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class QueryProcessEnded(Exception):
+    """The process is gone; the text says why in words for the client."""
+
+
+class SandboxMissing(Exception):
+    """Processes cannot be confined here."""
+
+
+class Allowance(NamedTuple):
+    """What one query may use."""
+
+    memory_bytes: int
+    result_bytes: int
+    settings: Mapping[str, Any]
+    """Settings of the engine, `readonly` last."""
+
+
+class QueryProcess:
+    """One process, for one query at a time."""
+
+    def __init__(self, allowance: Allowance) -> None:
+        self.protections: list[str] = []
+        self._allowance = allowance
+        self._why = ""
+        self._idle_bytes = 0
+        self._peer, other = socket.socketpair()
+        arguments = [str(other.fileno()), str(os.getpid()), str(allowance.memory_bytes)]
+        with other:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-I", "-m", "tidemill.query_engine.child", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                pass_fds=[other.fileno()],
+                process_group=0,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take a query."""
+        return not self._why and self._process.poll() is None
+
+    async def ready(self) -> None:
+        """Wait until the engine is loaded and confined."""
+        async with asyncio.timeout(START_S):
+            frame = await _in_thread(lambda: receive(self._peer, CONTROL_BYTES_MAX))
+            self.protections = frame.document()["protections"]
+            await self.call({"what": "configure", "settings": dict(self._allowance.settings)})
+        self._idle_bytes = _resident_bytes(self.pid)
+
+    async def call(self, request: Mapping[str, Any], rows: Mapping[str, Any] | None = None) -> bytes:
+        """The result of a request; the process is killed when the caller is cancelled."""
+        watching = asyncio.create_task(self._watch_memory())
+        try:
+            return await _in_thread(lambda: self._converse(request, rows or {}))
+        except PeerClosed:
+            status = self._process.poll()
+            raise QueryProcessEnded(self._why or f"the query process ended (status {status})") from None
+        except asyncio.CancelledError:
+            self.kill("the query was cancelled")
+            raise
+        finally:
+            watching.cancel()
+
+    def kill(self, why: str) -> None:
+        """End the process at once."""
+        self._why = self._why or why
+        with contextlib.suppress(OSError):
+            self._peer.shutdown(socket.SHUT_RDWR)
+        self._peer.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _converse(self, request: Mapping[str, Any], rows: Mapping[str, Any]) -> bytes:
+        streams: dict[int, pa.RecordBatchReader] = {}
+        bytes_max = max(CONTROL_BYTES_MAX, self._allowance.result_bytes)
+        send(self._peer, Kind.REQUEST, dict(request))
+        while True:
+            frame = receive(self._peer, bytes_max)
+            if frame.kind is Kind.RESULT:
+                return frame.payload
+            document = frame.document()
+            if frame.kind is Kind.ERROR:
+                raise QueryFailed(document["code"], document["text"])
+            if frame.kind is Kind.OPEN and document["name"] in rows:
+                reader = pa.RecordBatchReader.from_stream(rows[document["name"]])
+                streams[document["stream"]] = reader
+                send(self._peer, Kind.ROWS, memoryview(reader.schema.serialize()))
+            elif frame.kind is Kind.PULL and document["stream"] in streams:
+                self._send_batch(streams[document["stream"]])
+            else:
+                raise PeerClosed
+
+    def _send_batch(self, reader: pa.RecordBatchReader) -> None:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            send(self._peer, Kind.END)
+        except (pa.ArrowException, OSError):  # the rows keep the reason
+            send(self._peer, Kind.FAILED)
+        else:
+            send(self._peer, Kind.ROWS, memoryview(batch.serialize()))
+
+    async def _watch_memory(self) -> None:
+        memory_bytes, result_bytes = self._allowance.memory_bytes, self._allowance.result_bytes
+        allowed = memory_bytes + memory_bytes // MEMORY_SLACK + RESULT_COPIES * result_bytes
+        while True:
+            await asyncio.sleep(MEMORY_LOOK_S)
+            if self._idle_bytes and _resident_bytes(self.pid) > self._idle_bytes + allowed:
+                self.kill("the query needs more memory than tidemill.sql.max.memory.bytes allows")
+                return
+
+
+class QueryProcesses:
+    """The processes of one broker: one for each query that runs, and one that waits for the next."""
+
+    def __init__(self, allowance: Allowance, *, sandbox_required: bool) -> None:
+        self._allowance = allowance
+        self._sandbox_required = sandbox_required
+        self._idle: list[QueryProcess] = []
+        self._busy: set[QueryProcess] = set()
+        self._forgetting: asyncio.TimerHandle | None = None
+
+    async def acquire(self) -> QueryProcess:
+        """A process that is ready for a query."""
+        self._keep_idle()
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_alive:
+                self._busy.add(process)
+                return process
+        process = QueryProcess(self._allowance)
+        self._busy.add(process)
+        try:
+            await process.ready()
+        except BaseException as error:
+            self._end(process, "the query process did not start")
+            if isinstance(error, TimeoutError | PeerClosed | QueryFailed | QueryProcessEnded):
+                raise QueryProcessEnded("the query process did not start; see the broker's log") from error
+            raise
+        log.info("query process started", pid=process.pid, protections=", ".join(process.protections))
+        if self._sandbox_required and SECCOMP not in process.protections:
+            self._end(process, "no sandbox")
+            raise SandboxMissing
+        return process
+
+    def release(self, process: QueryProcess) -> None:
+        """Take a process back after its query."""
+        self._busy.discard(process)
+        if process.is_alive and len(self._idle) < IDLE_MAX:
+            self._idle.append(process)
+            self._keep_idle()
+            self._forgetting = asyncio.get_running_loop().call_later(IDLE_S, self._end_idle)
+        else:
+            process.kill("the query process is not needed")
+
+    def close(self) -> None:
+        """End all processes, also those that run a query."""
+        self._keep_idle()
+        self._end_idle()
+        for process in list(self._busy):
+            self._end(process, "the broker stops")
+
+    def _end(self, process: QueryProcess, why: str) -> None:
+        self._busy.discard(process)
+        process.kill(why)
+
+    def _end_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().kill("the query process was idle")
+
+    def _keep_idle(self) -> None:
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            self._forgetting = None
+
+
+def _resident_bytes(pid: int) -> int:
+    """Memory of a process; 0 where the platform does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """What a call returns that a daemon thread makes: a broker that stops does not wait for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(done: Callable[[], None]) -> None:
+        if not future.done():
+            done()
+
+    def run() -> None:
+        try:
+            done = partial(future.set_result, call())
+        except BaseException as error:  # noqa: BLE001 - goes to the caller
+            done = partial(future.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, done)
+
+    threading.Thread(target=run, name="sql", daemon=True).start()
+    return await future
