@@ -95,7 +95,7 @@ import ctypes, json, os, signal, socket, sys
 from tidemill.query_engine import confinement
 parent = os.getppid()
 confinement.prepare(parent)
-print(json.dumps(confinement.confine(1 << 28)), flush=True)
+print(json.dumps(confinement.confine(1 << 28, parent)), flush=True)
 libc = ctypes.CDLL(None)
 for attempt in (
     lambda: os.open(sys.argv[1], os.O_RDONLY),

@@ -169,7 +169,7 @@ def main(descriptor: int, parent_id: int, memory_bytes: int) -> None:
         engine = QueryEngine(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    protections += confinement.confine(memory_bytes)
+    protections += confinement.confine(memory_bytes, parent_id)
     send(peer, Kind.READY, {"protections": protections})
     with contextlib.suppress(PeerClosed):
         serve(BrokerSide(peer), engine)

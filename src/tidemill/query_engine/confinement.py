@@ -47,10 +47,8 @@ def prepare(parent_id: int) -> list[str]:
     if sys.platform != "linux":
         return found
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0:
-        found.append("ends with the broker")
-    if os.getppid() != parent_id:
-        os._exit(1)  # the broker ended before the line above
+    _end_with(libc, parent_id)
+    found.append("ends with the broker")
     with contextlib.suppress(OSError):  # short of memory, the kernel ends this process before the broker
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWNET | _CLONE_NEWUSER
@@ -59,7 +57,7 @@ def prepare(parent_id: int) -> list[str]:
     return found
 
 
-def confine(memory_bytes: int) -> list[str]:
+def confine(memory_bytes: int, parent_id: int) -> list[str]:
     """Give up everything that computing does not need; nothing can be opened after this."""
     for each in _CRASHES:  # the engine's handlers look for files to describe a crash, and never end
         signal.signal(each, signal.SIG_DFL)
@@ -75,12 +73,19 @@ def confine(memory_bytes: int) -> list[str]:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         found.append("user nobody")
     libc = ctypes.CDLL(None, use_errno=True)
+    _end_with(libc, parent_id)  # a change of the user has undone it
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         found.append("no new privileges")
     if is_supported() and _filter(libc):
         found.append(SECCOMP)
     return found
+
+
+def _end_with(libc: ctypes.CDLL, parent_id: int) -> None:
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_id:
+        os._exit(1)  # the broker ended before the line above
 
 
 def _filter(libc: ctypes.CDLL) -> bool:

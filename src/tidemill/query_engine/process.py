@@ -110,8 +110,9 @@ class QueryProcess:
         try:
             return await _in_thread(lambda: self._converse(request, rows or {}))
         except PeerClosed:
-            status = self._process.poll()
-            raise QueryProcessEnded(self._why or f"the query process ended (status {status})") from None
+            why = self._why
+            self.kill("the query process ended")  # it may be dying, or have sent what is no message
+            raise QueryProcessEnded(why or f"the query process ended (status {self._process.returncode})") from None
         except asyncio.CancelledError:
             self.kill("the query was cancelled")
             raise
