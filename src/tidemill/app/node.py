@@ -242,7 +242,15 @@ class Node:
             trusted=(lambda: True) if watch is None else (lambda: watch.trusted),
             start_ms=None if watch is None else watch.steady_ms(),
         )
-        dispatcher = Dispatcher(store, clock, SystemRandom(), append=append, attendance=broker.attendance, trust=watch)
+        dispatcher = Dispatcher(
+            store,
+            clock,
+            SystemRandom(),
+            append=append,
+            attendance=broker.attendance,
+            trust=watch,
+            supervisor=broker.supervisor,
+        )
         if watch is not None:
             watch.listeners.append(dispatcher.check_clock)
         self._opened.push_async_callback(dispatcher.close)

@@ -53,6 +53,11 @@ class Supervisor:
         task.add_done_callback(lambda done: self._job_ended(name, about, done))
         return task
 
+    def note_failure(self, name: str, error: BaseException, *, about: str = "") -> None:
+        """Log and count an unexpected error that was handled where it happened."""
+        self.failures[name] += 1
+        log.error("job failed", job=name, about=about, error=describe(error), exc_info=error)
+
     def reasons(self) -> list[str]:
         """One line for each task that is failing now, without figures that change: brokers publish these lines."""
         now_s = self._clock_s()
@@ -94,8 +99,7 @@ class Supervisor:
         self._jobs.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.failures[name] += 1
-            log.error("job failed", job=name, about=about, error=describe(error), exc_info=error)
+            self.note_failure(name, error, about=about)
 
 
 def _shown(name: str, about: str) -> str:

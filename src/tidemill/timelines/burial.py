@@ -43,10 +43,16 @@ class Burial:
             await self._alarm.wait(None)
             while self._dead:
                 batch, self._dead = self._dead[:BATCH_MAX], self._dead[BATCH_MAX:]
-                done = await self._try(batch)
-                if not done:
-                    await asyncio.sleep(RETRY_S)
-                self._buried(batch, done)
+                await self._bury_batch(batch)
+
+    async def _bury_batch(self, batch: Sequence[Message]) -> None:
+        done = False
+        try:
+            done = await self._try(batch)
+            if not done:
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self._buried(batch, done)
 
     async def _try(self, batch: Sequence[Message]) -> bool:
         try:

@@ -23,6 +23,7 @@ from contextlib import suppress
 import structlog
 
 from tidemill.model.timeline_errors import TimelineError
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.alarm import Alarm
 from tidemill.timelines.burial import Burial, Bury
 from tidemill.timelines.clock import Clock
@@ -65,6 +66,7 @@ class Delivery:
         clock: Clock,
         guard: Guard,
         stats: TimelineStats,
+        supervisor: Supervisor,
         *,
         shared: bool,
         attendance: Attendance | None,
@@ -77,6 +79,7 @@ class Delivery:
         self._clock = clock
         self._guard = guard
         self._stats = stats
+        self._supervisor = supervisor
         self._burial = Burial(name, bury, buried=self._buried)
         self._alarm = Alarm()
         self._ledger = Ledger()
@@ -87,10 +90,13 @@ class Delivery:
             name, store, clock, guard, self._prefetch, shared=shared, skip=self._in_hand, fed=self._alarm.ring
         )
         self._feed.wanted = settings.max_attempts > 0
+        self._dealing = False
         self._returning: set[asyncio.Task[None]] = set()
-        self._tasks = [asyncio.create_task(one) for one in (self._deal(), self._feed.run(), self._burial.run())]
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
+        self._tasks = [
+            supervisor.keep("timeline delivery", self._deal, about=name),
+            supervisor.keep("timeline feed", self._feed.run, about=name),
+            supervisor.keep("timeline dead letters", self._burial.run, about=name),
+        ]
 
     async def close(self) -> None:
         """Stop; what is leased returns when its lease ends."""
@@ -98,10 +104,6 @@ class Delivery:
         for task in (*self._tasks, *self._returning):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._returning, return_exceptions=True)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the delivery of a timeline ended", timeline=self.name, error=repr(task.exception()))
 
     def join(self, consumer: Consumer) -> None:
         """A consumer is there."""
@@ -181,8 +183,20 @@ class Delivery:
             return True
         return message.holder is not None and self._ledger.get(message.seq, message.token) is not None
 
+    def _start_over(self) -> None:
+        """After an unexpected error: read everything that is not leased from the store again."""
+        self.roster.give_up()
+        self.roster.let_go()
+        self._moving.clear()
+        for consumer in self.roster.consumers.values():
+            consumer.reserved = 0
+        self._feed.start_over()
+        self._outgoing.flush()
+
     async def _deal(self) -> None:
-        failing = False
+        if self._dealing:
+            self._start_over()
+        self._dealing, failing = True, False
         while True:
             try:
                 if not await self._deal_once():
@@ -288,15 +302,20 @@ class Delivery:
         now_ms = self._clock.late_ms(0)
         late_ms = [max(0.0, now_ms - message.scheduled_ms) for message, lease in granted if lease.attempts <= 1]
         self._stats.leased(len(granted), sum(one.message.size for one in granted), late_ms)
-        if self.roster.consumers.get(consumer.id) is consumer:
-            consumer.push(granted)
-        else:
+        if self.roster.consumers.get(consumer.id) is not consumer:
             self._return(granted)
+            return
+        try:
+            consumer.push(granted)
+        except Exception as error:  # noqa: BLE001 - one consumer must not stop the delivery to the others
+            # Its leases run out: returned at once, they would go to the same consumer again without a pause.
+            self._supervisor.note_failure("timeline push", error, about=self.name)
 
     def _return(self, granted: Iterable[Granted]) -> None:
         """Give back what was leased for a consumer that left before it was sent: others need not wait for its end."""
         held = (self._ledger.get(lease.seq, lease.token) for _, lease in granted)
-        task = asyncio.create_task(self._give_back([one for one in held if one is not None]))
+        give_back = self._give_back([one for one in held if one is not None])
+        task = self._supervisor.spawn("timeline lease return", give_back, about=self.name)
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 

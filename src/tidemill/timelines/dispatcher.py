@@ -21,6 +21,7 @@ from tidemill.model.timeline_errors import (
     TimelineError,
     TimelineNotReady,
 )
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
 from tidemill.timelines.core.buckets import BUCKETS
@@ -70,7 +71,9 @@ class Dispatcher:
         append: Append | None = None,
         attendance: Attendance | None = None,
         trust: ClockTrust | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self.supervisor = supervisor or Supervisor()
         self.clock = clock
         self.guard = Guard(clock, rng, trust=trust)
         self._trust = trust
@@ -79,7 +82,7 @@ class Dispatcher:
         self._rng = rng
         self._shared = False
         self._attendance = attendance
-        self._life = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", gone=self._gone)
+        self._life = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", self.supervisor, gone=self._gone)
         self._graves = Graves(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
         self._deliveries: dict[str, Delivery] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -99,7 +102,7 @@ class Dispatcher:
         for timeline in self.timelines():
             if timeline.settings.max_attempts:
                 self._delivery(timeline)
-        self._task = asyncio.create_task(self._watch())
+        self._task = self.supervisor.keep("timeline clock watch", self._watch)
 
     async def close(self) -> None:
         """Stop delivering and let go of the store."""
@@ -315,6 +318,7 @@ class Dispatcher:
                 self.clock,
                 self.guard,
                 stats,
+                self.supervisor,
                 shared=self._shared,
                 attendance=self._attendance,
                 bury=lambda dead: self._graves.bury(timeline, stats, dead),
@@ -348,7 +352,7 @@ class Dispatcher:
             if self._attendance is not None:
                 self._attendance.leave(name, consumer.id)
             consumer.end(TimelineNotReady(f"timeline {name!r} has changed; connect again"))
-        task = asyncio.create_task(delivery.close())
+        task = self.supervisor.spawn("timeline delivery stop", delivery.close(), about=name)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

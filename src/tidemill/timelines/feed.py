@@ -136,8 +136,9 @@ class Feed:
             self._alarm.ring()
 
     async def run(self) -> None:
-        """Fill and look up for ever."""
+        """Fill and look up for ever; each start reads from the beginning, since a failed run may have lost notes."""
         failing = False
+        self._rescan_at_ms = 0
         while True:
             try:
                 await self._look_up()

@@ -8,11 +8,13 @@ holds. A purge goes in steps with a pause after each, so that other timelines' w
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any
 
 import structlog
 
 from tidemill.model.timeline_errors import BadSetting, TimelineError, UnknownTimeline
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.core.timeline import (
     Alter,
     Create,
@@ -66,11 +68,20 @@ def settings_to(settings: TimelineSettings) -> dict[str, str]:
 class Lifecycle:
     """The timelines that there are, and the work of bringing them into the world and out of it."""
 
-    def __init__(self, store: TimelineStore, guard: Guard, owner: str, *, gone: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: TimelineStore,
+        guard: Guard,
+        owner: str,
+        supervisor: Supervisor,
+        *,
+        gone: Callable[[str], None],
+    ) -> None:
         self.timelines: dict[str, Timeline] = {}
         self._store = store
         self._guard = guard
         self._owner = owner
+        self._supervisor = supervisor
         self._gone = gone
         self._purges: dict[str, asyncio.Task[None]] = {}
 
@@ -160,7 +171,9 @@ class Lifecycle:
     def _purge(self, timeline: Timeline) -> None:
         name = timeline.name
         if name not in self._purges:
-            self._purges[name] = asyncio.create_task(self._purge_all(timeline))
+            self._purges[name] = self._supervisor.keep(
+                "timeline removal", partial(self._purge_all, timeline), about=name
+            )
             self._purges[name].add_done_callback(lambda _: self._purges.pop(name, None))
 
     async def _purge_all(self, timeline: Timeline) -> None:

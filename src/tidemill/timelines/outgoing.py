@@ -48,13 +48,13 @@ class Outgoing:
         while self._heap and self._heap[0][0] <= now_ms:
             _, _, consumer, granted = heapq.heappop(self._heap)
             batches.setdefault(consumer, []).append(granted)
-        for consumer, batch in batches.items():
-            self._pushed(consumer, batch)
-        if self._heap:
+        if self._heap:  # armed before the pushes: an error in one of them must not stop the rest
             busy = sum(map(len, batches.values())) >= TIMER_BUSY_MESSAGES
             least_s = TIMER_BUSY_S if busy else TIMER_S_MIN
             delay_s = min(max(self._clock.delay_s(self._heap[0][0]), least_s), TIMER_S_MAX)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.flush)
+        for consumer, batch in batches.items():
+            self._pushed(consumer, batch)
 
     def close(self) -> None:
         """Send nothing more; what was held back returns when its lease ends."""

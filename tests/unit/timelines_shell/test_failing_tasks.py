@@ -1,0 +1,161 @@
+"""An unexpected error in a loop of a timeline: the loop starts again, and every message is delivered."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+
+from tidemill.timelines.burial import Burial
+from tidemill.timelines.consumer import Consumer
+from tidemill.timelines.core.timeline import Timeline, TimelineSettings
+from tidemill.timelines.delivery import Delivery
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.feed import Feed
+from tidemill.timelines.guard import Guard
+from tidemill.timelines.lifecycle import Lifecycle
+from tidemill.timelines.roster import Roster
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: int) -> list[int]:
+    """Let these calls of a method raise what no loop expects."""
+    original: Callable[..., Any] = getattr(owner, method)
+    made: list[int] = []
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        made.append(len(made) + 1)
+        if made[-1] in calls:
+            raise RuntimeError(f"injected into {method}")
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(owner, method, failing)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "task"),
+    [
+        (Delivery, "_deal_once", "timeline delivery"),
+        (Delivery, "_ripen", "timeline delivery"),
+        (Delivery, "_queue_room", "timeline delivery"),
+        (Delivery, "_grant", "timeline delivery"),
+        (Roster, "take", "timeline delivery"),
+        (Roster, "queue", "timeline delivery"),
+        (Feed, "_fill", "timeline feed"),
+        (Feed, "_take_in", "timeline feed"),
+        (Feed, "_pause_s", "timeline feed"),
+    ],
+)
+def test_delivery_continues_after_an_unexpected_error(
+    owner: type, method: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        consumer = fleet.consumer(max_in_flight=50)
+        made = fail_at(monkeypatch, owner, method, 1, 3)
+        completions: list[Received] = []
+        fleet.treat = completions.append
+        wanted: set[str] = set()
+        for _ in range(8):
+            now_ms = fleet.now_ms()
+            wanted |= set(await fleet.schedule(*(now_ms + 40 * number for number in range(50))))
+            await asyncio.sleep(2)
+            done, completions[:] = list(completions), []
+            await fleet.complete(done)
+        await fleet.until(lambda: {one.id for one in fleet.received} == wanted)
+        assert len(made) > 3
+        assert consumer.reserved == 0
+        assert fleet.dispatcher.supervisor.restarts[task] == 2
+        assert any("injected into" in reason for reason in fleet.dispatcher.supervisor.reasons())
+
+    run_virtual(scenario, settings=TimelineSettings(lease_ms=5_000))
+
+
+def test_messages_that_were_taken_out_when_the_error_came_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(max_in_flight=1_000)
+        await asyncio.sleep(1)
+        made = fail_at(monkeypatch, Roster, "queue", 1)
+        wanted = await fleet.schedule(*([fleet.now_ms() + 1_000] * 100))
+        await fleet.until(lambda: len(fleet.received) == 100, limit_s=5)  # long before the next rescan
+        assert {one.id for one in fleet.received} == set(wanted)
+        assert made
+
+    run_virtual(scenario)
+
+
+def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer()
+        fail_at(monkeypatch, Burial, "_try", 1)
+        await fleet.schedule(fleet.now_ms() + 10)
+        await fleet.until(lambda: fleet.dispatcher.stats["line"].messages["dead"] == 1, limit_s=120)
+        assert fleet.dispatcher.supervisor.restarts["timeline dead letters"] == 1
+
+    run_virtual(scenario, settings=TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves"))
+
+
+def test_the_clocks_are_watched_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        made = fail_at(monkeypatch, Guard, "check", 1, 2)
+        await fleet.until(lambda: len(made) > 5)
+        assert fleet.dispatcher.supervisor.restarts["timeline clock watch"] == 2
+
+    run_virtual(scenario)
+
+
+def test_a_deleted_timeline_is_removed_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        await fleet.schedule(*(fleet.now_ms() + 1_000_000 for _ in range(10)))
+        original, calls = Lifecycle._claims, []
+
+        async def failing(life: Lifecycle, timeline: Timeline) -> bool:
+            calls.append(timeline.name)
+            if len(calls) == 1:
+                raise RuntimeError("injected into the removal")
+            return await original(life, timeline)
+
+        monkeypatch.setattr(Lifecycle, "_claims", failing)
+        await fleet.dispatcher.delete("line")
+        async with asyncio.timeout(60):
+            await fleet.dispatcher.removed("line")
+        assert [one.name for one in fleet.dispatcher.timelines()] == []
+        assert fleet.dispatcher.supervisor.restarts["timeline removal"] == 1
+
+    run_virtual(scenario)
+
+
+def test_a_consumer_whose_push_fails_does_not_keep_others_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(fleet: Fleet) -> None:
+        fleet.consumer(id="good")
+        bad = fleet.consumer(id="bad")
+        await asyncio.sleep(20)  # both are dealt in
+
+        def refuse(_: Consumer, *__: Any) -> None:
+            raise RuntimeError("injected into push")
+
+        bad.push = refuse  # type: ignore[assignment]
+        completions: list[Received] = []
+        wanted = await fleet.schedule(*(fleet.now_ms() + 500 + 10 * number for number in range(40)))
+        fleet.treat = completions.append
+        await asyncio.sleep(3)
+        assert completions
+        await fleet.complete(completions)
+        fleet.dispatcher.detach("line", bad)
+        await fleet.until(lambda: {one.id for one in fleet.received} == set(wanted))
+        assert fleet.dispatcher.supervisor.failures["timeline push"] > 0
+
+    run_virtual(scenario)
+
+
+def test_closing_is_quick_while_a_loop_waits_to_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(fleet: Fleet) -> Dispatcher:
+        fleet.consumer()
+        fail_at(monkeypatch, Delivery, "_deal_once", *range(1, 1_000))
+        await asyncio.sleep(100)
+        before = fleet.world.loop.time()
+        await fleet.dispatcher.close()
+        assert fleet.world.loop.time() - before < 0.1
+        return fleet.dispatcher
+
+    assert run_virtual(scenario).supervisor.reasons() == []
