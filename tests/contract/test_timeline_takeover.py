@@ -11,6 +11,7 @@ import pytest
 from tests.postgres import Postgres
 
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineNotReady
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import NewMessage
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge, State, Step, Timeline, TimelineSettings
@@ -30,7 +31,7 @@ class Broker:
         self._store = store
         guard = Guard(Clock(), random.Random(1))
         guard.activate(active=True)
-        self.life = Lifecycle(self, guard, owner, gone=lambda _name: None)
+        self.life = Lifecycle(self, guard, owner, Supervisor(), gone=lambda _name: None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -80,7 +80,8 @@ class Attendance:
         self._heard(timelines)
 
     async def run(self) -> None:
-        """Keep what is written as it should be, for ever."""
+        """Keep what is written as it should be, for ever; each start compares everything."""
+        self._fresh.set()
         while True:
             await self._fresh.wait()
             self._fresh.clear()

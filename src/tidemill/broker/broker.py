@@ -32,7 +32,7 @@ from tidemill.broker.replica_fetcher import ReplicaFetchers
 from tidemill.broker.replicas import Replicas
 from tidemill.broker.scheduling import Replicated, Scheduler
 from tidemill.broker.seats import Seats
-from tidemill.broker.standing import Readers, served, standing_of
+from tidemill.broker.standing import Readers, publish, served, standing_of
 from tidemill.broker.telemetry import Telemetry
 from tidemill.broker.tending import Tending
 from tidemill.broker.timelines import gauges
@@ -125,7 +125,7 @@ class Broker:
         self.partitions = Partitions(world.store)
         self.clock = world.watch
         steady = world.steady_ms or world.clock_ms
-        self._tending = Tending(self.partitions, settings, steady, self.may_delete_by_time)
+        self._tending = Tending(self.partitions, settings, steady, self.may_delete_by_time, self.supervisor)
         self._world = world
         self._address = ("", 0)
         self._moves = 0
@@ -180,11 +180,12 @@ class Broker:
             write_here=self._write_marker_here,
         )
         self.transactions = self._make_transactions()
-        self._seats = Seats(self.groups, self.transactions, self._internal.led)
+        self._seats = Seats(self.groups, self.transactions, self._internal.led, self.supervisor)
 
     async def start(self) -> None:
         """Open everything; when this returns every record that was acknowledged can be read."""
         coordination, place = self._world.coordination, self.place
+        keep, repeat = self.supervisor.keep, self.supervisor.repeat
         check_rack(place.rack, self.settings.tidemill_racks)
         self.cluster_id = await identity.cluster_id(coordination, self._world.new_id())
         if self._world.belong is not None:
@@ -192,7 +193,7 @@ class Broker:
         self.cluster_secret = await identity.secret(coordination, place.secret, self.cluster_id, self._world.new_id())
         await self.membership.number_is_ours()
         await self._topics.load()
-        self._timers = [asyncio.create_task(self._metadata.follow(self._on_change))]
+        self._timers = [keep("metadata watch", partial(self._metadata.follow, self._on_change))]
         self.membership.lost_partitions = self.partitions.lost
         await self.membership.join()
         doubt = rack_doubt(
@@ -205,15 +206,15 @@ class Broker:
         self._deletions.look()
         transactions_tick_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._timers += [
-            asyncio.create_task(self.membership.stay()),
-            asyncio.create_task(self.attendance.run()),
-            asyncio.create_task(self._repeat(self.settings.tidemill_tend_interval_ms, self.tend)),
-            asyncio.create_task(self._repeat(transactions_tick_ms, self.transactions.tick)),
+            keep("membership", self.membership.stay),
+            keep("timeline consumers", self.attendance.run),
+            repeat("maintenance", self.settings.tidemill_tend_interval_ms / 1000, lambda: self.tend(self.clock_ms())),
+            repeat("transactions", transactions_tick_ms / 1000, lambda: self.transactions.tick(self.clock_ms())),
         ]
         if self.partitions.replicas is not None:
-            self._timers.append(asyncio.create_task(self._repeat(self.partitions.replicas.tick_ms, self._tick)))
+            self._timers.append(repeat("replicas", self.partitions.replicas.tick_ms / 1000, self._tick))
         if coordination.shared and OVERSEER in place.roles:
-            self._timers.append(asyncio.create_task(self._controller.run()))
+            self._timers.append(keep("controller", self._controller.run))
 
     async def announce(self, *, grpc: tuple[str, int] | None = None, http: tuple[str, int] | None = None) -> None:
         """Tell the others where the doors are: from now on this broker may lead."""
@@ -260,7 +261,14 @@ class Broker:
         if self._world.coordination.shared and not dispatcher.shared:
             journal = self._internal.journal(WAITING)
             replicated = Replicated(journal, lambda: self._internal.led(WAITING), self._world.new_id)
-        self.scheduler = Scheduler(self, dispatcher, self._world.clock_ms, node_id=self.node_id, replicated=replicated)
+        self.scheduler = Scheduler(
+            self,
+            dispatcher,
+            self._world.clock_ms,
+            node_id=self.node_id,
+            replicated=replicated,
+            supervisor=self.supervisor,
+        )
         await self.scheduler.open()
 
     def _timelines_differ(self) -> bool:
@@ -418,6 +426,7 @@ class Broker:
         """Look after every partition once."""
         if await self.partitions.mend(self.topic):
             self._seats.look()
+        self._deletions.look()
         await self._tending.run(now_ms)
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
@@ -427,25 +436,9 @@ class Broker:
         """Tell the others how this broker stands; one whose disk failed leads nothing that others can lead."""
         if self._leaving:
             return
-        await self.membership.remember()
         failing, shared = self.supervisor.reasons(), self._world.coordination.shared
         now = standing_of(self.partitions, self.timelines, failing, self.clock, shared=shared)
-        consumers = served(self.timelines, self.readers)
-        known = self.membership.registration
-        if (known.state, known.reason) != (now.state, now.reason):
-            log.warning("the state of this broker has changed", state=now.state, reason=now.reason)
-        elif known.consumers == consumers:
-            return
-        await self.membership.announce(known.but(**now._asdict(), consumers=consumers))
-
-    async def _repeat(self, interval_ms: int, work: Callable[[int], Awaitable[None]]) -> None:
-        """Do the work again and again; one failure is logged and does not end it."""
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            try:
-                await work(self._world.clock_ms())
-            except Exception:
-                log.exception("the broker's own work failed")
+        await publish(self.membership, now, served(self.timelines, self.readers))
 
     def _make_groups(self) -> GroupCoordinator:
         return GroupCoordinator(
@@ -457,6 +450,7 @@ class Broker:
             new_id=lambda: str(self._world.new_id()),
             limits=group_limits(self.settings),
             may_expire=self.may_delete_by_time,
+            supervisor=self.supervisor,
         )
 
     def _make_transactions(self) -> TransactionCoordinator:
@@ -468,6 +462,7 @@ class Broker:
             steady=self._world.steady_ms,
             limits=transaction_limits(self.settings),
             may_expire=self.may_delete_by_time,
+            supervisor=self.supervisor,
         )
 
     def _make_membership(self) -> Membership:
@@ -509,22 +504,22 @@ class Broker:
         return Replicas(
             self.node_id,
             self.membership.states,
-            ReplicaFetchers(self._peers.link, self.settings.replica_fetch_max_bytes),
+            ReplicaFetchers(self._peers.link, self.settings.replica_fetch_max_bytes, self.supervisor),
             lag_max_ms=self.settings.replica_lag_time_max_ms,
             present=lambda node_id: node_id in live_brokers(self._metadata.image),
         )
 
-    async def _tick(self, _now_ms: int) -> None:
+    async def _tick(self) -> None:
         if self.partitions.replicas is not None:
             self.partitions.replicas.tick(self.partitions)
         await self._tell_state()
 
     async def _on_change(self, touched: Touched) -> None:
-        """The cluster has changed; one failure is logged and does not end the following."""
+        """The cluster has changed; what cannot follow it does not keep the rest from it."""
         try:
             await self._topics.follow(touched)
-        except Exception:
-            log.exception("this broker could not follow a change of the cluster")
+        except Exception as error:  # noqa: BLE001 - reported, and the next change is followed
+            self.supervisor.note_failure("metadata change", error)
         self._deletions.look()
         self._seats.look()
         self._controller.changed(touched)

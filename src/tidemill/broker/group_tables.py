@@ -97,7 +97,7 @@ class GroupRecorder:
 
     def start(self) -> None:
         """Begin to look."""
-        self._task = asyncio.create_task(self._run())
+        self._task = self._broker.supervisor.keep("group tables", self._run)
 
     async def close(self) -> None:
         """Write what is left to write, and end."""

@@ -20,6 +20,7 @@ from tidemill.model.errors import OffsetOutOfRange, TidemillError, of_code
 from tidemill.streams.copying import Copied
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.partition import Partition
+from tidemill.supervision.supervisor import Supervisor
 
 PAUSE_S = 0.05
 PAUSE_MAX_S = 1.0
@@ -75,7 +76,7 @@ class _Rest:
 class Fetcher:
     """Copies from one leader."""
 
-    def __init__(self, leader: int, connect: Connect, fetch_bytes: int) -> None:
+    def __init__(self, leader: int, connect: Connect, fetch_bytes: int, supervisor: Supervisor) -> None:
         self._leader = leader
         self._connect = connect
         self._fetch_bytes = fetch_bytes
@@ -85,7 +86,7 @@ class Fetcher:
         self._link_rest = _Rest()
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
+        self._task = supervisor.keep("replica fetcher", self._run, about=f"leader {leader}")
 
     @property
     def idle(self) -> bool:
@@ -110,6 +111,7 @@ class Fetcher:
         self._unlink()
 
     async def _run(self) -> None:
+        self._unlink()  # after an unexpected error: what is left on the connection belongs to another question
         while True:
             self._news.clear()
             try:
@@ -121,10 +123,6 @@ class Fetcher:
                     tell("a leader cannot be asked", leader=self._leader, error=str(error))
                 self._link_rest.begin(self._loop.time())
                 await asyncio.sleep(self._link_rest.length_s)
-            except Exception:
-                self._unlink()
-                log.exception("copying failed", leader=self._leader)
-                await asyncio.sleep(PAUSE_MAX_S)
 
     async def _round(self) -> None:
         asked = await self._questions()
@@ -246,7 +244,8 @@ def _name(copy: Copy) -> str:
 class ReplicaFetchers:
     """The fetchers of this broker, one for each leader that it copies from."""
 
-    def __init__(self, connect: Connect, fetch_bytes: int = FETCH_BYTES) -> None:
+    def __init__(self, connect: Connect, fetch_bytes: int = FETCH_BYTES, supervisor: Supervisor | None = None) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._connect = connect
         self._fetch_bytes = fetch_bytes
         self._fetchers: dict[int, Fetcher] = {}
@@ -261,7 +260,7 @@ class ReplicaFetchers:
         self._leaders[copy.key] = leader
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(leader, self._connect, self._fetch_bytes)
+            fetcher = self._fetchers[leader] = Fetcher(leader, self._connect, self._fetch_bytes, self._supervisor)
         fetcher.add(copy)
 
     def drop(self, key: tuple[UUID, int]) -> None:
@@ -271,7 +270,7 @@ class ReplicaFetchers:
             return
         self._fetchers[leader].remove(key)
         if self._fetchers[leader].idle:
-            task = asyncio.get_running_loop().create_task(self._fetchers.pop(leader).close())
+            task = self._supervisor.spawn("replica fetcher stop", self._fetchers.pop(leader).close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 

@@ -14,6 +14,7 @@ import structlog
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.transactions.coordinator import TransactionCoordinator
 
 RETRY_S = 1.0
@@ -30,10 +31,14 @@ class Seats:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         led: Callable[[str], Mapping[int, int]],
+        supervisor: Supervisor,
     ) -> None:
         self._groups = groups
         self._transactions = transactions
         self._led = led
+        self._supervisor = supervisor
+        self._done = False
+        """Whether everything that is led has been read."""
         self._fresh = asyncio.Event()
         self._told: set[str] = set()
         self._running: asyncio.Task[None] | None = None
@@ -42,7 +47,8 @@ class Seats:
         """Take the seats that this broker has now, then keep looking."""
         groups = await self._try(self._groups.start(self._led(GROUP_OFFSETS)))
         transactions = await self._try(self._transactions.start(self._led(TRANSACTION_STATE)))
-        self._running = asyncio.create_task(self._run(done=groups and transactions))
+        self._done = groups and transactions
+        self._running = self._supervisor.keep("coordinators", self._run)
 
     def look(self) -> None:
         """Leadership may have moved."""
@@ -54,18 +60,19 @@ class Seats:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _run(self, *, done: bool) -> None:
+    async def _run(self) -> None:
         pause_s = RETRY_S
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if done else pause_s):
+                async with asyncio.timeout(None if self._done else pause_s):
                     await self._fresh.wait()
             self._fresh.clear()
+            self._done = False  # until it is read to its end, also when this loop fails and starts again
             groups = await self._try(self._groups.follow(self._led(GROUP_OFFSETS)))
             transactions = await self._try(self._transactions.follow(self._led(TRANSACTION_STATE)))
-            done = groups and transactions
-            pause_s = RETRY_S if done else min(2 * pause_s, RETRY_S_MAX)
-            if done:
+            self._done = groups and transactions
+            pause_s = RETRY_S if self._done else min(2 * pause_s, RETRY_S_MAX)
+            if self._done:
                 self._told.clear()
 
     async def _try(self, following: Awaitable[None]) -> bool:

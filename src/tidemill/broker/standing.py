@@ -1,13 +1,17 @@
 """How this broker stands, as it tells the others: healthy, degraded or inactive, why, and whom it serves."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
+
+import structlog
 
 from tidemill.broker.partitions import Partitions
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.core.image import Image
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
+from tidemill.cluster.interface import CoordinationAway
+from tidemill.cluster.membership import Membership
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.guard import State
 
@@ -21,6 +25,8 @@ TOPIC = "topic:"
 READER_MS = 10_000
 READERS_MAX = 100_000
 """So long after its last call a member of a group counts as served here."""
+
+log = structlog.get_logger("tidemill.broker")
 
 
 class Standing(NamedTuple):
@@ -64,6 +70,20 @@ def notes_of(partitions: Partitions, image: Image) -> list[str]:
     """What an operator should know although everything is served."""
     lost = (found for found in partitions.unknown if found.name not in image.by_name)
     return [f"the folder of {each.name} ({each.partitions} partitions) has no topic; {FOLDER_HINT}" for each in lost]
+
+
+async def publish(membership: Membership, now: Standing, consumers: Mapping[str, int]) -> None:
+    """Register what has changed; while coordination is away, the next call tries again."""
+    try:
+        await membership.remember()
+        known = membership.registration
+        if (known.state, known.reason) != (now.state, now.reason):
+            log.warning("the state of this broker has changed", state=now.state, reason=now.reason)
+        elif known.consumers == consumers:
+            return
+        await membership.announce(known.but(**now._asdict(), consumers=consumers))
+    except CoordinationAway as error:
+        log.warning("the state of this broker cannot be published yet", error=str(error))
 
 
 class Seen(NamedTuple):

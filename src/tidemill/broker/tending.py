@@ -14,6 +14,7 @@ from tidemill.broker.partitions import Partitions
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TidemillError
 from tidemill.streams.upkeep import Chores
+from tidemill.supervision.supervisor import Supervisor
 
 TENDED_AT_A_TIME = 32
 """Partitions that are looked after before clients get their turn: about a millisecond."""
@@ -32,7 +33,9 @@ class Tending:
         settings: BrokerSettings,
         steady_ms: Callable[[], int],
         may_delete: Callable[[], bool],
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._partitions = partitions
         self._settings = settings
         self._steady_ms = steady_ms
@@ -45,11 +48,14 @@ class Tending:
         for number, partition in enumerate(self._partitions):
             if number % TENDED_AT_A_TIME == 0:
                 await asyncio.sleep(0)
+            name = f"{partition.topic}-{partition.index}"
             chores = Chores(retain=retain, by_time=self._may_delete())
             try:
                 await partition.tend(now_ms, self._settings.producer_id_expiration_ms, chores)
             except (TidemillError, OSError) as error:
-                log.warning("tending failed", partition=f"{partition.topic}-{partition.index}", error=str(error))
+                log.warning("tending failed", partition=name, error=str(error))
+            except Exception as error:  # noqa: BLE001 - one partition must not keep the others from retention
+                self._supervisor.note_failure("partition maintenance", error, about=name)
 
     def _retention_due(self) -> bool:
         now_ms = self._steady_ms()

@@ -117,6 +117,9 @@ class Membership:
 
     async def stay(self) -> None:
         """Step down when the session ends, and join again; for ever."""
+        if self._session is None and not self._left:  # an earlier run failed before it had joined again
+            self.step_down_if_over()
+            await self._join_again()
         while True:
             session = await self.joined()
             await session.ended()

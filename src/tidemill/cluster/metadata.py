@@ -35,6 +35,7 @@ class Metadata:
         self._seen = asyncio.Condition()
         self._pending: list[Changed] = []
         self._fresh = asyncio.Event()
+        self._following = False
 
     @property
     def image(self) -> Image:
@@ -47,7 +48,11 @@ class Metadata:
 
     async def follow(self, on_change: OnChange) -> None:
         """Apply what the watch tells, for ever; `on_change` is done before the next is applied."""
+        if self._following:
+            await self._start_over(on_change)
+        self._following = True
         pump = asyncio.create_task(self._pump())
+        pump.add_done_callback(lambda _: self._fresh.set())
         loop = asyncio.get_running_loop()
         last = 0.0
         try:
@@ -56,6 +61,8 @@ class Metadata:
                 if loop.time() - last < GATHER_S:
                     await asyncio.sleep(GATHER_S)
                 self._fresh.clear()
+                if pump.done():
+                    pump.result()  # raises what ended it; a watch that ended by itself has told everything
                 changes, self._pending = self._pending, []
                 if changes:
                     await on_change(self.view.apply(Told(*change) for change in changes))
@@ -64,6 +71,15 @@ class Metadata:
         finally:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
+
+    async def _start_over(self, on_change: OnChange) -> None:
+        """After an unexpected error: list and work on everything, since a change may have been applied in part."""
+        listing = await self._coordination.get_prefix("")
+        gone = [Told(key, None, listing.revision) for key in self.view.revisions if key not in listing.entries]
+        self._pending = []
+        touched = self.view.apply(gone)
+        await on_change(_joined(touched, self._take_listing(listing)))
+        await self._tell(listing.revision)
 
     async def caught_up(self, revision: int) -> None:
         """Wait until everything up to this revision is applied and worked on."""
@@ -128,3 +144,13 @@ def _differences(known: Mapping[str, int], listing: Listing) -> list[Changed]:
     ]
     new.sort(key=lambda change: not change.key.startswith("topics/"))
     return [*gone, *new]
+
+
+def _joined(first: Touched, second: Touched) -> Touched:
+    return Touched(
+        first.topics | second.topics,
+        first.brokers or second.brokers,
+        first.controller or second.controller,
+        first.deletions or second.deletions,
+        first.timelines | second.timelines,
+    )

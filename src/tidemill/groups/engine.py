@@ -34,6 +34,7 @@ from tidemill.model.errors import (
     NotCoordinator,
     TidemillError,
 )
+from tidemill.supervision.supervisor import Supervisor
 
 RETRY_MS = 1_000
 CLOCK_SET_MS = 1_000
@@ -56,7 +57,9 @@ class GroupEngine:
         new_id: Callable[[], str] = lambda: str(uuid4()),
         limits: GroupLimits | None = None,
         may_expire: Callable[[], bool] = lambda: True,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self.limits = limits or GroupLimits()
         self._journal = journal
         self._topics = topics
@@ -83,7 +86,7 @@ class GroupEngine:
 
     async def start(self, led: Mapping[int, int] | None = None) -> None:
         """Read the journal; until then everything is answered with "still loading"."""
-        self._expiry = asyncio.create_task(self._expire_for_ever())
+        self._expiry = self._supervisor.keep("group offsets expiry", self._expire_for_ever)
         await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
 
     async def follow(self, led: Mapping[int, int]) -> None:
@@ -232,7 +235,7 @@ class GroupEngine:
             self._alarms.set(group_id, max(group.wake_ms, not_before_ms))
 
     def _ring(self, group_id: str) -> None:
-        task = asyncio.create_task(self._tick(group_id))
+        task = self._supervisor.spawn("group deadline", self._tick(group_id), about=group_id)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -250,6 +253,9 @@ class GroupEngine:
                 shard.drop_unused(group_id)
             except TidemillError as error:
                 log.warning("a group's deadline could not be kept", group=group_id, error=str(error))
+            except Exception:
+                self._alarms.set(group_id, self._clock() + RETRY_MS)  # or nothing would look at the group again
+                raise
 
     async def _expire_for_ever(self) -> None:
         while True:

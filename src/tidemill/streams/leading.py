@@ -145,6 +145,10 @@ class Leading:
             LOGGER.info("a proposed in-sync set was not taken", isr=isr, error=str(error))
             self._not_before_ms = _now_ms() + RETRY_MS
             return
+        except Exception:
+            LOGGER.exception("an in-sync set could not be proposed", isr=isr)
+            self._not_before_ms = _now_ms() + RETRY_MS
+            return
         finally:
             self._proposing = None
         self.learn(term)

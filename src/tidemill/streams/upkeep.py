@@ -83,6 +83,7 @@ class Upkeep:
         self._unflushed_since_ms = -1
         self._cleaner = Cleaner(log, leader, writer)
         self._cleaning: asyncio.Task[None] | None = None
+        self._cleaning_error: Exception | None = None
         self._waits_for_cleaning = False
         self._paused = 0
         self._work: set[asyncio.Task[None]] = set()
@@ -103,6 +104,9 @@ class Upkeep:
         await self._flush_by_time(now_ms)
         if self._writer.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES:
             await self.save()
+        failed, self._cleaning_error = self._cleaning_error, None
+        if failed is not None:
+            raise failed
 
     async def move_start(self, start_offset: int) -> None:
         """Let the log begin later."""
@@ -188,6 +192,8 @@ class Upkeep:
             LOGGER.debug("compaction ended early", partition=self._name)
         except KafkaError as error:
             LOGGER.error("compaction stopped", partition=self._name, error=str(error))
+        except Exception as error:  # noqa: BLE001 - raised by the next `tend`, which is watched
+            self._cleaning_error = error
         finally:
             self._cleaning = None
 

@@ -7,7 +7,8 @@ as failing from its failure until it has run for `STABLE_S` again, so that a pro
 from dataclasses import dataclass, replace
 
 PAUSE_S_MIN = 0.1
-PAUSE_S_MAX = 30.0
+PAUSE_S_MAX = 5.0
+"""Short: a failed loop may be what makes a broker lead or follow again, and a start costs little."""
 STABLE_S = 10.0
 REASON_CHARS_MAX = 200
 

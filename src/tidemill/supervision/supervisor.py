@@ -2,9 +2,9 @@
 
 `keep` is for loops that run as long as the broker does: an unexpected error is logged, the loop starts again after a
 pause that grows, and `reasons` names it meanwhile, which makes `/health` degraded. `spawn` is for a job that ends by
-itself and has no caller waiting for it: its error is logged and counted. Both return a task; cancelling that task
-cancels the work, also during a pause. `keep` calls its factory for each start, so a loop has to bring its own state
-into order when it begins.
+itself and has no caller waiting for it: its error is logged, counted and named for a while. Both return a task;
+cancelling that task cancels the work, also during a pause. `keep` calls its factory for each start, so a loop has to
+bring its own state into order when it begins.
 """
 
 import asyncio
@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 import structlog
 
-from tidemill.supervision.policy import TaskState, describe
+from tidemill.supervision.policy import STABLE_S, TaskState, describe
 
+FAILED_JOBS_MAX = 100
+"""Failed jobs that are named at a time."""
 T = TypeVar("T")
 
 log = structlog.get_logger("tidemill.tasks")
@@ -38,6 +40,7 @@ class Supervisor:
         self._sleep = sleep
         self._states: dict[asyncio.Task[None], tuple[str, str, TaskState]] = {}
         self._jobs: set[asyncio.Task[Any]] = set()
+        self._failed_jobs: dict[tuple[str, str], tuple[float, str]] = {}
 
     def keep(self, name: str, work: Callable[[], Awaitable[None]], *, about: str = "") -> asyncio.Task[None]:
         """Run a loop until it is cancelled or returns; `about` tells tasks of one name apart."""
@@ -45,6 +48,16 @@ class Supervisor:
         self._states[task] = (name, about, TaskState(self._clock_s()))
         task.add_done_callback(self._forget)
         return task
+
+    def repeat(self, name: str, interval_s: float, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Do the same again and again, with a pause before each time."""
+
+        async def forever() -> None:
+            while True:
+                await asyncio.sleep(interval_s)
+                await work()
+
+        return self.keep(name, forever)
 
     def spawn(self, name: str, work: Coroutine[Any, Any, T], *, about: str = "") -> asyncio.Task[T]:
         """Run a job to its end; the supervisor keeps it alive and reports its failure."""
@@ -56,16 +69,21 @@ class Supervisor:
     def note_failure(self, name: str, error: BaseException, *, about: str = "") -> None:
         """Log and count an unexpected error that was handled where it happened."""
         self.failures[name] += 1
+        if len(self._failed_jobs) < FAILED_JOBS_MAX or (name, about) in self._failed_jobs:
+            self._failed_jobs[name, about] = (self._clock_s(), describe(error))
         log.error("job failed", job=name, about=about, error=describe(error), exc_info=error)
 
     def reasons(self) -> list[str]:
-        """One line for each task that is failing now, without figures that change: brokers publish these lines."""
+        """What is failing now, and which jobs failed of late; without figures, because brokers publish these lines."""
         now_s = self._clock_s()
-        return [
+        self._failed_jobs = {job: last for job, last in self._failed_jobs.items() if now_s - last[0] < STABLE_S}
+        tasks = [
             f"task {_shown(name, about)} failed and is restarted: {state.reason}"
             for name, about, state in self._states.values()
             if state.is_failing(now_s)
         ]
+        jobs = [f"job {_shown(*job)} failed: {reason}" for job, (_, reason) in self._failed_jobs.items()]
+        return tasks + jobs
 
     def failing(self) -> dict[str, int]:
         """How many tasks of each name are failing; every name that runs is there."""

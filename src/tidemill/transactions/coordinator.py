@@ -41,6 +41,7 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import TopicPartition
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
 from tidemill.transactions.core.rules import InitProducer, Outcome
@@ -81,7 +82,9 @@ class TransactionCoordinator:
         steady: Callable[[], int] | None = None,
         limits: TransactionLimits | None = None,
         may_expire: Callable[[], bool] = lambda: True,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._journal = journal
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
@@ -341,7 +344,11 @@ class TransactionCoordinator:
 
     def _finish_soon(self, transactional_id: str) -> None:
         if transactional_id not in self._finishing:
-            task = self._finishing[transactional_id] = self._spawn(self._finish(transactional_id))
+            task = self._finishing[transactional_id] = self._supervisor.spawn(
+                "transaction end", self._finish(transactional_id), about=transactional_id
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             task.add_done_callback(lambda _: self._finishing.pop(transactional_id))
 
     async def _finish(self, transactional_id: str) -> None:

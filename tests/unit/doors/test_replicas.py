@@ -22,6 +22,7 @@ from tidemill.streams.leading import Agreement
 from tidemill.streams.memory import MemoryStore
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
+from tidemill.supervision.supervisor import Supervisor
 
 SECRET = b"of the cluster"
 LIMITS = Limits(max_wait_ms=50, min_bytes=1, max_bytes=1 << 20)
@@ -232,7 +233,7 @@ def test_a_partition_that_comes_does_not_wait_for_a_quiet_one() -> None:
         async def connect(_: int) -> _Quiet:
             return _Quiet(log)
 
-        fetcher = Fetcher(0, connect, 1024)
+        fetcher = Fetcher(0, connect, 1024, Supervisor())
         for index in range(2):
             follower = await opener(MemoryStore(), lambda: 1)("t", index, parse({}), 0)
             await follower.follow(TERM)

@@ -82,7 +82,7 @@ def test_a_loop_that_returns_is_over() -> None:
     run(scenario)
 
 
-def test_a_job_that_fails_is_counted_and_does_not_degrade() -> None:
+def test_a_job_that_fails_is_counted_and_named_for_a_while() -> None:
     async def scenario(supervisor: Supervisor) -> None:
         async def fail() -> None:
             raise RuntimeError("injected")
@@ -93,6 +93,8 @@ def test_a_job_that_fails_is_counted_and_does_not_degrade() -> None:
         cancelled.cancel()
         await asyncio.sleep(1)
         assert supervisor.failures == {"purge": 1}
+        assert supervisor.reasons() == ['job "purge" failed: RuntimeError: injected']
+        await asyncio.sleep(STABLE_S)
         assert supervisor.reasons() == []
 
     run(scenario)

@@ -30,6 +30,7 @@ from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import InvalidRecord, NotEnoughReplicas, TidemillError
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
 from tidemill.records.record import Record
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.core.lease import Outcome
 from tidemill.timelines.core.message import EVERYTHING, Place, Selection
 from tidemill.timelines.core.timeline import WAITING_ROOM as ROOM
@@ -63,7 +64,9 @@ class Rooms:
         settings: TimelineSettings,
         led: Callable[[], Mapping[int, int]],
         topic: Callable[[str], Topic | None],
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._journal = journal
         self._timelines = timelines
         self._owner = owner
@@ -81,8 +84,7 @@ class Rooms:
         """Throw away the rooms of an earlier run, and fill those that this broker has to keep."""
         for name in self._rooms():
             await self._discard(name)
-        self.look()
-        self._running = asyncio.create_task(self._run())
+        self._running = self._supervisor.keep("waiting records", self._run)
 
     async def close(self) -> None:
         """Keep no rooms any more; what is being written is finished."""
@@ -203,6 +205,7 @@ class Rooms:
         return [name for name in names if index is None or self.partition_of(name.removeprefix(ROOM)) == index]
 
     async def _run(self) -> None:
+        self.look()
         while True:
             await self._fresh.wait()
             self._fresh.clear()

@@ -59,6 +59,7 @@ from tidemill.records.validate import check_produced
 from tidemill.streams.admitting import Admitted, Verify, opened_in_place, run_aside
 from tidemill.streams.core.admission import admit
 from tidemill.streams.partition import Appended, Partition
+from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.consumer import ConsumerTerms, Granted
 from tidemill.timelines.core.lease import Complete, Release
 from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, FIND_LIMIT_MAX, Message, Place, Selection
@@ -121,7 +122,9 @@ class Scheduler:
         *,
         node_id: int = 0,
         replicated: Replicated | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self._node_id = node_id
         self._holder = HOLDER.format(node_id)
         self._store = "" if replicated is None else f".{node_id}"
@@ -146,6 +149,7 @@ class Scheduler:
                 settings=SETTINGS,
                 led=replicated.led,
                 topic=streams.topic,
+                supervisor=self._supervisor,
             )
 
     async def open(self) -> None:
@@ -358,7 +362,7 @@ class Scheduler:
         if self._closing:
             work.close()
             return
-        task = asyncio.create_task(work)
+        task = self._supervisor.spawn("scheduled delivery", work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -176,6 +176,13 @@ class Worker:
             under_way = []
 
     async def _keep_connected(self) -> None:
+        try:
+            await self._connect_forever()
+        except Exception as error:
+            self._fail(TimelineError(f"the worker ended with an unexpected error: {error!r}"))
+            raise
+
+    async def _connect_forever(self) -> None:
         attempt = 0
         began_s = time.monotonic()
         while not self._closing.is_set():

@@ -27,6 +27,7 @@ from tidemill.model.errors import (
     StaleMemberEpoch,
     TidemillError,
     UnknownMemberId,
+    UnknownServerError,
     UnreadableBatch,
     by_name,
 )
@@ -91,6 +92,16 @@ class AsyncConsumer:
         self._tasks = [asyncio.create_task(self._poll_forever()), asyncio.create_task(self._tell_missing())]
         if self.options.auto_commit:
             self._tasks.append(asyncio.create_task(self._commit_forever()))
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """An error that no task expects is raised by `next`, which would wait for ever otherwise."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            failure = UnknownServerError(f"the consumer ended with an unexpected error: {error!r}")
+            self._failure = self._failure or failure
+            self._arrived.set()
 
     async def __aenter__(self) -> Self:
         return self

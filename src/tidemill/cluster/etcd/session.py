@@ -100,6 +100,8 @@ class EtcdSession:
                 return True
         except rpc.AioRpcError as error:
             self._channels.failed(error)
+        except Exception:  # a renewal that fails is tried again until the session is over, whatever the reason
+            log.exception("a renewal of the session failed")
         return False
 
 

@@ -32,6 +32,8 @@ LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
 
+UNEXPECTED = "the broker met an error that it did not expect; its log tells more"
+
 log = structlog.get_logger("tidemill.grpc")
 
 
@@ -103,6 +105,9 @@ class WorkStream:
             self.end()
         except TimelineError as error:
             self.end(error)
+        except Exception:
+            log.exception("a consumer's stream could not be read", timeline=self._timeline)
+            self.end(StoreUnavailable(UNEXPECTED))
 
     async def _take(self, up: wire.WorkUp, consumer: Consumer) -> None:
         self._dispatcher.alive(self._timeline, consumer)
@@ -139,7 +144,7 @@ class WorkStream:
         except Exception:
             log.exception("operations could not be settled", timeline=self._timeline)
             # A consumer that gets no outcomes would wait for them as long as its stream is open.
-            self.end(StoreUnavailable("the broker met an error that it did not expect; its log tells more"))
+            self.end(StoreUnavailable(UNEXPECTED))
 
     async def _settle_some(self) -> int:
         """Settle the batches that wait; the number of their operations."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from time import perf_counter
 
 import asyncpg
+import structlog
 
 from tidemill.timelines.core.message import Place
 
@@ -62,6 +63,8 @@ WITH left_over AS (
 SELECT due_ms, seq FROM moved ORDER BY due_ms DESC, seq DESC LIMIT 1
 """
 
+log = structlog.get_logger(__name__)
+
 
 class Sorter:
     """Finds out when to sort, and does it beside the calls of the store."""
@@ -78,7 +81,7 @@ class Sorter:
         """So many messages more are fresh."""
         self._left -= count
         if self._left <= 0 and self.now_ms is not None and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._pass(Place(self.now_ms + NEAR_MS, _LAST_SEQ)))
+            self._task = asyncio.create_task(self._try(Place(self.now_ms + NEAR_MS, _LAST_SEQ)))
 
     async def finish(self) -> None:
         """Wait for the end of the pass under way."""
@@ -90,6 +93,12 @@ class Sorter:
         if self._task is not None:
             self._task.cancel()
         await self.finish()
+
+    async def _try(self, start: Place) -> None:
+        try:
+            await self._pass(start)
+        except Exception:  # the messages stay where they are, and the next pass tries again
+            log.exception("messages could not be sorted")
 
     async def _pass(self, start: Place) -> None:
         self._left = FRESH_MIN

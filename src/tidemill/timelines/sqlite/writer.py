@@ -22,6 +22,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+import structlog
+
 from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
 from tidemill.timelines.sqlite.merge import Merger
 from tidemill.timelines.sqlite.schema import WRITER_CACHE_KIB, connect, prepare, translate
@@ -30,6 +32,8 @@ from tidemill.timelines.sqlite.sweep import Sweeper
 GROUP_OPERATIONS_MAX = 256
 CHECKPOINT_CHANGES = 20_000  # rare enough that pages written again and again are copied once
 WAL_PAGES_MAX = 32_768
+
+log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 Operation = Callable[[sqlite3.Connection], Result]
@@ -86,19 +90,30 @@ class Writer:
         self._tell(self._opened, None, None)
         checkpointer, sweeper, merger = _Checkpointer(self._path), Sweeper(self._path), Merger()
         while group := self._next_group():
-            operations = [job.operation for job in group]
-            chores = [chore for chore in (sweeper, merger) if chore.has_work]
-            results = self._commit(connection, [*operations, *(chore.step for chore in chores)])
-            for chore, failure in zip(chores, results[len(group) :], strict=True):
-                if failure is None:
-                    chore.stepped()
-            self._settle(group, results[: len(group)])
-            for watch in (sweeper, merger, checkpointer):
-                watch.look(connection)
+            try:
+                self._work(connection, group, (sweeper, merger))
+                for watch in (sweeper, merger, checkpointer):
+                    watch.look(connection)
+            except Exception as error:  # the thread is the only way to the file: it must not end
+                log.exception("the timeline store met an unexpected error", path=str(self._path))
+                failure = StoreUnavailable(f"the timeline store met an unexpected error: {error!r}")
+                self._settle(group, [failure] * len(group))
         sweeper.close()
         checkpointer.close()
         connection.close()
         self._tell(self._ended, None, None)
+
+    def _work(self, connection: sqlite3.Connection, group: list[_Job], chores: Sequence[Sweeper | Merger]) -> None:
+        """Commit a group of operations, with a step of each chore that has something to do."""
+        if connection.in_transaction:  # a rollback failed before
+            connection.execute("ROLLBACK")
+        operations = [job.operation for job in group]
+        due = [chore for chore in chores if chore.has_work]
+        results = self._commit(connection, [*operations, *(chore.step for chore in due)])
+        for chore, failure in zip(due, results[len(group) :], strict=True):
+            if failure is None:
+                chore.stepped()
+        self._settle(group, results[: len(group)])
 
     def _next_group(self) -> list[_Job]:
         job = self._queue.get()

@@ -1,0 +1,78 @@
+"""No task runs unwatched: a task is started by the supervisor, or it is on this list with the reason why not.
+
+A task that ends with an error which nothing reads is silent: what it did is not done any more, and health stays green.
+"""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[3] / "src" / "tidemill"
+STARTERS = {"create_task", "ensure_future", "Thread", "run_coroutine_threadsafe", "TaskGroup"}
+
+AWAITED = "its caller waits for it and gets its error"
+ANSWERS = "runs while there is work; every error is answered to the callers that wait"
+CLIENT = "runs in a client's process; an unexpected error is raised by the next call"
+COMMAND = "runs in a command, which ends with it"
+
+WATCHED = {
+    "supervision/supervisor.py": (2, "the supervisor itself"),
+    "app/node.py": (2, AWAITED),
+    "app/thread.py": (2, "the broker of a test; a start that fails is raised by `start`"),
+    "broker/deletions.py": (1, "its end is looked at in `_done`, and maintenance starts it again"),
+    "broker/journals.py": (1, AWAITED),
+    "broker/replica_fetcher.py": (2, AWAITED),
+    "broker/scheduling/rooms.py": (1, AWAITED),
+    "broker/scheduling/scheduler.py": (1, AWAITED),
+    "broker/sql/rows.py": (1, AWAITED),
+    "broker/stores.py": (1, "removes the files of a deleted topic and ignores errors; the next start tries again"),
+    "broker/topics.py": (1, AWAITED),
+    "cli/demo/orders.py": (1, COMMAND),
+    "cli/demo/pipeline.py": (2, COMMAND),
+    "cli/demo/reminders.py": (3, COMMAND),
+    "cli/demo/revenue.py": (1, COMMAND),
+    "cli/timeline_work.py": (1, COMMAND),
+    "client/background.py": (5, CLIENT),
+    "client/parallel/processes.py": (1, CLIENT),
+    "client/parallel/workers.py": (3, CLIENT),
+    "client/timeline/worker.py": (2, CLIENT),
+    "client/topics/consumer.py": (3, CLIENT),
+    "client/topics/producer.py": (2, CLIENT),
+    "cluster/etcd/session.py": (1, "no error ends it before the session is over, and then the broker joins again"),
+    "cluster/local.py": (1, AWAITED),
+    "cluster/metadata.py": (1, "the loop that started it raises its error"),
+    "doors/console/server.py": (1, AWAITED),
+    "doors/grpc/streams.py": (2, AWAITED),
+    "doors/grpc/work.py": (1, "an error of any of them ends the stream of its consumer"),
+    "doors/kafka/connection.py": (1, "one request; every error is answered"),
+    "doors/kafka/produce.py": (1, AWAITED),
+    "groups/writer.py": (1, ANSWERS),
+    "pipelines/sending.py": (1, "runs in a Spark task, which raises its error"),
+    "streams/clickhouse/committer.py": (1, ANSWERS),
+    "streams/clickhouse/gathering.py": (1, ANSWERS),
+    "streams/flusher.py": (1, ANSWERS),
+    "streams/leading.py": (1, "logs every error; the replicas' tick proposes again"),
+    "streams/upkeep.py": (2, "awaited by its caller; an error of a compaction is raised by the next maintenance"),
+    "streams/writer.py": (1, ANSWERS),
+    "testing/child.py": (1, "in the process of a test"),
+    "timelines/postgres/sort.py": (1, "logs every error; the next pass tries again"),
+    "timelines/sqlite/sweep.py": (1, "a failure loses nothing: the next look begins again"),
+    "timelines/sqlite/writer.py": (2, ANSWERS),
+    "transactions/coordinator.py": (1, AWAITED),
+}
+
+
+def test_every_task_is_watched() -> None:
+    found = {str(path.relative_to(SOURCE)): _starts(path) for path in sorted(SOURCE.rglob("*.py"))}
+    new = {name: count for name, count in found.items() if count > WATCHED.get(name, (0, ""))[0]}
+    assert new == {}, "start loops with Supervisor.keep and jobs with Supervisor.spawn, or say here why not"
+
+
+def _starts(path: Path) -> int:
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return sum(_name(call.func) in STARTERS for call in calls)
+
+
+def _name(called: ast.expr) -> str:
+    if isinstance(called, ast.Attribute):
+        return called.attr
+    return called.id if isinstance(called, ast.Name) else ""
