@@ -11,6 +11,7 @@ from tests.simulation.virtual_loop import VirtualLoop
 from tidemill.broker.group_tables import INTERVAL_S, GroupRecorder
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUnreachable
+from tidemill.supervision.supervisor import Supervisor
 
 MEMBERS = 40
 SECONDS = 60
@@ -32,6 +33,7 @@ class World:
         self.offsets: list[SeenOffset] = []
         self.slow_s = 0.0
         self.groups = self
+        self.supervisor = Supervisor()
         self.recorder = GroupRecorder(self, self, "run-")  # type: ignore[arg-type]  # as much of a broker as it needs
 
     def clock_ms(self) -> int:
