@@ -88,12 +88,12 @@ async def _body(request: Request) -> bytes | None:
     try:
         async for part in request.stream():
             size += len(part)
-            if size > BODY_BYTES_MAX:
-                return None
-            parts.append(part)
+            if size <= BODY_BYTES_MAX:
+                parts.append(part)
     except ClientDisconnect:  # nobody is there to read the answer, nor is it a failure of the broker's
         return None
-    return b"".join(parts)
+    # A body that is too long is read to its end: closing before that resets the connection, and the answer is lost.
+    return b"".join(parts) if size <= BODY_BYTES_MAX else None
 
 
 def _asked(body: bytes) -> tuple[str, str, bool] | None:
@@ -106,9 +106,9 @@ def _asked(body: bytes) -> tuple[str, str, bool] | None:
         return None
     sql, form = found.get("sql"), found.get("format", "json")
     skip = found.get("skip_unreadable", False)
-    if not isinstance(sql, str) or not _is_text(sql) or form not in MEDIA_TYPES or not isinstance(skip, bool):
+    if not isinstance(sql, str) or not isinstance(form, str) or not isinstance(skip, bool):
         return None
-    return sql, form, skip
+    return (sql, form, skip) if _is_text(sql) and form in MEDIA_TYPES else None
 
 
 def _is_text(question: str) -> bool:

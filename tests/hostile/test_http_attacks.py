@@ -1,0 +1,135 @@
+"""Web pages that try to use the HTTP listener, and bodies that are not what the API takes, against a real broker."""
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tidemill.settings import Address, parse_address
+from tidemill.testing import Broker
+
+WAIT_S = 60.0
+JSON = "content-type: application/json"
+BAD_BODIES = {
+    "number": b'{"sql": 1}',
+    "null": b'{"sql": null}',
+    "list as sql": b'{"sql": ["SELECT 1"]}',
+    "list": b"[]",
+    "empty": b"",
+    "text": b'"SELECT 1"',
+    "not JSON": b"SELECT 1",
+    "not UTF-8": b'{"sql": "\xff\xfe"}',
+    "half a character": b'{"sql": "\\ud800"}',
+    "NaN": b'{"sql": NaN}',
+    "NaN as format": b'{"sql": "SELECT 1", "format": NaN}',
+    "list as format": b'{"sql": "SELECT 1", "format": []}',
+    "object as format": b'{"sql": "SELECT 1", "format": {}}',
+    "unknown format": b'{"sql": "SELECT 1", "format": "xml"}',
+    "deep": b'{"sql": ' + b"[" * 100_000,
+    "deep and closed": b'{"sql": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "long number": b'{"sql": ' + b"9" * 100_000 + b"}",
+    "large": b'{"sql": "' + b"x" * 600_000 + b'"}',
+    "NUL": b"\0" * 100,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(flags={"http-hosts": "known.example"}) as broker:
+        yield broker
+
+
+def address(broker: Broker) -> Address:
+    return parse_address(broker.http.removeprefix("http://"))
+
+
+def ask(broker: Broker, line: str, headers: Sequence[str], body: bytes = b"") -> tuple[int, str]:
+    """Status and body of one request with exactly these headers."""
+    head = "".join(f"{each}\r\n" for each in (line, *headers, "connection: close", f"content-length: {len(body)}"))
+    with socket.create_connection(address(broker), timeout=WAIT_S) as connection:
+        connection.sendall(head.encode() + b"\r\n" + body)
+        found = b""
+        while piece := connection.recv(65536):
+            found += piece
+    head_text, _, answer = found.partition(b"\r\n\r\n")
+    lowered = head_text.lower()
+    assert b"access-control-allow" not in lowered
+    assert b"x-content-type-options: nosniff" in lowered
+    assert b"frame-ancestors 'none'" in lowered
+    return int(head_text.split(b" ", 2)[1]), answer.decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/health", "/api/topics", "/api/status", "/api/tables/topics"])
+def test_a_rebound_name_reads_nothing(broker: Broker, path: str) -> None:
+    status, answer = ask(broker, f"GET {path} HTTP/1.1", [f"host: evil.example:{address(broker).port}"])
+    assert status == 421
+    assert "--http-hosts" in answer
+    assert len(answer.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("headers", [[], ["host: localhost", "host: evil.example"], ["host: "], ["host: a b"]])
+def test_a_request_has_one_host(broker: Broker, headers: list[str]) -> None:
+    status, answer = ask(broker, "GET /metrics HTTP/1.1", headers)
+    assert status == 400
+    assert len(answer.strip().splitlines()) == 1
+
+
+def test_known_names_and_addresses_are_served(broker: Broker) -> None:
+    for host in ("known.example:80", "localhost:1", "127.0.0.1", "[::1]:80", socket.gethostname()):
+        assert ask(broker, "GET /health/live HTTP/1.1", [f"host: {host}"]) == (200, "live\n")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["origin: http://evil.example"],
+        ["origin: null"],
+        ["origin: http://localhost:3000"],
+        ["sec-fetch-site: cross-site"],
+        ["sec-fetch-site: same-site"],
+    ],
+)
+def test_a_page_of_another_site_asks_nothing(broker: Broker, headers: list[str]) -> None:
+    host = f"host: localhost:{address(broker).port}"
+    status, answer = ask(broker, "POST /api/sql HTTP/1.1", [host, JSON, *headers], b'{"sql": "SELECT 1"}')
+    assert status == 403
+    assert "--http-hosts" in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_form_of_another_site_asks_nothing(broker: Broker, kind: str) -> None:
+    headers = ["host: localhost", *([f"content-type: {kind}"] if kind else [])]
+    status, _ = ask(broker, "POST /api/sql HTTP/1.1", headers, b'{"sql": "SELECT 1"}')
+    assert status == 415
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
+def test_a_body_that_is_no_question_is_a_bad_request(broker: Broker, body: bytes) -> None:
+    status, answer = ask(broker, "POST /api/sql HTTP/1.1", ["host: localhost", JSON], body)
+    assert status == 400
+    assert len(json.loads(answer)["error"].splitlines()) == 1
+
+
+def test_a_client_that_leaves_is_no_failure(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    begun = b"POST /api/sql HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    for request in (
+        b"GET /metri",
+        begun,
+        begun + b"content-length: 100\r\n\r\n{",
+        begun + b"transfer-encoding: chunked\r\n\r\n5\r\n{",
+        begun + b'content-length: 19\r\n\r\n{"sql": "SELECT 1"}',
+        b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20,
+    ):
+        for abort in (False, True):
+            connection = socket.create_connection(address(broker), timeout=WAIT_S)
+            connection.sendall(request)
+            if abort:  # a reset instead of an orderly end
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.close()
+    deadline = time.monotonic() + WAIT_S
+    while ask(broker, "GET /health/live HTTP/1.1", ["host: localhost"])[0] != 200:
+        assert time.monotonic() < deadline
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
