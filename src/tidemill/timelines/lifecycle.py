@@ -27,6 +27,8 @@ from tidemill.timelines.core.timeline import (
     Step,
     Timeline,
     TimelineSettings,
+    check_chain,
+    check_name,
     usable,
 )
 from tidemill.timelines.guard import Guard
@@ -111,6 +113,8 @@ class Lifecycle:
 
     async def create(self, name: str, settings: TimelineSettings) -> Created:
         """Create the timeline, and the one for its dead letters; the same again changes nothing."""
+        check_name(name)
+        check_chain(name, settings, self.timelines)
         await self.dig(name, settings)
         entered = await self._take(Create(name, settings))
         if entered.state is not State.CREATING:
@@ -120,6 +124,7 @@ class Lifecycle:
     async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
         """Give the timeline other settings; consumers reconnect to them."""
         self.usable(name)
+        check_chain(name, settings, self.timelines)
         await self.dig(name, settings)
         altered = await self._take(Alter(name, settings))
         self._gone(name)

@@ -13,6 +13,7 @@ import grpc.aio
 from tidemill.broker.broker import Broker
 from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
+from tidemill.doors.grpc.decoding import Decoding
 from tidemill.doors.grpc.relay import TimelineRelay
 from tidemill.doors.grpc.routes import Routes
 from tidemill.doors.grpc.service import TimelineService
@@ -51,7 +52,7 @@ class GrpcDoor:
             ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
             ("grpc.so_reuseport", 0),
         )
-        server = grpc.aio.server(options=options)
+        server = grpc.aio.server(options=options, interceptors=(Decoding(),))
         self._serve(server)
         await _check_address(host, port)
         try:

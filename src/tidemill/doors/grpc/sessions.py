@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidemill.doors.grpc.refusals import meaning
 from tidemill.model.timeline_errors import BadHandshake, UnknownSession
 from tidemill.timelines.consumer import IN_FLIGHT_MAX, ConsumerTerms
 from tidemill.timelines.core.lease import HOLDER_CHARS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
@@ -28,6 +29,9 @@ class Session:
     terms: ConsumerTerms | None
 
 
+CONSUMES = {wire.ROLE_PRODUCER: False, wire.ROLE_CONSUMER: True}
+
+
 class Sessions:
     """The sessions of a broker, the most recently used last."""
 
@@ -37,7 +41,7 @@ class Sessions:
 
     def open(self, request: wire.HandshakeRequest) -> str:
         """Check what the client says of itself and give it a session."""
-        if request.role == wire.ROLE_CONSUMER:
+        if meaning("role", request.role, CONSUMES):
             refuse_kept(request.timeline)
             session = Session(request.timeline, "", _terms(request))
         else:

@@ -112,6 +112,7 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def _produce(self, request: wire.ProduceRequest, *, forwarded: bool) -> wire.ProduceReply:
         refuse_internal(request.topic)
+        meaning("acks", request.acks, ACKS)
         records = sum(len(batch.records) for batch in request.batches)
         if records > PRODUCE_RECORDS_MAX:
             raise InvalidRequest(f"{records} records in one call; at most {PRODUCE_RECORDS_MAX}")

@@ -9,10 +9,12 @@ old timeline can never appear in a new one of the same name.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import NamedTuple
 
+from tidemill.model.topics import INTERNAL
 from tidemill.timelines.core.errors import (
     BadSetting,
     BadTimelineName,
@@ -29,6 +31,8 @@ WINDOW_MS_MAX = 3_600_000
 BODY_BYTES_LIMIT = 64 * 1024 * 1024
 ATTEMPTS_LIMIT = 1_000_000
 
+TIMELINE = "timeline:"
+"""Before the name of a timeline for dead letters."""
 SCHEDULE = "__schedule."
 """Before the name of a topic: the timeline of its records for later."""
 WAITING_ROOM = "__waiting."
@@ -71,7 +75,9 @@ class TimelineSettings:
         _within("body_bytes_max", self.body_bytes_max, 0, BODY_BYTES_LIMIT)
         kind, _, name = self.dead_letter.partition(":")
         if self.dead_letter and (kind not in {"timeline", "topic"} or not _NAME.fullmatch(name)):
-            raise BadSetting(f"dead_letter {self.dead_letter!r} must be timeline:NAME or topic:NAME")
+            raise BadSetting(f"dead_letter {self.dead_letter[:100]!r} must be timeline:NAME or topic:NAME")
+        if name in INTERNAL or name.startswith((SCHEDULE, WAITING_ROOM)):
+            raise BadSetting(f"dead_letter {self.dead_letter!r} is the broker's own; choose another name")
         if self.max_attempts and not self.dead_letter:
             raise BadSetting("max_attempts needs dead_letter: say where messages go after the last attempt")
 
@@ -177,6 +183,18 @@ def refuse_followed(name: str) -> None:
         raise BadTimelineName(
             f"what waits for topic {topic!r} is changed through it: send a record with the header tidemill-cancel"
         )
+
+
+def check_chain(name: str, settings: TimelineSettings, timelines: Mapping[str, Timeline]) -> None:
+    """Refuse dead letters that come back to their own timeline: its messages would never end."""
+    seen, target = {name}, settings.dead_letter
+    while target.startswith(TIMELINE):
+        following = target.removeprefix(TIMELINE)
+        if following in seen:
+            raise BadSetting(f"dead_letter {settings.dead_letter!r} of {name!r} leads back to {following!r}")
+        seen.add(following)
+        known = timelines.get(following)
+        target = "" if known is None else known.settings.dead_letter
 
 
 def usable(timeline: Timeline | None, name: str) -> Timeline:
