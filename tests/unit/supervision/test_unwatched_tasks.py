@@ -3,11 +3,11 @@
 A task that ends with an error which nothing reads is silent: what it did is not done any more, and health stays green.
 """
 
-import ast
+import re
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[3] / "src" / "tidemill"
-STARTERS = {"create_task", "ensure_future", "Thread", "run_coroutine_threadsafe", "TaskGroup"}
+STARTERS = re.compile(r"\b(?:create_task|ensure_future|Thread|run_coroutine_threadsafe|TaskGroup)\(")
 
 AWAITED = "its caller waits for it and gets its error"
 ANSWERS = "runs while there is work; every error is answered to the callers that wait"
@@ -68,11 +68,4 @@ def test_every_task_is_watched() -> None:
 
 
 def _starts(path: Path) -> int:
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return sum(_name(call.func) in STARTERS for call in calls)
-
-
-def _name(called: ast.expr) -> str:
-    if isinstance(called, ast.Attribute):
-        return called.attr
-    return called.id if isinstance(called, ast.Name) else ""
+    return len(STARTERS.findall(path.read_text()))
