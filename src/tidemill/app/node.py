@@ -176,7 +176,7 @@ class Node:
         self._opened.push_async_callback(watch.close)
         self._broker = broker = Broker(self._world(coordination, directory, watch), settings.broker, self._place())
         self._opened.push_async_callback(broker.close)
-        watch.start()
+        watch.start(broker.supervisor)
         await broker.start()
         self._opened.push_async_callback(self._close_desk)
         await self._record_groups(broker)

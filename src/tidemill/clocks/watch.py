@@ -13,6 +13,7 @@ import structlog
 from tidemill.clocks.core.doubt import ClockDoubt, Difference, Kind, Limits, Reading, Verdict
 from tidemill.clocks.record import ClockRecord
 from tidemill.model.errors import TidemillError
+from tidemill.supervision.supervisor import Supervisor
 
 LOOK_S = 1.0
 ASK_S = 10.0
@@ -60,10 +61,11 @@ class ClockWatch:
         self._tasks: list[asyncio.Task[None]] = []
         self._after(self._core.verdict())
 
-    def start(self) -> None:
+    def start(self, supervisor: Supervisor | None = None) -> None:
         """Look, ask and save in the background."""
         self._record.write(self._core.seen())
-        self._tasks = [asyncio.create_task(one) for one in (self._look_for_ever(), self._ask_for_ever())]
+        keep = (supervisor or Supervisor()).keep
+        self._tasks = [keep("clock watch", self._look_for_ever), keep("clock comparison", self._ask_for_ever)]
 
     async def close(self) -> None:
         """Stop, and leave the time of the stop behind."""

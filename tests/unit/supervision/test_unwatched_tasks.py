@@ -53,7 +53,7 @@ WATCHED = {
     "streams/leading.py": (1, "logs every error; the replicas' tick proposes again"),
     "streams/upkeep.py": (2, "awaited by its caller; an error of a compaction is raised by the next maintenance"),
     "streams/writer.py": (1, ANSWERS),
-    "testing/child.py": (1, "in the process of a test"),
+    "testing/child.py": (2, "in the process of a test"),
     "timelines/postgres/sort.py": (1, "logs every error; the next pass tries again"),
     "timelines/sqlite/sweep.py": (1, "a failure loses nothing: the next look begins again"),
     "timelines/sqlite/writer.py": (2, ANSWERS),
