@@ -24,7 +24,7 @@ WATCHED = {
     "broker/scheduling/rooms.py": (1, AWAITED),
     "broker/scheduling/scheduler.py": (1, AWAITED),
     "broker/sql/rows.py": (1, AWAITED),
-    "broker/stores.py": (1, "removes the files of a deleted topic and ignores errors; the next start tries again"),
+    "broker/stores.py": (2, "files of deleted topics and the manifest; the next change or start writes them again"),
     "broker/topics.py": (1, AWAITED),
     "cli/demo/orders.py": (1, COMMAND),
     "cli/demo/pipeline.py": (2, COMMAND),
