@@ -244,6 +244,8 @@ def test_a_broker_that_is_killed_stores_every_record_once_in_order(topic: str) -
             async with AsyncTopicProducer(broker.grpc, topic, partitions=2, linger_ms=5) as producer:
                 for number in range(count):
                     await producer.send(str(number).encode(), str(number % 7).encode())
+                    if number == 0:
+                        await producer.flush()  # an address that has answered is waited for, however long a start takes
                     if number == count // 2:
                         await asyncio.to_thread(broker.kill)
                         await asyncio.to_thread(broker.restart)
