@@ -97,7 +97,7 @@ class Node:
         """Let markers be written, and time run out for what is open."""
         self.clock.advance(TIMEOUT_MS + 1)
         for _ in range(TURNS_MAX):
-            await self.broker.transactions.tick(self.clock())
+            await self.broker.transactions.tick()
             if all(known.state.title[:4] in {"Empt", "Comp"} for known in self.broker.transactions.select()):
                 return
             await asyncio.sleep(0)

@@ -124,8 +124,8 @@ class Broker:
         self.readers = Readers(world.clock_ms)
         self.partitions = Partitions(world.store)
         self.clock = world.watch
-        steady = world.steady_ms or world.clock_ms
-        self._tending = Tending(self.partitions, settings, steady, self.may_delete_by_time, self.supervisor)
+        clocks = world.clock_ms, world.steady_ms or world.clock_ms
+        self._tending = Tending(self.partitions, settings, *clocks, self.may_delete_by_time, self.supervisor)
         self._world = world
         self._address = ("", 0)
         self._moves = 0
@@ -208,8 +208,8 @@ class Broker:
         self._timers += [
             keep("membership", self.membership.stay),
             keep("timeline consumers", self.attendance.run),
-            repeat("maintenance", self.settings.tidemill_tend_interval_ms / 1000, lambda: self.tend(self.clock_ms())),
-            repeat("transactions", transactions_tick_ms / 1000, lambda: self.transactions.tick(self.clock_ms())),
+            repeat("maintenance", self.settings.tidemill_tend_interval_ms / 1000, self.tend),
+            repeat("transactions", transactions_tick_ms / 1000, self.transactions.tick),
         ]
         if self.partitions.replicas is not None:
             self._timers.append(repeat("replicas", self.partitions.replicas.tick_ms / 1000, self._tick))
@@ -422,12 +422,12 @@ class Broker:
         """An id that no producer has had."""
         return await self._producer_ids.take()
 
-    async def tend(self, now_ms: int) -> None:
+    async def tend(self) -> None:
         """Look after every partition once."""
         if await self.partitions.mend(self.topic):
             self._seats.look()
         self._deletions.look()
-        await self._tending.run(now_ms)
+        await self._tending.run()
         if self.scheduler is not None and self.timelines is not None and self.timelines.shared:
             self.scheduler.tend()
         await self._tell_state()

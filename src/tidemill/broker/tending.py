@@ -31,6 +31,7 @@ class Tending:
         self,
         partitions: Partitions,
         settings: BrokerSettings,
+        clock_ms: Callable[[], int],
         steady_ms: Callable[[], int],
         may_delete: Callable[[], bool],
         supervisor: Supervisor | None = None,
@@ -38,18 +39,20 @@ class Tending:
         self._supervisor = supervisor or Supervisor()
         self._partitions = partitions
         self._settings = settings
+        self._clock_ms = clock_ms
         self._steady_ms = steady_ms
         self._may_delete = may_delete
         self._retention_ms = steady_ms() + min(FIRST_RETENTION_MS, settings.log_retention_check_interval_ms)
 
-    async def run(self, now_ms: int) -> None:
+    async def run(self) -> None:
         """One round, letting clients in between."""
         retain = self._retention_due()
         for number, partition in enumerate(self._partitions):
             if number % TENDED_AT_A_TIME == 0:
                 await asyncio.sleep(0)
             name = f"{partition.topic}-{partition.index}"
-            chores = Chores(retain=retain, by_time=self._may_delete())
+            # No await between the two: a time that was read before the clock was corrected must not be used after it.
+            chores, now_ms = Chores(retain=retain, by_time=self._may_delete()), self._clock_ms()
             try:
                 await partition.tend(now_ms, self._settings.producer_id_expiration_ms, chores)
             except (TidemillError, OSError) as error:

@@ -269,13 +269,14 @@ class GroupEngine:
         """Forget offsets past their retention, and groups of which nothing is left; not while the clock is in doubt."""
         for shard in list(self._shards.values()):
             for group_id in dict.fromkeys((*shard.groups, *shard.offsets.groups())):
-                if not self._may_expire():
-                    return
                 await self._expire_group(shard, group_id)
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
+        def decide(now_ms: int) -> Step:  # asks here: the clock may have been set while the group's turn was awaited
+            return shard.expire(group_id, now_ms) if self._may_expire() else Step()
+
         async with self._turn(group_id):
-            await self._perform(shard, group_id, lambda now_ms: shard.expire(group_id, now_ms))
+            await self._perform(shard, group_id, decide)
 
 
 def _refuse(future: asyncio.Future[Any]) -> None:

@@ -164,16 +164,16 @@ class TransactionCoordinator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def tick(self, now_ms: int) -> None:
+    async def tick(self) -> None:
         """Abort what is open for too long, write markers that could not be written, forget ids that rest."""
         for transactional_id in self._seated(self._table.unfinished()):
             self._finish_soon(transactional_id)
         for transactional_id in self._seated(self._table.late(self._steady())):
-            await self._try(transactional_id, self._time_out(transactional_id, now_ms))
+            await self._try(transactional_id, self._time_out(transactional_id))
         if self._steady() - self._swept_ms >= SWEEP_INTERVAL_MS and self._may_expire():
             self._swept_ms = self._steady()
-            for transactional_id in self._table.forgettable(now_ms, self._limits.id_expiry_ms):
-                await self._try(transactional_id, self._forget(transactional_id, now_ms))
+            for transactional_id in self._table.forgettable(self._clock(), self._limits.id_expiry_ms):
+                await self._try(transactional_id, self._forget(transactional_id))
 
     async def init_producer(self, request: InitProducer | None) -> Identity:
         """Give a producer its identity; without a transactional id (None) it is simply a new one."""
@@ -280,10 +280,10 @@ class TransactionCoordinator:
             if not line.length:
                 del self._lines[transactional_id]
 
-    async def _time_out(self, transactional_id: str, now_ms: int) -> None:
+    async def _time_out(self, transactional_id: str) -> None:
         def decide(known: Transaction | None) -> Outcome:
             late = known is not None and self._table.is_late(transactional_id, self._steady())
-            return rules.time_out(known, now_ms) if known is not None and late else Outcome(None)
+            return rules.time_out(known, self._clock()) if known is not None and late else Outcome(None)
 
         outcome = await self._change(transactional_id, decide)
         if outcome.change is not None:
@@ -333,11 +333,14 @@ class TransactionCoordinator:
         self._check_seat(transactional_id)
         self._table.replay(key, value, self._steady())
 
-    async def _forget(self, transactional_id: str, now_ms: int) -> None:
+    async def _forget(self, transactional_id: str) -> None:
         async with self._turn(transactional_id):
             self._check_seat(transactional_id)
             known = self._table.get(transactional_id)
-            if known is None or not rules.forgettable(known, now_ms, self._limits.id_expiry_ms):
+            # The clock may have been set while this waited: gate and time are read together, as late as possible.
+            if known is None or not self._may_expire():
+                return
+            if not rules.forgettable(known, self._clock(), self._limits.id_expiry_ms):
                 return
             key = write_key(transactional_id)
             await self._append(transactional_id, key, None)

@@ -27,6 +27,7 @@ from tidemill.model.errors import (
 from tidemill.model.topic_settings import DEFAULTS
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.partition import Partition
+from tidemill.testing.clock import VirtualClock
 
 
 def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
@@ -58,14 +59,17 @@ def test_the_brokers_defaults_make_the_topic(tmp_path: Path) -> None:
 
 def test_a_quiet_producer_is_remembered_as_long_as_the_broker_is_told(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path, {"producer.id.expiration.ms": "1000"}, memory=True) as broker:
+        clock = VirtualClock()
+        async with running(tmp_path, {"producer.id.expiration.ms": "1000"}, memory=True, clock=clock) as broker:
             await broker.create_topic("orders")
             orders = broker.partition("orders", 0)
             await orders.append(build_batch([NewRecord(None, b"a")], producer_id=7, base_sequence=0), acks=-1)
             (seen,) = orders.producers()
-            await broker.tend(seen.last_timestamp + 999)
+            clock.now_ms = seen.last_timestamp + 999
+            await broker.tend()
             assert len(orders.producers()) == 1
-            await broker.tend(seen.last_timestamp + 1000)
+            clock.advance(1)
+            await broker.tend()
             assert orders.producers() == []
 
     asyncio.run(scenario())

@@ -93,7 +93,7 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
             assert broker.partition("orders", 0).leads, "nobody else can: what it has is read"
             disk.full = False
             clock.advance(RETAKE_INTERVAL_MS)
-            await broker.tend(clock())
+            await broker.tend()
             found = await until_told(store, broker, HEALTHY)
             assert found.room
             assert (await broker.partition("orders", 0).append(batch_of(b"again"), acks=-1)).base_offset == 1
@@ -136,14 +136,14 @@ def test_a_topic_that_came_while_the_disk_was_full_is_opened_when_there_is_room(
                     disk.full = True
                 put_topic(store, "late")
                 await until_known(broker, "late")
-                await broker.tend(clock())
+                await broker.tend()
                 found = await until_told(store, broker, DEGRADED)
                 assert not found.room, "others that are in sync lead meanwhile"
                 assert "late-0" in found.reason
                 with pytest.raises(KafkaStorageError, match="No space left"):
                     broker.partition("late", 0)
             disk.full = False
-            await broker.tend(clock())
+            await broker.tend()
             assert (await until_told(store, broker, HEALTHY)).room
             assert (await broker.partition("late", 0).append(batch_of(b"first"), acks=-1)).base_offset == 0
             mark = tmp_path / STREAMS / "late" / TOPIC_ID

@@ -29,7 +29,7 @@ from tidemill.streams.memory import MemoryStore
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
-from tidemill.transactions.coordinator import TransactionCoordinator
+from tidemill.transactions.core.table import TransactionTable
 
 FAST = {
     "tidemill.tend.interval.ms": "10",
@@ -65,7 +65,7 @@ async def eventually(reached: Callable[[], bool], what: str) -> None:
     ("owner", "method", "task"),
     [
         (Broker, "_tell_state", "maintenance"),
-        (TransactionCoordinator, "tick", "transactions"),
+        (TransactionTable, "late", "transactions"),
         (GroupEngine, "expire", "group offsets expiry"),
         (View, "apply", "metadata watch"),
         (Deletions, "look", "maintenance"),
@@ -125,7 +125,7 @@ def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
                 await original(partition, *arguments)
 
             monkeypatch.setattr(Partition, "tend", failing)
-            await broker.tend(broker.clock_ms())
+            await broker.tend()
             assert tended == [1, 2]
             assert broker.supervisor.reasons() == [
                 'job "partition maintenance" (orders-0) failed: RuntimeError: injected into tend'

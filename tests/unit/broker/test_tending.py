@@ -1,6 +1,7 @@
 """Every deletion by time asks the clock; retention keeps its interval."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from tidemill.broker.partitions import Partitions
@@ -11,6 +12,7 @@ from tidemill.streams.core.retention import SegmentFacts, retained_start
 from tidemill.streams.upkeep import Chores
 
 INTERVAL_MS = 300_000
+DAY_MS = 86_400_000
 
 
 class Tended:
@@ -18,38 +20,41 @@ class Tended:
 
     topic, index = "t", 0
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.chores: list[Chores] = []
+        self.tended_ms: list[int] = []
+        self._meanwhile = meanwhile
 
     async def tend(self, now_ms: int, expiry_ms: int, chores: Chores) -> None:
-        assert now_ms
         assert expiry_ms
+        self.tended_ms.append(now_ms)
         self.chores.append(chores)
+        self._meanwhile()
 
 
 class Many:
-    """One partition, on a disk that may be full."""
+    """Partitions on a disk that may be full."""
 
     lacks_room = False
 
-    def __init__(self, one: Tended) -> None:
-        self._one = one
+    def __init__(self, *partitions: Tended) -> None:
+        self._partitions = partitions
         self.store = self
         self.full = False
 
     def __iter__(self) -> Any:
-        return iter([self._one])
+        return iter(self._partitions)
 
 
 def test_retention_has_its_own_interval_and_asks_the_clock() -> None:
     one, steady_ms, trusted = Tended(), 0, True
     many = Many(one)
-    tending = Tending(cast("Partitions", many), parse({}), lambda: steady_ms, lambda: trusted)
+    tending = Tending(cast("Partitions", many), parse({}), lambda: 1, lambda: steady_ms, lambda: trusted)
 
     def round_at(ms: int) -> Chores:
         nonlocal steady_ms
         steady_ms = ms
-        asyncio.run(tending.run(1))
+        asyncio.run(tending.run())
         return one.chores[-1]
 
     assert round_at(5_000) == Chores(retain=False, by_time=True)
@@ -59,6 +64,23 @@ def test_retention_has_its_own_interval_and_asks_the_clock() -> None:
     assert round_at(FIRST_RETENTION_MS + INTERVAL_MS) == Chores(retain=True, by_time=False)
     many.full = True
     assert round_at(FIRST_RETENTION_MS + INTERVAL_MS + 5_000) == Chores(retain=True, by_time=False)
+
+
+def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
+    wall_ms, right_ms = 30 * DAY_MS, 1_000
+
+    def correct() -> None:
+        nonlocal wall_ms
+        wall_ms = right_ms
+
+    first, second = Tended(correct), Tended()
+    many = cast("Partitions", Many(first, second))
+    tending = Tending(many, parse({}), lambda: wall_ms, lambda: 0, lambda: wall_ms == right_ms)
+    asyncio.run(tending.run())
+    assert [(first.chores[0].by_time, first.tended_ms), (second.chores[0].by_time, second.tended_ms)] == [
+        (False, [30 * DAY_MS]),
+        (True, [right_ms]),
+    ]
 
 
 def test_retention_by_size_goes_on_without_a_trusted_clock() -> None:

@@ -135,7 +135,7 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
                 broker.groups.fetch("g", None)
             assert broker.coordinator_of("g") == -1
             monkeypatch.undo()
-            await broker.tend(0)
+            await broker.tend()
             async with asyncio.timeout(20):
                 while broker.coordinator_of("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)

@@ -17,9 +17,13 @@ from tidemill.testing.clock import VirtualClock
 
 @asynccontextmanager
 async def running(
-    folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    memory: bool = False,
+    clock: VirtualClock | None = None,
 ) -> AsyncIterator[Broker]:
-    clock = VirtualClock()
+    clock = clock or VirtualClock()
     coordination = await LocalCoordination.open(folder)
     store = (
         MemoryTopics(MemoryStore, clock) if memory else TopicFolders(folder, SegmentStore.at(folder / STREAMS), clock)

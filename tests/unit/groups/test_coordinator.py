@@ -473,6 +473,21 @@ def test_offsets_stay_while_the_clock_is_in_doubt() -> None:
     play(scene)
 
 
+def test_offsets_stay_when_the_clock_jumps_while_a_group_is_busy() -> None:
+    async def scene(lab: Lab) -> None:
+        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+        lab.groups._may_expire = lambda: lab.set_by_ms == 0
+        async with lab.groups._turn("simple"):
+            expiry = asyncio.create_task(lab.groups.expire())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            lab.set_by_ms = 10 * LIMITS.offsets_retention_ms
+        await expiry
+        assert lab.committed("simple") == 1
+
+    play(scene)
+
+
 def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
     async def run() -> None:
         clock = VirtualClock(1_000_000)
