@@ -204,6 +204,8 @@ class KafkaDoor:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
+        # Armed first: a sweep that fails is reported by the loop, and the next one runs all the same.
+        self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
         now = loop.time()
         idle_s = self.broker.settings.connections_max_idle_ms / 1000
         for connection in list(self._connections):
@@ -220,7 +222,6 @@ class KafkaDoor:
                 queued_max_request_bytes=self._held_bytes_max,
             )
             self._evicted = 0
-        self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
 
 
 def connections_max(file_descriptors: int, asked: int) -> int:
