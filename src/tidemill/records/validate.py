@@ -1,10 +1,11 @@
 """What a broker asks of a batch that a producer sends, as far as the batch alone can answer.
 
 `check_produced` is on the hot path: one header, one CRC, no record is opened. Its order is Kafka's, because clients see
-which error comes first. The count moves the offsets of the log, so it must be true or at least possible: the lengths of
-uncompressed records are walked, and a compressed batch may claim no more records than its bytes could stand for.
+which error comes first. The count moves the offsets of the log, so a batch may claim no more records than its bytes
+could stand for. The count of an uncompressed batch is exact (`check_lengths`); that walk takes time by the record, so
+it comes when the size of the batch is known to be allowed.
 
-The checks that need the records opened come after it: `tidemill.validate=records` (`check_records`), another
+The checks that need the records opened come last: `tidemill.validate=records` (`check_records`), another
 `compression.type` (`recompress`) and keys on a compacted topic (`records_without_key`). There the CRC is known to be
 right, so bytes that make no sense are the producer's fault: InvalidRecord, which is not retried, and not
 CorruptMessage, which is.
@@ -54,8 +55,6 @@ def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
         raise CorruptMessage(f"a record batch says {header.length + LENGTH_END} bytes and has {len(buffer)}")
     check_crc(buffer, 0, header)
     _check_fields(header)
-    if header.codec == Codec.NONE:
-        check_lengths(memoryview(buffer)[HEADER_SIZE:], header.count)
     return header
 
 

@@ -19,10 +19,12 @@ from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.compression import Codec
 from tidemill.records.header import BatchHeader
 from tidemill.records.validate import check_produced
-from tidemill.streams.core.admission import admit, opens
+from tidemill.streams.core.admission import admit, check_opened, opens
 
 OPENED_IN_PLACE_BYTES_MAX = 16 * 1024
 """Uncompressed batches up to this size are opened on the event loop: some milliseconds at most."""
+WALKED_IN_PLACE_MAX = 10_000
+"""Uncompressed batches of up to so many records are measured on the event loop: some milliseconds at most."""
 _OPENER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-opener")
 
 Admitted: TypeAlias = tuple[bytearray | memoryview, BatchHeader]
@@ -54,7 +56,12 @@ class Admitting:
                 inspect()
             return admit(batch, header, settings, self._clock())
 
-        aside = (inspect is not None or opens(header, settings)) and not opened_in_place(header)
+        opened = inspect is not None or opens(header, settings)
+        if opened:
+            check_opened(header, settings)
+        aside = (opened and not opened_in_place(header)) or (
+            header.codec == Codec.NONE and header.count > WALKED_IN_PLACE_MAX
+        )
         if not aside and not self._pending:
             admitted = check()
             if verify is not None:

@@ -57,7 +57,7 @@ from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.validate import check_produced
 from tidemill.streams.admitting import Admitted, Verify, opened_in_place, run_aside
-from tidemill.streams.core.admission import admit
+from tidemill.streams.core.admission import admit, check_opened
 from tidemill.streams.partition import Appended, Partition
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.consumer import ConsumerTerms, Granted
@@ -223,6 +223,7 @@ class Scheduler:
     ) -> Appended:
         """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
         header = check_produced(batch, version=version)
+        check_opened(header, partition.settings)
         make_plan = partial(plan_batch, batch, header, partition.index, self._counted_ms())
         if header.transactional:  # its plan refuses what cannot be in a transaction
             return await partition.append(

@@ -1,19 +1,21 @@
 """What a topic's settings ask of a batch before it may enter the log.
 
-`check_produced` has looked at the batch by itself; here it meets its topic: size, timestamps, keys, codec. All but the
-last two are answered by the header, so the batch stays closed unless `tidemill.validate=records` asks for more. The
+`check_produced` has looked at the batch by itself; here it meets its topic: size, lengths, timestamps, keys, codec. All
+but the last two are answered without opening records, unless `tidemill.validate=records` asks for more. The
 answer is the batch to store: the same bytes, or new ones when the topic wants another codec or the broker's time.
 """
 
 from tidemill.model.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.compression import Codec
-from tidemill.records.header import BatchHeader, read_header, stamp_append_time
-from tidemill.records.validate import check_records, recompress, records_without_key
+from tidemill.records.header import HEADER_SIZE, BatchHeader, read_header, stamp_append_time
+from tidemill.records.validate import check_lengths, check_records, recompress, records_without_key
 
 KEEP_CODEC = "producer"
 EVERY_RECORD = "records"
 NO_TIMESTAMP = -1
+RECORDS_OPENED_MAX = 1_000_000
+"""Records of one batch, where a topic's settings ask for them to be opened."""
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
@@ -31,6 +33,8 @@ def admit(
 ) -> tuple[bytearray | memoryview, BatchHeader]:
     """The batch as the topic stores it, with its header; the error when the topic refuses it."""
     _check_size(len(batch), settings)
+    if header.codec == Codec.NONE:
+        check_lengths(memoryview(batch)[HEADER_SIZE:], header.count)
     if settings.compacted:
         _check_keys(batch)
     elif settings.tidemill_validate == EVERY_RECORD:
@@ -52,6 +56,15 @@ def _check_size(size: int, settings: TopicSettings) -> None:
         raise MessageTooLarge(f"a batch of {size} bytes is larger than max.message.bytes={settings.max_message_bytes}")
     if size > settings.segment_bytes:
         raise RecordListTooLarge(f"a batch of {size} bytes is larger than segment.bytes={settings.segment_bytes}")
+
+
+def check_opened(header: BatchHeader, settings: TopicSettings) -> None:
+    """Refuse a batch that would take too long to open: a million bytes may hold millions of records."""
+    _check_size(header.size, settings)
+    if header.count > RECORDS_OPENED_MAX:
+        raise RecordListTooLarge(
+            f"a batch of {header.count} records; a topic whose records are opened takes {RECORDS_OPENED_MAX} at most"
+        )
 
 
 def _check_keys(batch: bytearray | memoryview) -> None:
