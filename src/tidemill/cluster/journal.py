@@ -107,7 +107,13 @@ def acknowledged(journal: Lines, copy: Lines | None, path: Path) -> tuple[Change
             f"{path} is damaged at byte {journal.good_bytes}, before its end; nothing was changed; "
             f"see what can be restored with: {command}"
         )
-    missing = [change for change in (copy.changes if copy else ()) if change.revision > journal.last_revision]
+    known = journal.last_revision
+    missing = [change for change in (copy.changes if copy else ()) if change.revision > known]
+    if copy is not None and any(change.revision > known for change in copy.later):
+        raise JournalDamaged(
+            f"{path} lacks acknowledged changes, and its copy {COPY} is damaged at byte {copy.good_bytes}; "
+            f"nothing was changed; see what can be restored with: {command}"
+        )
     if len(missing) > RESTORED_MAX:
         raise JournalDamaged(
             f"{path} ends at byte {journal.good_bytes}, {len(missing)} acknowledged changes before its copy {COPY}; "
@@ -117,9 +123,13 @@ def acknowledged(journal: Lines, copy: Lines | None, path: Path) -> tuple[Change
 
 
 def merged(journal: Lines, copy: Lines | None) -> tuple[Changed, ...]:
-    """Every intact change of either file, in the order of revisions."""
+    """Every intact change of either file, in the order of revisions.
+
+    A rewritten file ends with a line of the last revision without a key, which must not hide the change itself.
+    """
     found = [*journal.changes, *journal.later, *(copy.changes + copy.later if copy else ())]
-    return tuple(sorted({change.revision: change for change in found}.values(), key=lambda change: change.revision))
+    unique = {(change.revision, change.key): change for change in found}
+    return tuple(sorted(unique.values(), key=lambda change: change.revision))
 
 
 def read_file(path: Path) -> Lines | None:

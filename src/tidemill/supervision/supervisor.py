@@ -103,7 +103,9 @@ class Supervisor:
         while True:
             try:
                 await work()
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if own.cancelling():
+                    raise  # the loop itself is asked to end; anything else was cancelled below it
                 state = self._states[own][2].failed(error, self._clock_s())
                 self._states[own] = (name, about, state)
                 log.exception("task failed", task=name, about=about, failures=state.failures, pause_s=state.pause_s())

@@ -71,6 +71,26 @@ def test_cancelling_ends_a_loop_at_once_also_in_its_pause() -> None:
     run(scenario)
 
 
+def test_a_call_that_was_cancelled_below_a_loop_does_not_end_it() -> None:
+    async def scenario(supervisor: Supervisor) -> None:
+        starts = 0
+
+        async def work() -> None:
+            nonlocal starts
+            starts += 1
+            below = asyncio.create_task(asyncio.sleep(60))
+            below.cancel()
+            await below
+
+        task = supervisor.keep("watch", work)
+        await asyncio.sleep(1)
+        assert starts > 1
+        assert supervisor.reasons() != []
+        await end(task)
+
+    run(scenario)
+
+
 def test_a_loop_that_returns_is_over() -> None:
     async def scenario(supervisor: Supervisor) -> None:
         async def short() -> None:
