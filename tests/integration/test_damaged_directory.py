@@ -1,6 +1,9 @@
 """A data directory that lost files or parts of them: nothing that is intact is deleted, and the operator is told."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.command_line import CommandLine
@@ -97,3 +100,78 @@ def test_a_removed_file_stops_the_start_until_the_loss_is_accepted(tmp_path: Pat
     with Broker(data_dir=data, flags=QUIET) as broker:
         assert _end_offset(broker, "topic-0") == RECORDS
     assert "is in order" in cli.fine("repair", "--data-dir", str(data)).err
+
+
+def test_doctor_shows_what_is_missing(tmp_path: Path, cli: CommandLine) -> None:
+    data = tmp_path / "data"
+    with Broker(data_dir=data, flags=QUIET) as broker:
+        _fill(broker, 2)
+    before = sorted(data.rglob("*"))
+    free = ("doctor", "--data-dir", str(data), "--json")
+    found = [each for each in json.loads(cli(*free).out) if each["check"] == "data directory"]
+    assert [each["state"] for each in found] == ["fine"]
+    (segment,) = (data / "streams" / "topic-0" / "0").glob("*.log")
+    segment.unlink()
+    shutil.rmtree(data / "streams" / "topic-1" / "0")
+    answer = cli(*free)
+    assert answer.code == 1
+    found = [each for each in json.loads(answer.out) if each["check"] == "data directory"]
+    assert {each["state"] for each in found} == {"wrong"}
+    shown = " | ".join(each["found"] for each in found)
+    assert "topic-0-0: segment 0 (offsets up to 599) is missing" in shown
+    assert "topic-1-0: its folder is missing" in shown
+    (data / "manifest.json").unlink()
+    assert "manifest.json is missing" in cli(*free).out
+    assert set(data.rglob("*")) < set(before), "looking changed something"
+
+
+def _read(consumer: Any, count: int) -> list[int]:
+    """The offsets of the next `count` records; every error on the way fails."""
+    found: list[int] = []
+    while len(found) < count:
+        (message,) = consumer.consume(1, WAIT_S) or [None]
+        assert message is not None, f"nothing after {found[-1:]}"
+        assert message.error() is None, message.error()
+        found.append(message.offset())
+    return found
+
+
+def test_consumers_read_past_a_hole_at_the_end_of_a_log(tmp_path: Path) -> None:
+    """Killed, and its last segments removed: what is intact is read, then what comes behind the hole."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    broker = Broker(process=True, data_dir=tmp_path / "data", flags=QUIET).start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        topic = NewTopic("orders", 1, config={"segment.bytes": "16384"})
+        admin.create_topics([topic])["orders"].result(WAIT_S)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 10, "log_level": 0})
+        for number in range(RECORDS):
+            producer.produce("orders", b"%0100d" % number)
+        assert producer.flush(WAIT_S) == 0
+        broker.kill()
+        segments = sorted((tmp_path / "data" / "streams" / "orders" / "0").glob("*.log"))
+        assert len(segments) > 3
+        intact = int(segments[-2].stem)
+        for path in segments[-2:]:
+            path.unlink()
+        broker = Broker(process=True, data_dir=tmp_path / "data", flags=QUIET).start()
+        where = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
+        reader = Consumer({**where, "auto.offset.reset": "error", "log_level": 0})
+        reader.assign([TopicPartition("orders", 0, 0)])
+        assert _read(reader, intact) == list(range(intact))
+        end = _end_offset(broker, "orders")
+        assert end >= RECORDS, "an acknowledged offset would be given out again"
+        inside = Consumer({**where, "auto.offset.reset": "error", "log_level": 0})
+        inside.assign([TopicPartition("orders", 0, intact + 1)])
+        assert [message for each in (reader, inside) for message in each.consume(1, 1)] == []
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        for number in range(3):
+            producer.produce("orders", b"%d" % number)
+        assert producer.flush(WAIT_S) == 0
+        for each in (reader, inside):
+            assert _read(each, 3) == [end, end + 1, end + 2]
+            each.close()
+    finally:
+        broker.stop()

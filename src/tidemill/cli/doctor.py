@@ -41,6 +41,7 @@ SERVERS = {
 }
 POSTGRES_PLACES = "/usr/lib/postgresql/*/bin/postgres"
 ETCD_S = 3.0
+MISSING_SHOWN = 20
 
 
 class Finding(NamedTuple):
@@ -73,6 +74,7 @@ def doctor(
         told,
         *(_door(name, getattr(settings, name)) for name in ("kafka", "grpc", "http")),
         _disk(settings.data_dir),
+        *_data(settings.data_dir),
         _files(),
         _java(),
         _spark(),
@@ -84,7 +86,7 @@ def doctor(
         *_timelines(settings.timelines),
     ]
     show([finding._asdict() for finding in findings], ("check", "state", "found", "advice"), as_json=as_json)
-    wrong = [finding.check for finding in findings if finding.state == "wrong"]
+    wrong = list(dict.fromkeys(finding.check for finding in findings if finding.state == "wrong"))
     if wrong:
         raise CommandFailed(f"{', '.join(wrong)}: see the advice above")
 
@@ -137,6 +139,27 @@ def _disk(data_dir: Path) -> Finding:
             "disk", "note", f"{free / 2**30:.1f} GiB free", "the broker refuses records when the disk is full"
         )
     return Finding("disk", "fine", f"{free / 2**30:.1f} GiB free")
+
+
+def _data(data_dir: Path) -> list[Finding]:
+    """What is missing in a data directory that was used before; a start would report the same."""
+    if not data_dir.is_dir():
+        return []
+    from tidemill.app.inspection import missing_files
+
+    check = "data directory"
+    try:
+        missing = missing_files(data_dir)
+    except (InvalidConfig, OSError) as error:
+        return [Finding(check, "wrong", str(error), "restore it from a backup")]
+    if not missing:
+        return [Finding(check, "fine", f"{data_dir} is complete")]
+    more = f" (and {len(missing) - MISSING_SHOWN} more)" if len(missing) > MISSING_SHOWN else ""
+    advice = f"restore it from a backup, or see: tidemill repair --data-dir {data_dir}"
+    return [
+        *(Finding(check, "wrong", each, advice) for each in missing[: MISSING_SHOWN - 1]),
+        Finding(check, "wrong", missing[min(len(missing), MISSING_SHOWN) - 1] + more, advice),
+    ]
 
 
 def _files() -> Finding:
