@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from tidemill.broker.manifest import FILE as MANIFEST
 from tidemill.broker.stores import STREAMS
 from tidemill.model.errors import InvalidConfig
 
@@ -33,6 +34,8 @@ class _Owner:
     cluster: str
     timelines: str = ""
     """The SQLite file of timelines that the broker has opened, relative to the directory if it is in it."""
+    manifest: bool = False
+    """Whether the directory has a manifest of its partitions: then its absence is a loss."""
 
 
 class DataDirectory:
@@ -87,19 +90,38 @@ class DataDirectory:
             )
 
     def note_timelines(self, path: Path) -> None:
-        """Remember the file of timelines; a full disk only makes the next start check nothing."""
-        if self._owner.timelines == self._name(path):
+        """Remember the file of timelines."""
+        self._note(replace(self._owner, timelines=self._name(path)))
+
+    @property
+    def had_manifest(self) -> bool:
+        """Whether the directory had a manifest of its partitions at an earlier start."""
+        return self._owner.manifest
+
+    def note_manifest(self) -> None:
+        """Remember that there is a manifest, if there is one."""
+        self._note(replace(self._owner, manifest=(self._path.parent / MANIFEST).exists()))
+
+    def _note(self, owner: _Owner) -> None:
+        """Write what has changed; a full disk only makes the next start check less."""
+        if owner == self._owner:
             return
-        self._owner = replace(self._owner, timelines=self._name(path))
+        self._owner = owner
         try:
             self._write()
         except OSError as error:
-            log.warning("timelines not noted in node.json", error=str(error))
+            log.warning("node.json not written", error=str(error))
 
     def _name(self, path: Path) -> str:
         """The name in the directory, which may be moved, or the path of a file elsewhere."""
         folder = self._path.parent.absolute()
         return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+    @staticmethod
+    def lost_manifest(folder: Path) -> bool:
+        """Whether the directory had a manifest of its partitions that is gone."""
+        owner = DataDirectory._read_file(folder / FILE)
+        return owner is not None and owner.manifest and not (folder / MANIFEST).exists()
 
     @staticmethod
     def lost_timelines(folder: Path) -> str:
@@ -127,7 +149,8 @@ class DataDirectory:
         try:
             read = json.loads(path.read_text("utf-8"))
             directory, timelines = str(UUID(read["directory"])), str(read.get("timelines", ""))
-            return _Owner(int(read["format"]), directory, int(read["node_id"]), read["cluster"], timelines)
+            manifest = bool(read.get("manifest", False))
+            return _Owner(int(read["format"]), directory, int(read["node_id"]), read["cluster"], timelines, manifest)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:

@@ -171,12 +171,14 @@ def load_tables() -> ModuleType:
         raise InvalidConfig(f"tables need more packages: pip install 'tidemill[clickhouse]' ({error})") from None
 
 
-def open_streams(settings: Settings, clock_ms: Callable[[], int], tables: Tables) -> PartitionStore:
-    """Where partitions are kept."""
+def open_streams(
+    settings: Settings, clock_ms: Callable[[], int], tables: Tables, *, had_manifest: bool
+) -> PartitionStore:
+    """Where partitions are kept; `had_manifest`: the data directory had a manifest before."""
     if settings.streams.startswith("memory:"):
         return MemoryTopics(MemoryStore, clock_ms)
     logs = SegmentStore.at(settings.data_dir / STREAMS)
-    files = TopicFolders(settings.data_dir, logs, clock_ms)
+    files = TopicFolders(settings.data_dir, logs, clock_ms, had_manifest=had_manifest)
     default = IN_SEGMENTS if settings.streams.startswith("segments:") else IN_TABLES
     return FilesAndTables(
         settings.data_dir,

@@ -178,6 +178,7 @@ class Node:
         self._opened.push_async_callback(broker.close)
         watch.start(broker.supervisor)
         await broker.start()
+        directory.note_manifest()
         self._opened.push_async_callback(self._close_desk)
         await self._record_groups(broker)
         await self._open_timelines(broker, directory)
@@ -188,7 +189,8 @@ class Node:
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
     def _world(self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch) -> World:
-        store = open_streams(self.settings, self._times.now_ms, self.tables)
+        had_manifest = directory.had_manifest
+        store = open_streams(self.settings, self._times.now_ms, self.tables, had_manifest=had_manifest)
         belong = partial(self._belong, coordination, directory)
         times = self._times
         return World(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch)

@@ -6,6 +6,7 @@ other names.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -91,8 +92,9 @@ def _replay(changes: tuple[Changed, ...]) -> Mapping[str, bytes]:
 
 
 def _rewrite(data_dir: Path, changes: tuple[Changed, ...]) -> None:
-    number = sum(1 for _ in data_dir.glob("coordination.*.damaged-*"))
-    for name in (JOURNAL, COPY):
+    names = (JOURNAL, COPY)
+    number = next(each for each in count() if not any((data_dir / ASIDE.format(name, each)).exists() for name in names))
+    for name in names:
         path = data_dir / name
         if path.exists():
             data_dir.joinpath(ASIDE.format(name, number)).write_bytes(path.read_bytes())

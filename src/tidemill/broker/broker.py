@@ -45,12 +45,7 @@ from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.placement import check_rack, rack_doubt
-from tidemill.cluster.core.registration import (
-    CARRIER,
-    OVERSEER,
-    Endpoint,
-    Registration,
-)
+from tidemill.cluster.core.registration import CARRIER, OVERSEER, Endpoint, Registration
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.membership import Membership
@@ -196,6 +191,8 @@ class Broker:
         self._timers = [keep("metadata watch", partial(self._metadata.follow, self._on_change))]
         self.membership.lost_partitions = self.partitions.lost
         await self.membership.join()
+        if not self.membership.lost_partitions:
+            await self.partitions.store.losses_given_up()
         doubt = rack_doubt(
             place.rack, [each.rack for node, each in self._metadata.image.brokers.items() if node != place.node_id]
         )

@@ -1,11 +1,15 @@
-"""The manifest of a data directory: which partitions have a folder in it, and where their logs ended at the last stop.
+"""The manifest of a data directory: which partitions have a folder in it, and which offsets they may have given out.
 
 A partition is added after its folder is durable, and taken out before its folder is deleted. So a partition that the
 manifest has and that has no folder was removed by something other than the broker, and its offsets were given out once.
-An end may be older than the log: it is written when partitions come and go and when the broker stops, never when
-records are written.
+
+The bound of a partition is never below an offset that was acknowledged: it is recorded ahead of the records
+(streams/reservation.py), and a stop lowers it to where the log ends. It counts only when files are missing.
+
+A replica that lost records is named under `lost` until it is no longer counted as in sync, whatever crashes meanwhile.
 """
 
+import asyncio
 import json
 import os
 import zlib
@@ -29,14 +33,22 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-def encode(ends: Mapping[PartitionKey, int]) -> bytes:
+class Contents(NamedTuple):
+    """What the file says."""
+
+    bounds: Mapping[PartitionKey, int]
+    lost: frozenset[PartitionKey]
+
+
+def encode(contents: Contents) -> bytes:
     """The bytes of the file: the CRC-32 of the second line, then the line."""
-    rows = [[*key, end] for key, end in sorted(ends.items())]
-    body = json.dumps({"version": VERSION, "partitions": rows}, separators=(",", ":")).encode()
+    rows = [[*key, bound] for key, bound in sorted(contents.bounds.items())]
+    fields = {"version": VERSION, "partitions": rows, "lost": sorted(contents.lost)}
+    body = json.dumps(fields, separators=(",", ":")).encode()
     return b"%08x\n%s\n" % (zlib.crc32(body), body)
 
 
-def decode(data: bytes) -> dict[PartitionKey, int] | None:
+def decode(data: bytes) -> Contents | None:
     """What the file says; None when it is damaged or of another version."""
     try:
         crc, body = data.removesuffix(b"\n").split(b"\n", 1)
@@ -45,28 +57,26 @@ def decode(data: bytes) -> dict[PartitionKey, int] | None:
         read = json.loads(body)
         if read["version"] != VERSION:
             return None
-        return {PartitionKey(topic_id, index): end for topic_id, index, end in read["partitions"]}
+        bounds = {PartitionKey(topic_id, index): bound for topic_id, index, bound in read["partitions"]}
+        return Contents(bounds, frozenset(PartitionKey(*each) for each in read.get("lost", [])))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def read(data_dir: Path) -> dict[PartitionKey, int]:
-    """What the directory had; nothing when an older version wrote it or the file is damaged."""
+def read(data_dir: Path) -> Contents | None:
+    """What the directory had; None when the file is missing or damaged."""
     try:
-        found = decode((data_dir / FILE).read_bytes())
+        return decode((data_dir / FILE).read_bytes())
     except FileNotFoundError:
-        return {}
-    if found is None:
-        log.error("manifest damaged", file=str(data_dir / FILE), effect="missing partition folders are not noticed")
-    return found or {}
+        return None
 
 
-def write(data_dir: Path, ends: Mapping[PartitionKey, int]) -> None:
+def write(data_dir: Path, contents: Contents) -> None:
     """Replace the file; durable when this returns. Blocks."""
     fresh = data_dir / f"{FILE}.new"
     try:
         with fresh.open("wb") as file:
-            file.write(encode(ends))
+            file.write(encode(contents))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(data_dir / FILE)
@@ -79,3 +89,51 @@ def write(data_dir: Path, ends: Mapping[PartitionKey, int]) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+class Manifest:
+    """The manifest of a running broker; changes are written in the background, many of them at once."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        found = read(data_dir)
+        self.problem = "" if found is not None else "damaged" if (data_dir / FILE).exists() else "missing"
+        """Why nothing is known of what the directory had; empty when something is."""
+        self.bounds: dict[PartitionKey, int] = dict(found.bounds) if found is not None else {}
+        self.lost: set[PartitionKey] = set(found.lost) if found is not None else set()
+        self._writing: asyncio.Task[None] | None = None
+        self._changed = False
+        self._failed = False
+
+    def change(self) -> None:
+        """Write what has changed in `bounds` and `lost`."""
+        self._changed = True
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write())
+
+    async def written(self) -> bool:
+        """Wait for the changes; False when they could not be written."""
+        while self._writing is not None:
+            await asyncio.wait({self._writing})
+        return not self._failed
+
+    async def raise_bound(self, key: PartitionKey, bound: int) -> int:
+        """Record that offsets below `bound` may be given out; the bound that is durable."""
+        before = self.bounds.get(key, 0)
+        self.bounds[key] = max(before, bound)
+        self.change()
+        # Without room for the manifest there is none for records either; only the broker's own logs go on.
+        return self.bounds.get(key, 0) if await self.written() else before
+
+    async def _write(self) -> None:
+        try:
+            while self._changed:
+                self._changed = False
+                contents = Contents(dict(self.bounds), frozenset(self.lost))
+                await asyncio.to_thread(write, self._data_dir, contents)
+                self._failed = False
+        except OSError as error:
+            self._failed = True
+            log.warning("manifest not written", error=str(error))
+        finally:
+            self._writing = None

@@ -93,6 +93,12 @@ class PartitionStore(Protocol):
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
         """Before a partition is opened: whether what it had is gone. With other copies (`copied`) it begins empty."""
 
+    async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
+        """Whether a replica lost records, now or before a crash; it keeps only what comes before the first of them."""
+
+    async def losses_given_up(self) -> None:
+        """Replicas that lost records are not in sync any more; nothing need be remembered of it."""
+
     async def forget(self, topic_id: str, index: int) -> None:
         """A partition is about to be deleted here: its absence is no loss, whatever crashes."""
 
@@ -135,9 +141,10 @@ class Partitions:
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
         self._mended = 0
+        self._node_id = -1
         self.unknown: list[UnknownTopic] = []
         self.lost: set[tuple[str, int]] = set()
-        """Replicas whose folder is gone: they are not in sync, whatever coordination says."""
+        """Replicas that lost records with their files: they are not in sync, whatever coordination says."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -225,6 +232,7 @@ class Partitions:
     async def _follow(
         self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool, joined: bool
     ) -> None:
+        self._node_id = node_id
         wanted = {
             (topic.name, info.index): (topic, info)
             for topic in _chosen(image, names)
@@ -324,9 +332,12 @@ class Partitions:
         try:
             topic_id = str(topic.topic_id)
             copied = self.replicas is not None and len(info.replicas) > 1
-            if await self.store.look_for_folder(topic.name, info.index, topic_id, copied=copied) and copied:
-                self.lost.add(key)
+            gone = await self.store.look_for_folder(topic.name, info.index, topic_id, copied=copied)
             partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch, topic_id)
+            # Without another replica in sync what is left is served: no other broker has more.
+            others = any(node != self._node_id for node in info.isr)
+            if copied and (gone or others) and await self.store.drop_lost(partition, topic_id):
+                self.lost.add(key)
             await self._assume(topic, info, partition)
             self._open[key] = partition
         except (TidemillError, OSError) as error:

@@ -16,13 +16,16 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import structlog
 
-from tidemill.broker import manifest
-from tidemill.broker.manifest import PartitionKey
+from tidemill.broker.manifest import FILE as MANIFEST
+from tidemill.broker.manifest import Manifest, PartitionKey
 from tidemill.broker.partitions import Room, UnknownTopic
+from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import LogStore
 from tidemill.streams.opener import OpenPartition, opener
@@ -43,18 +46,19 @@ class TopicFolders:
 
     outages = 0
 
-    def __init__(self, data_dir: Path, logs: LogStore, clock: Callable[[], int]) -> None:
+    def __init__(self, data_dir: Path, logs: LogStore, clock: Callable[[], int], *, had_manifest: bool = False) -> None:
         self._data_dir = data_dir
         self._streams = data_dir / STREAMS
         self._deleted = data_dir / "deleted"
         self._logs = logs
         self._open: OpenPartition = opener(logs, clock)
         self._removals: set[asyncio.Task[None]] = set()
-        self._ends = manifest.read(data_dir)
+        self._manifest = Manifest(data_dir)
         self._opened: dict[PartitionKey, Partition] = {}
         self._lost: list[str] = []
-        self._writing: asyncio.Task[None] | None = None
-        self._changed = False
+        if self._manifest.problem == "damaged" or (had_manifest and self._manifest.problem):
+            self._lost.append(f"{MANIFEST} is {self._manifest.problem}: partitions that were removed are not noticed")
+            log.error("manifest lost", problem=self._manifest.problem)
         self._streams.mkdir(parents=True, exist_ok=True)
         self._deleted.mkdir(exist_ok=True)
         if not self._take_marker():
@@ -94,10 +98,13 @@ class TopicFolders:
     ) -> Partition:
         """The partition as it was left, or a new one."""
         key = PartitionKey(topic_id, index)
-        opened = self._opened[key] = await self._open(topic, index, settings, leader_epoch, topic_id)
-        if key not in self._ends:
-            self._ends[key] = 0
-            self._write_later()
+        bound = self._manifest.bounds.get(key, 0)
+        opened = await self._open(topic, index, settings, leader_epoch, topic_id, given_offset=bound)
+        self._opened[key] = opened
+        if key not in self._manifest.bounds:
+            self._manifest.bounds[key] = 0
+            self._manifest.change()
+        opened.reserve(bound, partial(self._manifest.raise_bound, key))
         return opened
 
     async def free_reserve(self) -> bool:
@@ -106,11 +113,14 @@ class TopicFolders:
 
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
         """Whether the folder is gone; a log without other copies then begins behind its recorded end."""
-        end_offset = self._ends.get(PartitionKey(topic_id, index))
+        key = PartitionKey(topic_id, index)
+        end_offset = self._manifest.bounds.get(key)
         if end_offset is None or (self._streams / topic / str(index)).is_dir():
             return False
         log.error("partition folder missing", partition=f"{topic}-{index}", end_offset=end_offset, copied=copied)
-        if not copied:
+        if copied:
+            await self._record_loss(key)
+        else:
             await self._logs.begin_at(topic, index, end_offset)
         then = "it is copied again" if copied else "new records get later offsets"
         self._lost.append(
@@ -118,32 +128,40 @@ class TopicFolders:
         )
         return True
 
+    async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
+        """Cut a replica back to what it has without a hole; the loss is durable until `losses_given_up`."""
+        key = PartitionKey(topic_id, partition.index)
+        lost_from = self._logs.lost_from(partition.topic, partition.index)
+        if lost_from is not None:
+            await self._record_loss(key)
+            await partition.truncate(lost_from)
+        return key in self._manifest.lost
+
+    async def losses_given_up(self) -> None:
+        """Replicas that lost records are not in sync any more: they are copied again."""
+        if self._manifest.lost or self._manifest.problem:
+            self._manifest.lost.clear()
+            self._manifest.change()
+            await self._manifest.written()
+
+    async def _record_loss(self, key: PartitionKey) -> None:
+        self._manifest.lost.add(key)
+        self._manifest.change()
+        if not await self._manifest.written():
+            raise KafkaStorageError(f"a loss of records cannot be recorded in {MANIFEST}: no room on the disk")
+
     async def forget(self, topic_id: str, index: int) -> None:
         """A partition is about to be deleted: durably no part of this directory."""
-        self._opened.pop(PartitionKey(topic_id, index), None)
-        if self._ends.pop(PartitionKey(topic_id, index), None) is not None:
-            self._write_later()
-            await self._written()
+        if self._drop(PartitionKey(topic_id, index)):
+            await self._manifest.written()
 
-    def _write_later(self) -> None:
-        """Write the manifest in the background; many changes that come together are one write."""
-        self._changed = True
-        if self._writing is None:
-            self._writing = asyncio.ensure_future(self._write_manifest())
-
-    async def _write_manifest(self) -> None:
-        try:
-            while self._changed:
-                self._changed = False
-                await asyncio.to_thread(manifest.write, self._data_dir, dict(self._ends))
-        except OSError as error:
-            log.warning("manifest not written", error=str(error))
-        finally:
-            self._writing = None
-
-    async def _written(self) -> None:
-        while self._writing is not None:
-            await asyncio.wait({self._writing})
+    def _drop(self, key: PartitionKey) -> bool:
+        self._opened.pop(key, None)
+        self._manifest.lost.discard(key)
+        known = self._manifest.bounds.pop(key, None) is not None
+        if known:
+            self._manifest.change()
+        return known
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
         """A folder with the topic's id in it; a folder of another topic is set aside."""
@@ -172,10 +190,8 @@ class TopicFolders:
 
     async def remove(self, topic: str, topic_id: str) -> None:
         """Move the topic out of the way, durably; its files go in the background. Another topic's folder stays."""
-        for key in [key for key in self._ends if key.topic_id == topic_id]:
-            del self._ends[key]
-            self._opened.pop(key, None)
-            self._write_later()
+        for key in [key for key in self._manifest.bounds if key.topic_id == topic_id]:
+            self._drop(key)
         target = self._deleted / topic_id
         folder = self._streams / topic
         if folder.exists() and read_topic_id(folder) in {topic_id, ""}:
@@ -187,9 +203,10 @@ class TopicFolders:
         """Finish removals, and leave the marker when all went well."""
         await asyncio.gather(*self._removals, return_exceptions=True)
         await self._logs.close()
-        self._ends.update({key: partition.log_end_offset for key, partition in self._opened.items()})
-        self._write_later()
-        await self._written()
+        ends = {key: each.log_end_offset for key, each in self._opened.items() if each.failed is None}
+        self._manifest.bounds.update(ends)
+        self._manifest.change()
+        await self._manifest.written()
         if clean:
             await asyncio.to_thread(self._leave_marker)
 
@@ -201,8 +218,7 @@ class TopicFolders:
     def _set_aside(self, folder: Path) -> None:
         orphans = self._data_dir / ORPHANS
         orphans.mkdir(exist_ok=True)
-        number = sum(1 for _ in orphans.iterdir())
-        target = orphans / f"{folder.name}~{number}"
+        target = next(path for number in count() if not (path := orphans / f"{folder.name}~{number}").exists())
         self._move(folder, target)
         log.error("folder of another topic set aside", folder=str(folder), target=str(target))
 
@@ -272,6 +288,13 @@ class MemoryTopics:
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:  # noqa: ARG002
         """There are no folders."""
         return False
+
+    async def drop_lost(self, partition: Partition, topic_id: str) -> bool:  # noqa: ARG002 -- the store's interface
+        """Nothing is lost but with the process."""
+        return False
+
+    async def losses_given_up(self) -> None:
+        """Nothing is recorded."""
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:  # noqa: ARG002 -- the store's interface
         """Nothing old can be found in memory."""

@@ -131,6 +131,14 @@ class FilesAndTables:
         """Whether a partition in files has lost its folder."""
         return await self._files.look_for_folder(topic, index, topic_id, copied=copied)
 
+    async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
+        """Cut a replica in files back to what it has without a hole."""
+        return partition.topic in self._in_files and await self._files.drop_lost(partition, topic_id)
+
+    async def losses_given_up(self) -> None:
+        """Replicas that lost records are not in sync any more."""
+        await self._files.losses_given_up()
+
     async def forget(self, topic_id: str, index: int) -> None:
         """A partition is about to be deleted; tables keep their own notes."""
         await self._files.forget(topic_id, index)

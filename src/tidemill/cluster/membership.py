@@ -226,25 +226,26 @@ class Membership:
         lost = entry is not None and decode_known(entry.value).directory != self.registration.directory
         if lost:
             log.warning("this broker comes with another data directory: nothing it had counts as in sync")
-        await self._retire(lost=lost)
-        self.lost_partitions = ()
+        if await self._retire(lost=lost):
+            self.lost_partitions = ()
         if entry is None or lost:
             mine = encode_known(known_from(self.registration))
             await self._coordination.compare_and_put(key, mine, entry.revision if entry else 0)
         if not session.alive:
             raise CoordinationAway("the session ended while joining")
 
-    async def _retire(self, *, lost: bool = False) -> None:
-        """Let others lead; until the view shows it, for others may change the same partitions."""
+    async def _retire(self, *, lost: bool = False) -> bool:
+        """Let others lead; until the view shows it, for others may change the same partitions. Whether all went."""
         deadline = asyncio.get_running_loop().time() + RETIRING_S
         node_id = self.registration.node_id
         find = partial(retirements, node_id=node_id, lost=lost, lost_partitions=self.lost_partitions)
         while changes := list(find(self._metadata.image)):
             if asyncio.get_running_loop().time() > deadline:
                 log.warning("not everything could be handed over", partitions=len(changes))
-                return
+                return False
             await self.states.write_all(changes)
             await self._metadata.until(lambda: not any(find(self._metadata.image)), PAUSE_S)
+        return True
 
     async def _register(self, session: Session, revision: int) -> bool:
         """Write the registration on the one that was seen; False when it is not that any more."""

@@ -213,12 +213,18 @@ class LogStore(Protocol):
         topic_id: str = "",
         leader_epoch: int = 0,
         believe: bool = True,
+        given_offset: int = 0,
     ) -> StreamLog:
         """The log of a partition, recovered if need be, new if there was none.
 
         Where several brokers could write a log, `leader_epoch` says who may, and `topic_id` tells a topic from one of
         the same name that was deleted. Unless `believe`, every batch is looked at, and damaged ones are set aside.
+        Offsets below `given_offset` may have been given out: a log that misses files goes on behind them.
         """
+        ...
+
+    def lost_from(self, topic: str, index: int) -> int | None:
+        """The first offset that an open log lost with files that were removed; None when it has lost nothing."""
         ...
 
     async def free_reserve(self) -> bool:

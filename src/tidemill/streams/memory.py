@@ -230,12 +230,17 @@ class MemoryStore:
         topic_id: str = "",  # noqa: ARG002 - nobody else writes here
         leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes here
         believe: bool = True,  # noqa: ARG002 - memory is not damaged
+        given_offset: int = 0,  # noqa: ARG002 - nor does it lose files
     ) -> MemoryLog:
         """The log of a partition; the same one as before when it was opened before."""
         log = self._logs.get((topic, index))
         if log is None:
             log = self._logs[topic, index] = MemoryLog(settings)
         return log
+
+    def lost_from(self, topic: str, index: int) -> int | None:  # noqa: ARG002 - memory has no files
+        """Nothing is lost."""
+        return None
 
     async def free_reserve(self) -> bool:
         """There is none."""

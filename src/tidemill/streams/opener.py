@@ -38,9 +38,16 @@ class OpenPartition(Protocol):
     """What a broker opens partitions with."""
 
     async def __call__(
-        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str = ""
+        self,
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        leader_epoch: int,
+        topic_id: str = "",
+        *,
+        given_offset: int = 0,
     ) -> Partition:
-        """The partition as it was left, or a new one."""
+        """The partition as it was left, or a new one; behind `given_offset` when files of it are missing."""
 
 
 def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenPartition:
@@ -49,9 +56,24 @@ def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenParti
     one_cleaning = asyncio.Lock()
 
     async def open_log(
-        topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str, *, believe: bool
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        leader_epoch: int,
+        topic_id: str,
+        given_offset: int,
+        *,
+        believe: bool,
     ) -> Partition:
-        log = await store.open(topic, index, settings, topic_id=topic_id, leader_epoch=leader_epoch, believe=believe)
+        log = await store.open(
+            topic,
+            index,
+            settings,
+            topic_id=topic_id,
+            leader_epoch=leader_epoch,
+            believe=believe,
+            given_offset=given_offset,
+        )
         try:
             return await open_partition(
                 log, topic, index, clock=clock, leader_epoch=leader_epoch, one_cleaning=one_cleaning, random=random
@@ -61,12 +83,18 @@ def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenParti
             raise
 
     async def open_one(
-        topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str = ""
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        leader_epoch: int,
+        topic_id: str = "",
+        *,
+        given_offset: int = 0,
     ) -> Partition:
         try:
-            return await open_log(topic, index, settings, leader_epoch, topic_id, believe=True)
+            return await open_log(topic, index, settings, leader_epoch, topic_id, given_offset, believe=True)
         except CorruptMessage as error:
             LOGGER.error("damage found; the whole log is checked", topic=topic, partition=index, error=str(error))
-            return await open_log(topic, index, settings, leader_epoch, topic_id, believe=False)
+            return await open_log(topic, index, settings, leader_epoch, topic_id, given_offset, believe=False)
 
     return open_one

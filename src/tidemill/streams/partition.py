@@ -14,15 +14,10 @@ idle. Once the disk has failed a flush, every call raises KafkaStorageError unti
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from tidemill.model.errors import (
-    KafkaStorageError,
-    NotLeaderOrFollower,
-    OffsetNotAvailable,
-    OffsetOutOfRange,
-)
+from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
@@ -38,6 +33,7 @@ from tidemill.streams.core.waiters import Waiters
 from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import StreamLog
 from tidemill.streams.leading import Agreement, Leading
+from tidemill.streams.reservation import Reservation
 from tidemill.streams.search import NOT_FOUND, FoundOffset, first_at, first_with_largest
 from tidemill.streams.upkeep import ALL_CHORES, Chores, Random, Upkeep
 from tidemill.streams.writer import Placed, Writer
@@ -171,6 +167,10 @@ class Partition:
     def away(self) -> bool:
         """Whether what keeps the records is out of reach for now."""
         return self._log.away
+
+    def reserve(self, given_offset: int, record: Callable[[int], Awaitable[int]]) -> None:
+        """Have a bound of the offsets recorded (`record`) before records are acknowledged; `given_offset` is so now."""
+        self._writer.reservation = Reservation(given_offset, self._flusher.reach, record)
 
     async def append(
         self,

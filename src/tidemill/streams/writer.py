@@ -25,6 +25,7 @@ from tidemill.records.header import BatchHeader, Buffer, place
 from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Undo
 from tidemill.streams.interface import StoredBatch, StreamLog
 from tidemill.streams.replay import marker_in
+from tidemill.streams.reservation import Reservation
 
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
 QUEUE_BATCHES_MAX = 1024
@@ -79,6 +80,7 @@ class Writer:
         self._gate = asyncio.Lock()
         self._at_gate = 0
         self._changed = asyncio.Event()
+        self.reservation: Reservation | None = None
 
     async def write(
         self,
@@ -92,6 +94,14 @@ class Writer:
 
         A log that takes longer than `timeout_s` is a RequestTimedOut; the batch goes its way.
         """
+        placed = await self._write(batch, header, marker, timeout_s)
+        if self.reservation is not None and placed.next_offset > self.reservation.due_offset:
+            await self.reservation.cover(placed.next_offset)
+        return placed
+
+    async def _write(
+        self, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None, timeout_s: float | None
+    ) -> Placed:
         if self._free and len(batch) <= self._inline_bytes_max:
             group = _Group()
             self._judge(group, batch, header, marker)

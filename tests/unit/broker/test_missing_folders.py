@@ -1,8 +1,12 @@
 """A partition folder that was removed while the broker was stopped."""
 
 import asyncio
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 from uuid import UUID, uuid4
 
 import pytest
@@ -10,12 +14,15 @@ from tests.unit.broker.test_disk_in_a_cluster import SmallDisk, member, until_kn
 from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Store
 
+from tidemill.app.directory import DataDirectory
 from tidemill.broker import manifest
-from tidemill.broker.manifest import PartitionKey, decode, encode
+from tidemill.broker.manifest import Contents, PartitionKey, decode, encode
 from tidemill.broker.stores import STREAMS
 from tidemill.cluster.core.image import PartitionInfo, Topic, decode_state, encode_topic, state_key
 from tidemill.doors.console.view import health_of
 from tidemill.model.topic_settings import parse
+from tidemill.streams.reservation import RESERVED_OFFSETS
+from tidemill.testing import Broker
 from tidemill.testing.clock import VirtualClock
 
 RECORDS = 5
@@ -43,6 +50,73 @@ def test_no_offset_is_given_out_again(tmp_path: Path, removed: str) -> None:
     asyncio.run(scenario())
 
 
+def _segment(folder: Path) -> Path:
+    (found,) = folder.glob("*.log")
+    return found
+
+
+REMOVALS: dict[str, Callable[[Path], None]] = {
+    "nothing": lambda _: None,
+    "the folder": shutil.rmtree,
+    "the segment": lambda folder: _segment(folder).unlink(),
+    "the content of the segment": lambda folder: os.truncate(_segment(folder), 0),
+    "the checkpoint": lambda folder: (folder / "checkpoint").unlink(),
+    "the checkpoint and the segment": lambda folder: (
+        [path.unlink() for path in (_segment(folder), folder / "checkpoint")] and None
+    ),
+}
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("removed", REMOVALS)
+def test_no_offset_is_given_out_again_after_a_crash(tmp_path: Path, removed: str, acks: int) -> None:
+    """The files of a running broker are what a kill leaves; its recorded ends are older than its logs."""
+
+    async def scenario() -> None:
+        (tmp_path / "running").mkdir()
+        async with running(tmp_path / "running") as broker:
+            await broker.create_topic("orders", partitions=1)
+            for _ in range(RECORDS):
+                await broker.partition("orders", 0).append(batch_of(b"a"), acks=acks)
+            shutil.copytree(tmp_path / "running", tmp_path / "killed")
+        REMOVALS[removed](tmp_path / "killed" / STREAMS / "orders" / "0")
+        async with running(tmp_path / "killed") as broker:
+            reasons = health_of(broker)["streams"]["reasons"]
+            offset = (await broker.partition("orders", 0).append(batch_of(b"b"), acks=-1)).base_offset
+            if removed == "nothing":
+                assert offset == RECORDS, "a gap"
+                assert reasons == []
+            else:
+                assert RECORDS < offset <= RESERVED_OFFSETS + RECORDS
+                assert any("orders-0" in reason for reason in reasons)
+        async with running(tmp_path / "killed") as broker:
+            assert health_of(broker)["streams"]["reasons"] == []
+            assert broker.partition("orders", 0).log_end_offset == offset + 1
+
+    asyncio.run(scenario())
+
+
+def test_offsets_are_reserved_in_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[Contents] = []
+    real = manifest.write
+
+    def write(data_dir: Path, contents: Contents) -> None:
+        writes.append(contents)
+        real(data_dir, contents)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await broker.create_topic("orders", partitions=1)
+            await broker.partition("orders", 0).append(batch_of(b"a"), acks=1)
+            writes.clear()
+            for _ in range(1000):
+                await broker.partition("orders", 0).append(batch_of(b"a"), acks=1)
+            assert writes == []
+
+    monkeypatch.setattr(manifest, "write", write)
+    asyncio.run(scenario())
+
+
 def test_deleted_topics_are_not_missed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
@@ -50,7 +124,7 @@ def test_deleted_topics_are_not_missed(tmp_path: Path) -> None:
                 await broker.create_topic("orders", partitions=2)
                 await broker.partition("orders", 0).append(batch_of(b"a"), acks=-1)
                 await broker.delete_topic("orders")
-        assert manifest.read(tmp_path) == {}
+        assert manifest.read(tmp_path) == Contents({}, frozenset())
         async with running(tmp_path) as broker:
             await broker.create_topic("orders", partitions=2)
             assert broker.partition("orders", 0).log_end_offset == 0
@@ -79,10 +153,70 @@ def test_a_replica_without_its_folder_is_not_in_sync(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("how", ["removed", "a crash after it was noticed"])
+def test_a_replica_without_a_segment_is_not_in_sync(tmp_path: Path, how: str) -> None:
+    async def scenario() -> None:
+        store, clock = Store(), VirtualClock()
+        topic = Topic("copied", uuid4(), (PartitionInfo(0, 1, (1, 2), (1, 2), 0),), {}, parse({}))
+        async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
+            store.put("topics/copied", encode_topic(topic))
+            await until_known(broker, "copied")
+            await broker.partition("copied", 0).append(batch_of(b"a"), acks=1)
+        store.put("topics/orders", None)
+        store.put(state_key(topic.topic_id, 0), None)
+        if how == "removed":
+            _segment(tmp_path / STREAMS / "copied" / "0").unlink()
+        else:
+            found = manifest.read(tmp_path)
+            assert found is not None
+            manifest.write(tmp_path, found._replace(lost=frozenset({PartitionKey(str(topic.topic_id), 0)})))
+        async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
+            state = decode_state(0, store.entries[state_key(topic.topic_id, 0)].value)
+            assert 1 not in state.isr
+            assert state.leader != 1
+            assert broker.partition("copied", 0).log_end_offset == (0 if how == "removed" else 1)
+            given_up = manifest.read(tmp_path)
+            assert given_up is not None
+            assert given_up.lost == frozenset()
+
+    asyncio.run(scenario())
+
+
+def test_a_missing_manifest_is_reported(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path, flags={"http": "none", "grpc": "none", "timelines": "memory:"}):
+        pass
+    (tmp_path / manifest.FILE).unlink()
+    assert DataDirectory.lost_manifest(tmp_path)
+    broker = Broker(data_dir=tmp_path, flags={"grpc": "none", "timelines": "memory:"}).start()
+    try:
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{broker.http}/health")
+        assert "manifest.json is missing" in refused.value.read().decode()
+    finally:
+        broker.stop()
+    assert not DataDirectory.lost_manifest(tmp_path)
+
+
+def test_a_folder_is_set_aside_under_a_free_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            (tmp_path / "orphans" / "orders~1").mkdir(parents=True)
+            for number in range(2):
+                (tmp_path / STREAMS / "orders").mkdir()
+                (tmp_path / STREAMS / "orders" / "topic-id").write_text(f"another topic {number}")
+                await broker.create_topic("orders", partitions=1)
+                await broker.delete_topic("orders")
+        found = {each.name for each in (tmp_path / "orphans").iterdir()}
+        assert found == {"orders~0", "orders~1", "orders~2"}
+
+    asyncio.run(scenario())
+
+
 def test_a_damaged_manifest_is_known_as_such(tmp_path: Path) -> None:
-    ends = {PartitionKey(str(UUID(int=1)), 0): 7, PartitionKey(str(UUID(int=1)), 12): 0}
-    data = encode(ends)
-    assert decode(data) == ends
+    bounds = {PartitionKey(str(UUID(int=1)), 0): 7, PartitionKey(str(UUID(int=1)), 12): 0}
+    contents = Contents(bounds, frozenset({PartitionKey(str(UUID(int=1)), 12)}))
+    data = encode(contents)
+    assert decode(data) == contents
     assert all(decode(data[:cut]) is None for cut in range(len(data) - 1))
     (tmp_path / manifest.FILE).write_bytes(data[:20])
-    assert manifest.read(tmp_path) == {}
+    assert manifest.read(tmp_path) is None

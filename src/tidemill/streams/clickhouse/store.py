@@ -84,6 +84,7 @@ class ClickHouseStore:
         topic_id: str = "",
         leader_epoch: int = 0,
         believe: bool = True,  # noqa: ARG002 - ClickHouse checks its own parts
+        given_offset: int = 0,  # noqa: ARG002 - tables record their own
     ) -> ClickHouseLog:
         """The log of a partition, with a cut that was begun finished; on servers, nobody else writes it any more."""
         shared = self._shared[self.engine.owner_of(index, settings.tidemill_spread_servers)]
@@ -129,6 +130,10 @@ class ClickHouseStore:
                 f"INSERT INTO orphans SELECT *, now() FROM messages WHERE {where}", server=shared.server
             )
         await self.remove_topic(topic)
+
+    def lost_from(self, topic: str, index: int) -> int | None:  # noqa: ARG002 - there are no files
+        """Not known."""
+        return None
 
     async def free_reserve(self) -> bool:
         """There is none."""

@@ -3,14 +3,16 @@
 Batches are written to the end of the newest segment; when it is full a new one is begun. A write that fails half-way
 is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again; a failed
 flush ends all logs of the disk. A flush covers all segments that have unflushed bytes, oldest first, and the folder
-when it has new names.
+when it has new names. The first flush with records in a new segment also names it in the checkpoint, before those
+records are acknowledged: so a start notices when the segment is gone.
 
 Reading: the tail serves what is new; else the index finds the neighbourhood, a piece of the file is read, its batches
 are walked and their CRCs checked, so that a damaged batch is never served.
 """
 
+import asyncio
 import errno
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -68,6 +70,8 @@ class SegmentLog:
         self._unindexed: list[Segment] = []
         self._removed = RemovedFiles()
         self._new_names = True  # the first segment may be new
+        self._saving = asyncio.Lock()  # flushes and checkpoints, which say what was flushed, are made one by one
+        self._recorded_base = -1  # the newest segment that the checkpoint names with records
         self._changes = 0  # how often compaction or retention has taken files from under a reader
         self._start_offset = self._end_offset = 0
         self._take(opened)
@@ -124,6 +128,15 @@ class SegmentLog:
 
     async def flush(self) -> None:
         """One fdatasync for each segment with unflushed bytes, and one for new names."""
+        async with self._saving:
+            active = self._segments[-1]
+            new = active.size_bytes > 0 and active.base_offset != self._recorded_base
+            present = self._checkpoint(self._start_offset, None) if new else None
+            await self._flush()
+            if present is not None:
+                await self._record_segment(present)
+
+    async def _flush(self) -> None:
         self._check()
         segments, self._unflushed = self._unflushed, {}
         new_names, self._new_names = self._new_names, False
@@ -238,7 +251,8 @@ class SegmentLog:
         # What lies wholly before the cut stays as it is, and need not be read.
         ends = self._bases[1:]
         closed = tuple(segment.note() for segment, end in zip(self._segments, ends, strict=False) if end <= end_offset)
-        note = SegmentNote(-1, 0, NO_TIMESTAMP, 0)
+        place = bisect_left(self._bases, end_offset) - 1
+        note = SegmentNote(self._bases[place] if place >= 0 else -1, 0, NO_TIMESTAMP, 0)
         await self._reopen(Checkpoint(self._start_offset, 0, note, closed, None, cut_to=end_offset), end_offset)
 
     async def reset(self, offset: int) -> None:
@@ -272,11 +286,12 @@ class SegmentLog:
             return
         fresh = Segment(self._folder, rewritten.base_offset, index)
         fresh.first_append_ms = old[0].first_append_ms
-        await self._aside(partial(self._announce_swap, fresh.base_offset, old[-1].base_offset))
-        async with self._reader.loading:
-            await self._put_in_place(fresh, old[-1].base_offset)
-            self._segments[place : place + len(old)] = [fresh] if index.size else []
-            self._forget(old)
+        async with self._saving:
+            await self._aside(partial(self._announce_swap, fresh.base_offset, old[-1].base_offset))
+            async with self._reader.loading:
+                await self._put_in_place(fresh, old[-1].base_offset)
+                self._segments[place : place + len(old)] = [fresh] if index.size else []
+                self._forget(old)
         self._tail.clear()
         if index.size:
             self._shared.indexes.note(fresh)
@@ -330,6 +345,7 @@ class SegmentLog:
         self._start_offset = opened.start_offset
         self._end_offset = opened.end_offset
         self._saved = opened.saved
+        self._recorded_base = opened.recorded_base
         self._closed_bytes = sum(segment.size_bytes for segment in opened.segments[:-1])
         for segment in opened.segments[:-1]:
             if segment.index is not None:
@@ -447,8 +463,12 @@ class SegmentLog:
             checkpoint = checkpoint._replace(state=before.state, state_offset=before.offset)
         active = self._segments[-1]
         index = await self._reader.index(active)
-        await self.flush()
-        write = partial(self._write_checkpoint, active, index, checkpoint)
+        async with self._saving:
+            await self._flush()
+            await self._write_or_make_room(partial(self._write_checkpoint, active, index, checkpoint))
+            self._recorded_base = active.base_offset if active.size_bytes else -1
+
+    async def _write_or_make_room(self, write: Callable[[], None]) -> None:
         reserve = self._shared.reserve
         held = not reserve.given_up
         try:
@@ -462,6 +482,22 @@ class SegmentLog:
     def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
         write_index(self._disk, active, index)
         checkpoints.write(self._disk, self._folder, checkpoint)
+
+    async def _record_segment(self, flushed: Checkpoint) -> None:
+        """Name the newest segment, which has records, in the checkpoint."""
+        try:
+            await self._disk.aside(partial(self._name_segments, flushed))
+            self._recorded_base = flushed.active.base_offset
+        except OSError as error:
+            if error.errno not in NO_ROOM or isinstance(error, FlushFailed):
+                self._fail(error)
+            LOGGER.warning("segment not recorded: no room on the disk", folder=self._folder)  # by the next flush
+
+    def _name_segments(self, flushed: Checkpoint) -> None:
+        last = checkpoints.read(self._disk, self._folder)
+        if last is not None:
+            flushed = flushed._replace(state=last.state, state_offset=last.known_until)
+        checkpoints.write(self._disk, self._folder, flushed)
 
     def _announce_swap(self, first_base: int, last_base: int) -> None:
         """Let the checkpoint promise nothing of segments that are about to be replaced."""
@@ -487,9 +523,10 @@ class SegmentLog:
         for segment in self._segments[place:]:
             self._files.forget(segment.path)
         try:
-            opened = await self._disk.aside(partial(self._cut, announced))
-            self._drop(list(self._segments))
-            self._take(opened)
+            async with self._saving:
+                opened = await self._disk.aside(partial(self._cut, announced))
+                self._drop(list(self._segments))
+                self._take(opened)
             await self._save(self._checkpoint(self._start_offset, None), opened.saved)
         except (OSError, KafkaStorageError) as error:
             self._fail(error)

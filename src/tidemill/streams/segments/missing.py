@@ -6,12 +6,21 @@ itself are taken out of the checkpoint first, so a crash never looks like a loss
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tidemill.streams.segments.checkpoint import Checkpoint
 
 
-def missing_segments(checkpoint: Checkpoint, sizes: Mapping[int, int]) -> list[str]:
-    """One line for each segment that is gone or too short; `sizes` are those of the files, by base offset."""
+class Missing(NamedTuple):
+    """One thing that a log had and has no more."""
+
+    offset: int
+    """The first offset that may be lost; everything before is there."""
+    found: str
+
+
+def missing_segments(checkpoint: Checkpoint, sizes: Mapping[int, int]) -> list[Missing]:
+    """Every segment that is gone or too short; `sizes` are those of the files, by base offset."""
     notes = [*checkpoint.closed, checkpoint.active]
     ends = [*(note.base_offset for note in notes[1:]), checkpoint.end_offset]
     found = []
@@ -22,11 +31,18 @@ def missing_segments(checkpoint: Checkpoint, sizes: Mapping[int, int]) -> list[s
         if not wanted or (size is not None and size >= note.size_bytes):
             continue
         offsets = f"segment {note.base_offset}" + (f" (offsets up to {end - 1})" if end > note.base_offset else "")
-        if size is None:
-            found.append(f"{offsets} is missing")
-        else:
-            found.append(f"{offsets} has {size} of {note.size_bytes} bytes")
+        how = "is missing" if size is None else f"has {size} of {note.size_bytes} bytes"
+        found.append(Missing(max(note.base_offset, checkpoint.start_offset), f"{offsets} {how}"))
+    if _lacks_cut_segment(checkpoint, sizes):
+        found.append(Missing(checkpoint.start_offset, f"segment {checkpoint.active.base_offset} is missing"))
     return found
+
+
+def _lacks_cut_segment(checkpoint: Checkpoint, sizes: Mapping[int, int]) -> bool:
+    """Whether the segment in which a cut was announced is gone; the cut leaves it, or an empty one behind it."""
+    base_offset = checkpoint.active.base_offset
+    announced = checkpoint.cut_to > checkpoint.start_offset and base_offset >= 0
+    return announced and not any(base_offset <= each <= checkpoint.cut_to for each in sizes)
 
 
 def without_segments(checkpoint: Checkpoint, first_base: int, last_base: int) -> Checkpoint:

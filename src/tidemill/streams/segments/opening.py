@@ -6,6 +6,9 @@ flushed place on. The result is a log without a torn end. Where the checkpoint i
 what was flushed: then every bad place with good batches behind it is taken for damage, and nothing good is dropped.
 When a believed segment turns out to be damaged, the folder is opened once more and nothing is believed.
 
+Where files are missing the log goes on behind every offset that may have been given out (`given_offset`, which is
+recorded ahead of the records); where all are there it goes on without a gap, whatever was recorded.
+
 Everything here blocks; the log runs it aside.
 """
 
@@ -17,7 +20,7 @@ from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import TEMPORARY, Checkpoint, SegmentNote
 from tidemill.streams.segments.folders import DELETED
 from tidemill.streams.segments.index import Index
-from tidemill.streams.segments.missing import missing_segments
+from tidemill.streams.segments.missing import Missing, missing_segments
 from tidemill.streams.segments.recovery import (
     CORRUPT,
     OFFSET_MAX,
@@ -34,6 +37,7 @@ from tidemill.streams.segments.swapping import NAME_DIGITS, finish_swaps
 ALL_FLUSHED = 2**63 - 1
 NEXT_BASE = -1  # a segment lost its end to damage: the log goes on where the next segment begins
 COPY_BYTES = 1024 * 1024
+CHECKPOINT_GONE = "its checkpoint is missing, and perhaps segments with it"
 
 
 class Report(NamedTuple):
@@ -42,7 +46,7 @@ class Report(NamedTuple):
     scanned_bytes: int
     cut_bytes: int
     quarantined: tuple[str, ...]
-    missing: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
     """What the checkpoint names and the folder does not have."""
 
 
@@ -54,6 +58,8 @@ class Opened(NamedTuple):
     end_offset: int
     saved: Saved | None
     report: Report
+    recorded_base: int
+    """The newest segment of which the checkpoint says that it has records; -1 when it says so of none."""
 
 
 class _Range(NamedTuple):
@@ -64,8 +70,11 @@ class _Range(NamedTuple):
 class Opening:
     """One opening of one folder."""
 
-    def __init__(self, disk: Disk, folder: str, settings: TopicSettings, *, believe: bool = True) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, settings: TopicSettings, *, believe: bool = True, given_offset: int = 0
+    ) -> None:
         self._believe = believe
+        self._given_offset = given_offset
         self._disk = disk
         self._folder = folder
         self._settings = settings
@@ -75,7 +84,7 @@ class Opening:
         self._quarantined: list[str] = []
         self._checkpoint: Checkpoint | None = None
         self._unsure = False
-        self._missing: list[str] = []
+        self._missing: list[Missing] = []
 
     def run(self) -> Opened:
         """Bring the folder in order and say what is in it."""
@@ -95,13 +104,18 @@ class Opening:
         if self._checkpoint is not None:
             sizes = {segment.base_offset: self._disk.size(segment.path) for segment in segments}
             self._missing = missing_segments(self._checkpoint, sizes)
+        elif self._given_offset:
+            self._missing = [Missing(start_offset, "its checkpoint is damaged" if self._unsure else CHECKPOINT_GONE)]
         self._finish_cut(segments)
         while len(segments) > 1 and segments[1].base_offset <= start_offset:
             self._remove(segments.pop(0))
         end_offset = self._check_all(segments, start_offset)
         if end_offset < start_offset or not segments:
             end_offset = self._begin_at(segments, max(start_offset, end_offset))
-        return Opened(segments, start_offset, end_offset, self._saved(end_offset), self._report())
+        found = self._checkpoint
+        believable = found is not None and found.active.size_bytes and not self._missing
+        recorded = found.active.base_offset if found is not None and believable else -1
+        return Opened(segments, start_offset, end_offset, self._saved(end_offset), self._report(), recorded)
 
     def _report(self) -> Report:
         return Report(self._scanned, self._cut, tuple(self._quarantined), tuple(self._missing))
@@ -138,7 +152,8 @@ class Opening:
 
     def _never_backwards(self, end_offset: int) -> int:
         """Offsets that were flushed are not given again, even when their batch is damaged."""
-        return max(end_offset, self._checkpoint.end_offset) if self._checkpoint else end_offset
+        flushed = self._checkpoint.end_offset if self._checkpoint else 0
+        return max(end_offset, flushed, self._given_offset if self._missing else 0)
 
     def _flushed_until(self, segment: Segment) -> int:
         """The position up to which the segment's bytes are known to have been flushed."""
@@ -288,15 +303,17 @@ class Opening:
             self._disk.fsync_dir(self._folder)
 
     def _begin_at(self, segments: list[Segment], offset: int) -> int:
-        for segment in segments:
-            self._remove(segment)
-        segments[:] = [Segment(self._folder, offset, Index())]
+        old, segments[:] = list(segments), [Segment(self._folder, offset, Index())]
         file = self._disk.open(segments[0].path, create=True)
         try:
             if self._settings.preallocate:
                 segments[0].preallocate(self._disk, file, self._settings.segment_bytes)
         finally:
             self._disk.close(file)
+        if old:
+            self._disk.fsync_dir(self._folder)  # a crash never leaves a log without a segment
+        for segment in old:
+            self._remove(segment)
         return offset
 
     def _remove(self, segment: Segment) -> None:

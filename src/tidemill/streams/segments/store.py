@@ -31,6 +31,7 @@ class SegmentStore:
         self._shared = Shared(disk, reserve_bytes)
         self._reserved = False
         self.missing: list[str] = []
+        self._lost_from: dict[str, int] = {}
 
     @classmethod
     def at(cls, root: Path) -> "SegmentStore":
@@ -51,6 +52,7 @@ class SegmentStore:
         topic_id: str = "",  # noqa: ARG002 - nobody else writes these files
         leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes these files
         believe: bool = True,
+        given_offset: int = 0,
     ) -> SegmentLog:
         """The log of a partition; recovered when the last stop was not clean, or looked at as a whole."""
         folder = f"{topic}/{index}"
@@ -60,18 +62,27 @@ class SegmentStore:
             self._reserved = True
             await self._disk.aside(self._shared.reserve.begin)
         try:
-            opened = await self._disk.aside(partial(self._open, folder, settings, believe=believe))
+            opened = await self._disk.aside(partial(self._open, folder, settings, believe, given_offset))
         except FlushFailed as error:
             self._shared.fence(error)
             raise
         if opened.report.quarantined:
             LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
-        for lost in opened.report.missing:
-            LOGGER.error("segment missing", folder=folder, found=lost)
-        self.missing += [f"{topic}-{index}: {lost}; its other records are served" for lost in opened.report.missing]
+        if opened.report.missing:
+            self._note_missing(f"{topic}-{index}", folder, opened)
         if opened.report.cut_bytes:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
         return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)
+
+    def _note_missing(self, partition: str, folder: str, opened: Opened) -> None:
+        for _, found in opened.report.missing:
+            LOGGER.error("segment missing", folder=folder, found=found, end_offset=opened.end_offset)
+            self.missing.append(f"{partition}: {found}; its other records are served")
+        self._lost_from[folder] = min(offset for offset, _ in opened.report.missing)
+
+    def lost_from(self, topic: str, index: int) -> int | None:
+        """The first offset that the log lost with files that were removed; None when it has lost nothing."""
+        return self._lost_from.get(f"{topic}/{index}")
 
     async def free_reserve(self) -> bool:
         """Free the reserve for something else that the broker must write; records are refused until it is retaken."""
@@ -92,6 +103,6 @@ class SegmentStore:
         self._shared.files.close()
         self._disk.shutdown()
 
-    def _open(self, folder: str, settings: TopicSettings, *, believe: bool) -> Opened:
+    def _open(self, folder: str, settings: TopicSettings, believe: bool, given_offset: int) -> Opened:
         empty_folder(self._disk, folder + DELETED)
-        return Opening(self._disk, folder, settings, believe=believe).run()
+        return Opening(self._disk, folder, settings, believe=believe, given_offset=given_offset).run()

@@ -1,0 +1,51 @@
+"""Offsets that a partition may give out, recorded ahead of its records.
+
+A start that finds files missing cannot see how far the log went. So before a batch is acknowledged, a bound above its
+offsets is durable somewhere other than in the log. The bound moves in large steps: one small write covers very many
+batches, and the next step is recorded in the background before the present one is used up.
+
+The log is flushed before the first bound is recorded. So a log with a bound has a checkpoint, and a start knows that a
+log without one has lost it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+RESERVED_OFFSETS = 1_000_000
+"""How far ahead of the log its offsets are recorded: the largest gap that missing files leave."""
+
+
+class Reservation:
+    """What is recorded of one partition; `record` makes a bound durable and returns the bound that is."""
+
+    __slots__ = ("_flush", "_offset", "_record", "_recording", "due_offset")
+
+    def __init__(
+        self, offset: int, flush: Callable[[int], Awaitable[None]], record: Callable[[int], Awaitable[int]]
+    ) -> None:
+        self._offset = offset
+        self._flush = flush
+        self._record = record
+        self._recording: asyncio.Task[None] | None = None
+        self.due_offset = offset - RESERVED_OFFSETS // 2
+        """When the log reaches it, the next step has to be recorded (`cover`)."""
+
+    async def cover(self, next_offset: int) -> None:
+        """Record the next step; return when everything before `next_offset` is covered, or cannot be for now."""
+        if self._recording is None:
+            self._recording = asyncio.get_running_loop().create_task(self._extend(next_offset))
+            self._recording.add_done_callback(self._ended)
+        if next_offset > self._offset:
+            await asyncio.shield(self._recording)
+            if next_offset > self._offset:
+                await self._extend(next_offset)
+
+    async def _extend(self, next_offset: int) -> None:
+        await self._flush(next_offset)
+        self._offset = max(self._offset, await self._record(next_offset + RESERVED_OFFSETS))
+        self.due_offset = self._offset - RESERVED_OFFSETS // 2
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._recording = None
+        if not task.cancelled():
+            task.exception()  # batches that need the step get the error from their own flush
