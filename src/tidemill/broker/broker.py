@@ -577,12 +577,8 @@ class Broker:
         In a cluster their partition gets the marker, too: so every broker that leads it, now or later, refuses a
         coordinator that was replaced and does not know it.
         """
-        end = partial(
-            self.groups.end_transaction,
-            partition=marker.partition.partition,
-            producer_id=marker.producer_id,
-            commit=marker.commit,
-        )
+        where, who = marker.partition.partition, marker.producer_id
+        end = partial(self.groups.end_transaction, partition=where, producer_id=who, commit=marker.commit)
         if not self._world.coordination.shared:
             await end()
             return
@@ -591,12 +587,9 @@ class Broker:
         await asyncio.gather(end(check=partial(check, *known)), self._append_marker(marker))
 
     async def _append_marker(self, marker: Marker) -> None:
-        await self.partition(*marker.partition).append_marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            commit=marker.commit,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
+        end = self.partition(*marker.partition).append_marker
+        epoch = marker.coordinator_epoch
+        await end(marker.producer_id, marker.producer_epoch, commit=marker.commit, coordinator_epoch=epoch)
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Who leads a partition; this broker when nobody knows it, for it can say so best."""

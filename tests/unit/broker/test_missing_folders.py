@@ -55,15 +55,18 @@ def _segment(folder: Path) -> Path:
     return found
 
 
+def _remove_both(folder: Path) -> None:
+    _segment(folder).unlink()
+    (folder / "checkpoint").unlink()
+
+
 REMOVALS: dict[str, Callable[[Path], None]] = {
     "nothing": lambda _: None,
     "the folder": shutil.rmtree,
     "the segment": lambda folder: _segment(folder).unlink(),
     "the content of the segment": lambda folder: os.truncate(_segment(folder), 0),
     "the checkpoint": lambda folder: (folder / "checkpoint").unlink(),
-    "the checkpoint and the segment": lambda folder: (
-        [path.unlink() for path in (_segment(folder), folder / "checkpoint")] and None
-    ),
+    "the checkpoint and the segment": _remove_both,
 }
 
 
