@@ -1,15 +1,20 @@
 """The clock watch of a node: its limits from the settings, its record in the data directory."""
 
+from tidemill.app.directory import TIMELINES
 from tidemill.app.times import Times
-from tidemill.broker.stores import STREAMS
+from tidemill.broker.stores import CLEAN_MARKER, STREAMS
 from tidemill.clocks.core.doubt import Limits
 from tidemill.clocks.record import ClockRecord
 from tidemill.clocks.watch import ClockWatch
+from tidemill.cluster.journal import JOURNAL
 from tidemill.settings import Settings
+
+WRITTEN = (f"{STREAMS}/*/*/*.log", CLEAN_MARKER, JOURNAL, TIMELINES, f"{TIMELINES}-wal")
+"""Files that show when the last run wrote or stopped. Not `lock`: this start has just written it."""
 
 
 def open_watch(settings: Settings, times: Times) -> ClockWatch:
-    """Compare the clock with what the last run left; blocks for a moment."""
+    """Compare the clock with what the last run left, before anything is opened that writes; blocks for a moment."""
     broker = settings.broker
     limits = Limits(
         jump_ms=broker.tidemill_clock_jump_max_ms,
@@ -17,4 +22,4 @@ def open_watch(settings: Settings, times: Times) -> ClockWatch:
         stop_ms=broker.tidemill_clock_stop_max_ms,
         accept_ms=broker.tidemill_clock_accept_after_ms,
     )
-    return ClockWatch(times, ClockRecord(settings.data_dir, settings.data_dir / STREAMS), limits)
+    return ClockWatch(times, ClockRecord(settings.data_dir, WRITTEN), limits)

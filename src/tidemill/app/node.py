@@ -169,10 +169,10 @@ class Node:
             raise InvalidConfig(
                 "a broker that is alone has both roles: leave --roles out, or give --coordination etcd://"
             )
+        watch = open_watch(settings, self._times)  # first: what is opened next changes files that it looks at
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
-        watch = open_watch(settings, self._times)
         self._opened.push_async_callback(watch.close)
         self._broker = broker = Broker(self._world(coordination, directory, watch), settings.broker, self._place())
         self._opened.push_async_callback(broker.close)

@@ -1,13 +1,13 @@
 """The clock's record in the data directory: the last wall time that was trusted, so that the next start can compare.
 
 It is replaced as a whole (a new file, flushed, then renamed): after a crash the old or the new one is there. A record
-that cannot be read is no evidence, and the newest file of a log takes its place: brokers write files, clients do not
-choose when.
+that cannot be read is no evidence. Then the newest file that the last run wrote takes its place: a client cannot choose
+the time of a file. The record has to be read before this start changes one of these files.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,11 +23,14 @@ log = structlog.get_logger("tidemill.clock")
 
 
 class ClockRecord:
-    """The file, and what the log files say where there is none. Everything here blocks."""
+    """The file, and the times of other files where there is none. Everything here blocks.
 
-    def __init__(self, folder: Path, logs: Path) -> None:
+    `written` has the patterns of the files in the folder that a broker writes while it runs or when it stops.
+    """
+
+    def __init__(self, folder: Path, written: Sequence[str]) -> None:
         self._path = folder / FILE
-        self._logs = logs
+        self._written = written
 
     def read(self) -> Seen | None:
         """What the last run left; None in a new data directory."""
@@ -41,10 +44,10 @@ class ClockRecord:
                 bool(read["is_earliest"]),
             )
         except FileNotFoundError:
-            return self._from_logs()
+            return self._from_files()
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("clock record unreadable", path=str(self._path), error=str(error))
-            return self._from_logs()
+            return self._from_files()
 
     def write(self, seen: Seen) -> None:
         """Replace the record; a disk without room keeps the old one, which is evidence still."""
@@ -63,12 +66,12 @@ class ClockRecord:
         except OSError as error:
             log.warning("clock record not written", path=str(self._path), error=str(error))
 
-    def _from_logs(self) -> Seen | None:
-        """The newest file of a log, for a directory that an earlier version wrote."""
+    def _from_files(self) -> Seen | None:
+        """The newest file, for a directory that an earlier version wrote."""
         newest_ms = max(self._written_ms(), default=None)
         return None if newest_ms is None else Seen(newest_ms, "", 0)
 
     def _written_ms(self) -> Iterator[int]:
-        for path in self._logs.glob("*/*/*.log"):
+        for path in (path for pattern in self._written for path in self._path.parent.glob(pattern)):
             with suppress(OSError):
                 yield path.stat().st_mtime_ns // NS_PER_MS

@@ -1,6 +1,8 @@
 """A node from settings to ready and back, on every kind of address."""
 
 import asyncio
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,23 @@ def test_members_that_wait_are_answered_before_the_door_waits_for_them(
 
     asyncio.run(scenario())
     assert order == ["release", "close"]
+
+
+def test_the_clock_is_compared_with_old_files_before_the_start_writes_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = settings_of(tmp_path)
+        node = Node(settings)
+        await node.start()
+        await node.stop()
+        (settings.data_dir / "clock.json").unlink()
+        with (settings.data_dir / "coordination.journal").open("ab") as journal:
+            journal.write(b"a torn line, which the next start cuts off")
+        before_s = time.time() - 30 * 86_400
+        for path in settings.data_dir.rglob("*"):
+            os.utime(path, (before_s, before_s))
+        await node.start()
+        assert node.broker.clock is not None
+        assert node.broker.clock.kinds() == ("later",)
+        await node.stop()
+
+    asyncio.run(scenario())
