@@ -22,6 +22,8 @@ from tidemill.records.record import Record
 from tidemill.streams.partition import Appended, Partition
 
 REPLAY_BYTES = 1 << 20
+LOOP_RECORDS_MAX = 1_000
+"""A batch of more records is built in a thread."""
 
 KeyValue = tuple[bytes | None, bytes | None]
 
@@ -73,8 +75,9 @@ class Journal:
     async def append(self, partition: int, records: Sequence[KeyValue]) -> None:
         """Write the records as one batch, all or none; returns when they are durable."""
         now = self._clock()
-        batch = build_batch([NewRecord(key, value, timestamp=now) for key, value in records])
         async with self._turns[partition]:
+            is_large = len(records) > LOOP_RECORDS_MAX
+            batch = await asyncio.to_thread(_batch, records, now) if is_large else _batch(records, now)
             home = await self._open(partition)
             writing: asyncio.Task[Appended] = asyncio.create_task(home.append_own(batch))
         await asyncio.shield(writing)
@@ -117,3 +120,7 @@ class Journal:
         if home is None:
             raise KafkaStorageError(f"{self.topic} has no partition {partition}")
         return home
+
+
+def _batch(records: Sequence[KeyValue], now_ms: int) -> bytearray:
+    return build_batch([NewRecord(key, value, timestamp=now_ms) for key, value in records])

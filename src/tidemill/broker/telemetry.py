@@ -43,9 +43,9 @@ class ApiTraffic:
         self.seconds += seconds
         self.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
 
-    def failed(self, code: int) -> None:
-        """An answer carried this error."""
-        self.errors[code] = self.errors.get(code, 0) + 1
+    def failed(self, code: int, count: int = 1) -> None:
+        """An answer carried this error, `count` times."""
+        self.errors[code] = self.errors.get(code, 0) + count
 
 
 class TopicTraffic:

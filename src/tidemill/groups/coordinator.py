@@ -7,6 +7,7 @@ later.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
 
 from tidemill.groups.core import described, heartbeats, joining, mixed, overview
 from tidemill.groups.core.consumer_group import ConsumerGroup
@@ -26,7 +27,7 @@ from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.overview import Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.engine import GroupEngine
-from tidemill.groups.writer import ShardWriter
+from tidemill.groups.writer import BATCH_ENTRIES_MAX, ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     InvalidRequest,
@@ -36,6 +37,9 @@ from tidemill.model.errors import (
     UnknownMemberId,
 )
 from tidemill.model.topics import INTERNAL, TopicPartition
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class GroupCoordinator(GroupEngine):
@@ -171,9 +175,10 @@ class GroupCoordinator(GroupEngine):
         """OffsetCommit."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
+            entries = await _computed(len(offsets), shard.offsets.commit, group_id, offsets, self._clock())
             shard.check_commit(group_id, generation, member_id, instance_id, names_epochs=names_epochs)
             self._keep_alive(shard, group_id, member_id)
-            written = self._submit(group_id, shard.offsets.commit(group_id, offsets, self._clock()))
+            written = self._submit(group_id, entries)
         await written
 
     async def commit_transactional(
@@ -194,9 +199,11 @@ class GroupCoordinator(GroupEngine):
         """
         shard = self._shard(group_id)
         async with self._turn(group_id):
+            now = self._clock()
+            entries = await _computed(len(offsets), shard.offsets.stage, group_id, producer_id, offsets, now)
             check()
             shard.check_commit(group_id, generation, member_id, group_instance_id, in_transaction=True)
-            written = self._submit(group_id, shard.offsets.stage(group_id, producer_id, offsets, self._clock()))
+            written = self._submit(group_id, entries)
         await written
 
     async def end_transaction(
@@ -233,6 +240,10 @@ class GroupCoordinator(GroupEngine):
         shard = self._shard(group_id)
         shard.check_fetch(group_id, member_id, member_epoch)
         return shard.fetch(group_id, partitions, stable=stable)
+
+    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
+        """Every partition that the group has committed an offset of, in order."""
+        return sorted(self._shard(group_id).offsets.of_group(group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
@@ -319,3 +330,10 @@ class GroupCoordinator(GroupEngine):
         await self._perform(
             shard, group_id, lambda now_ms: shard.make_room(group_id, topics, now_ms, for_consumers=for_consumers)
         )
+
+
+async def _computed(size: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """The result of a function that only computes, called in a thread when it has much to do."""
+    if size > BATCH_ENTRIES_MAX:
+        return await asyncio.to_thread(function, *args, **kwargs)
+    return function(*args, **kwargs)

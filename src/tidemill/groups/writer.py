@@ -26,11 +26,14 @@ from tidemill.model.errors import (
 )
 
 BATCH_ENTRIES_MAX = 2_000
+"""More entries of one request are written as a batch of their own, and encoded in a thread."""
+REPLAYED_AT_ONCE = 1_000
+"""After so many entries of one request, others have the event loop."""
 
 
 class _Waiting(NamedTuple):
     entries: tuple[Entry, ...]
-    records: list[tuple[bytes, bytes | None]]
+    records: list[tuple[bytes, bytes | None]] | None  # None while many entries are not encoded
     done: asyncio.Future[None]
 
 
@@ -55,7 +58,8 @@ class ShardWriter:
         if not entries:
             done.set_result(None)
             return done
-        self._queue.append(_Waiting(entries, [encode(entry) for entry in entries], done))
+        records = _encoded(entries) if len(entries) <= BATCH_ENTRIES_MAX else None
+        self._queue.append(_Waiting(entries, records, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return done
@@ -91,8 +95,13 @@ class ShardWriter:
         return batch
 
     async def _write(self, batch: list[_Waiting]) -> None:
-        records = [record for waiting in batch for record in waiting.records]
         try:
+            records: list[tuple[bytes, bytes | None]] = []
+            for waiting in batch:
+                if waiting.records is None:
+                    records += await asyncio.to_thread(_encoded, waiting.entries)
+                else:
+                    records += waiting.records
             if records:
                 await self._journal.append(self._partition, records)
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
@@ -103,10 +112,16 @@ class ShardWriter:
                     waiting.done.exception()  # whoever asked may be gone
             return
         for waiting in batch:
-            for entry in waiting.entries:
+            for number, entry in enumerate(waiting.entries, 1):
                 self._shard.replay(entry)
+                if not number % REPLAYED_AT_ONCE:
+                    await asyncio.sleep(0)
             if not waiting.done.done():
                 waiting.done.set_result(None)
+
+
+def _encoded(entries: tuple[Entry, ...]) -> list[tuple[bytes, bytes | None]]:
+    return [encode(entry) for entry in entries]
 
 
 def _as_told_to_members(error: Exception) -> KafkaError:

@@ -152,7 +152,7 @@ class Slow:
         self.ends: dict[int, asyncio.Event] = {}
         self.cancelled: list[int] = []
 
-    def read(self, frame: bytearray, position: int, _version: int) -> int:
+    def read(self, frame: bytearray, position: int, _version: int, _items_max: int = 0) -> int:
         return int.from_bytes(frame[position : position + 4], "big")
 
     def handle(self, call: Call, number: int) -> Awaitable[Buffers]:

@@ -4,19 +4,32 @@ A handler module lists its APIs in `APIS`. A handler is `async def handle(call, 
 with `call.response(...)`, or the answer's encoded buffers, or None for "no answer". It may raise: an error of
 `tidemill.model.errors` becomes the answer's top-level `error_code` (and `error_message`, where the version has one);
 an answer without such a field cannot carry it, so such handlers put `error_code(error)` where it belongs themselves.
+
+A handler goes through a list of the client with `async for each in call.in_slices(items)`, so that a long one does not
+hold the event loop. State may change between two items.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidemill.broker.broker import Broker
+from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard, Slice
 from tidemill.model.errors import TidemillError, UnknownServerError
 from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
+from tidemill.wire.kafka.writer import message_writer
 
 Buffers: TypeAlias = list[bytes | bytearray | memoryview]
 Handler: TypeAlias = "Callable[[Call, Any], Awaitable[Any]]"
-Read: TypeAlias = Callable[[bytearray, int, int], Any]
+
+_T = TypeVar("_T")
+
+
+class Read(Protocol):
+    """Reads a request: the frame, the position of its body, the version, and how many array items are accepted."""
+
+    def __call__(self, frame: bytearray, position: int, version: int, items_max: int = ..., /) -> Any:
+        """The request, in the form that its handler takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +41,7 @@ class Api:
     `pipelined`: the next request of the connection may start before this one is answered.
     `abandoned`: the handler is cancelled when its client goes (long polls); all others run to their end.
     `parked`: the handler may wait for other clients (JoinGroup); a closing door does not wait for it.
-    `read` takes the place of the general reader for requests that carry data: (frame, position of the body, version).
+    `read` takes the place of the general reader for requests that carry data.
     """
 
     key: int
@@ -87,7 +100,19 @@ class Call:
     `memory_short`: clients that do not read their answers hold much memory, so this answer should be small.
     """
 
-    __slots__ = ("api_key", "broker", "client_host", "client_id", "identity", "memory_short", "router", "version")
+    __slots__ = (
+        "_guard",
+        "_parts",
+        "_slice",
+        "api_key",
+        "broker",
+        "client_host",
+        "client_id",
+        "identity",
+        "memory_short",
+        "router",
+        "version",
+    )
 
     def __init__(
         self,
@@ -99,8 +124,12 @@ class Call:
         router: Listing,
         *,
         identity: Identity,
+        guard: LoopGuard,
         memory_short: bool = False,
     ) -> None:
+        self._guard = guard
+        self._slice = Slice(guard)
+        self._parts = 0
         self.broker = broker
         self.api_key = api_key
         self.version = version
@@ -119,8 +148,29 @@ class Call:
         """The answer of this call's version; fields that the version does not have are left out."""
         return build(response_class(self.api_key, self.version), fields)
 
+    @property
+    def is_answer_large(self) -> bool:
+        """Whether the answer has so many parts that the worker encodes it."""
+        return self._parts > LOOP_ITEMS_MAX
+
+    async def in_slices(self, items: Iterable[_T]) -> AsyncIterator[_T]:
+        """The items, with a pause for other requests whenever this one has used up its time on the event loop."""
+        for item in items:
+            await self._slice.pause_when_over()
+            yield item
+
+    async def in_worker(self, function: Callable[..., _T], *args: Any) -> _T:
+        """The result of a function that only computes, called in the worker thread."""
+        return await self._guard.in_worker(function, *args)
+
+    async def encoded(self, answer: Any) -> bytearray:
+        """The answer as bytes."""
+        kind = response_class(self.api_key, self.version)
+        return await self.in_worker(encode, kind, answer) if self.is_answer_large else encode(kind, answer)
+
     def part(self, name: str, /, **fields: Any) -> Any:
         """A structure inside the answer, by kio's name for it (`MetadataResponseTopic`)."""
+        self._parts += 1
         return build(getattr(response_module(self.api_key, self.version), name), fields)
 
     def refusal(self, error: BaseException) -> Any | None:
@@ -129,6 +179,13 @@ class Call:
         if "error_code" not in names:
             return None
         return self.response(error_code=error_code(error), error_message=error_message(error))
+
+
+def encode(kind: Any, answer: Any) -> bytearray:
+    """A message of kio's class `kind` as bytes."""
+    out = bytearray()
+    message_writer(kind)(out, answer)
+    return out
 
 
 def error_code(error: BaseException | None) -> int:

@@ -113,7 +113,12 @@ def _clock(broker: Broker) -> str:
 async def describe_configs(call: Call, request: Any) -> Any:
     """The settings of topics and brokers, with default, source and meaning."""
     results = []
-    for asked in request.resources:
+    seen: set[tuple[int, str]] = set()
+    async for asked in call.in_slices(request.resources):
+        resource = (asked.resource_type, asked.resource_name)
+        if resource in seen:
+            continue  # one result says it all; repeated resources would multiply the answer
+        seen.add(resource)
         error: TidemillError | None = None
         entries: list[Entry] = []
         try:
@@ -127,7 +132,7 @@ async def describe_configs(call: Call, request: Any) -> Any:
                 error_message=error_message(error),
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
-                configs=tuple(_described(call, request, entry) for entry in entries),
+                configs=tuple([_described(call, request, entry) async for entry in call.in_slices(entries)]),
             )
         )
     return call.response(results=tuple(results))
@@ -144,7 +149,10 @@ def _entries(broker: Broker, asked: Any) -> list[Entry]:
     else:
         raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
     keys = asked.configuration_keys
-    return entries if keys is None else [entry for entry in entries if entry.setting.name in set(keys)]
+    if keys is None:
+        return entries
+    wanted = set(keys)
+    return [entry for entry in entries if entry.setting.name in wanted]
 
 
 def _topic(broker: Broker, name: str) -> Topic:
@@ -186,9 +194,9 @@ async def incremental_alter_configs(call: Call, request: Any) -> Any:
 
 
 async def _alter(call: Call, request: Any, decide: Callable[[Broker, Topic, Sequence[Any]], dict[str, str]]) -> Any:
-    counted = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    counted = Counter([(each.resource_type, each.resource_name) async for each in call.in_slices(request.resources)])
     responses = []
-    for asked in request.resources:
+    async for asked in call.in_slices(request.resources):
         error: TidemillError | None = None
         try:
             if counted[asked.resource_type, asked.resource_name] > 1:

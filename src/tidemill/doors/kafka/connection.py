@@ -11,8 +11,9 @@ UNKNOWN_SERVER_ERROR where the API has a place for it, is logged, and otherwise 
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from struct import Struct
 from time import perf_counter
 from typing import Any, Protocol, cast
@@ -23,13 +24,13 @@ from tidemill.broker.broker import Broker
 from tidemill.doors.kafka.api import Api, Buffers, Call, Identity
 from tidemill.doors.kafka.api_versions import API_VERSIONS, unsupported_version
 from tidemill.doors.kafka.eviction import Resting, Upload
+from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
 from tidemill.doors.kafka.router import Router
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.wire.kafka.frames import FrameReader
+from tidemill.wire.kafka.reader import TooManyItems
 from tidemill.wire.kafka.refusals import refusals
 from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, read_header
-from tidemill.wire.kafka.schema import response_class
-from tidemill.wire.kafka.writer import message_writer
 
 IN_FLIGHT_MAX = 64
 WAITING_REQUESTS_MAX = 128
@@ -55,6 +56,7 @@ class Door(Protocol):
 
     broker: Broker
     router: Router
+    guard: LoopGuard
     scratch: memoryview
     memory_short: bool
     is_crowded: bool
@@ -82,10 +84,11 @@ class Door(Protocol):
 class Slot:
     """The place of one answer in the row."""
 
-    __slots__ = ("api", "buffers", "done", "frame_bytes", "started", "task")
+    __slots__ = ("api", "buffers", "done", "frame_bytes", "pipelined", "started", "task")
 
     def __init__(self, api: Api, frame_bytes: int, started: float) -> None:
         self.api = api
+        self.pipelined = api.pipelined
         self.frame_bytes = frame_bytes
         self.started = started
         self.buffers: Buffers | None = None
@@ -260,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
                 if key == API_VERSIONS and version > self._door.router.by_key[key].versions[1]:
                     version = 0
                 api = self._door.router.find(key, version)
-                if self._slots and not (api.pipelined and self._slots[-1].api.pipelined):
+                if self._slots and not (api.pipelined and self._slots[-1].pipelined):
                     return
                 self._waiting.popleft()
                 self._start(api, key, version, frame)
@@ -276,7 +279,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         flexible = is_flexible(key, version)
         header = read_header(frame, flexible=flexible)
-        request = api.read(frame, header.body, version) if api.read is not None else read_body(header, frame)
         door = self._door
         call = Call(
             door.broker,
@@ -286,22 +288,41 @@ class Connection(asyncio.BufferedProtocol):
             self.peer,
             door.router,
             identity=self._identity,
+            guard=door.guard,
             memory_short=door.memory_short,
         )
+        try:
+            request = _read(api, header, frame, LOOP_ITEMS_MAX)
+        except TooManyItems:
+            # Nothing behind it starts before it is answered, not even when it is pipelined: so requests stay in order.
+            slot.pipelined = False
+            self._slots.append(slot)
+            slot.task = self._loop.create_task(self._serve_large(slot, call, header, frame))
+            return
         self._slots.append(slot)
         # The handler is called here and not in its task: what it starts at once stays in order of arrival.
         slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
+
+    async def _serve_large(self, slot: Slot, call: Call, header: Header, frame: bytearray) -> None:
+        guard = self._door.guard
+        async with AsyncExitStack() as place:
+            await place.enter_async_context(guard.large_requests)
+            if self._ending:
+                return
+            try:
+                request = await guard.in_worker(_read, slot.api, header, frame)
+            except ProtocolViolation as error:
+                self._end(error)
+                return
+            if slot.waits:
+                await place.aclose()  # it may wait for other clients, whose requests may need the place
+            await self._serve(slot, call, header, slot.api.handle(call, request))
 
     async def _serve(self, slot: Slot, call: Call, header: Header, answering: Awaitable[Any]) -> None:
         flexible = is_flexible(header.key, header.version)
         try:
             answer = await self._handle(slot.api, call, answering)
-            if answer is None or isinstance(answer, list):
-                buffers = answer
-            else:
-                body = bytearray()
-                message_writer(response_class(header.key, header.version))(body, answer)
-                buffers = [body]
+            buffers = answer if answer is None or isinstance(answer, list) else [await call.encoded(answer)]
         except ProtocolViolation as error:
             self._end(error)
             return
@@ -323,8 +344,9 @@ class Connection(asyncio.BufferedProtocol):
             if answer is None:
                 raise ProtocolViolation(f"{api.name} {call.version} has no place for an error: {error}") from error
         if answer is not None and not isinstance(answer, list):
-            for code in refusals(answer):
-                call.broker.telemetry.api(api.name).failed(code)
+            codes = await call.in_worker(_error_counts, answer) if call.is_answer_large else _error_counts(answer)
+            for code, count in codes.items():
+                call.broker.telemetry.api(api.name).failed(code, count)
         return answer
 
     def _answer(self, slot: Slot, header: Header, buffers: Buffers | None, *, flexible: bool) -> None:
@@ -405,3 +427,14 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = False
             self._upload_deadline = None  # the time in which nobody read is not the client's
             self._transport.resume_reading()
+
+
+def _read(api: Api, header: Header, frame: bytearray, *items_max: int) -> Any:
+    """The request; without `items_max` the limit of its API counts."""
+    if api.read is not None:
+        return api.read(frame, header.body, header.version, *items_max)
+    return read_body(header, frame, *items_max)
+
+
+def _error_counts(answer: Any) -> dict[int, int]:
+    return Counter(refusals(answer))

@@ -68,10 +68,12 @@ def _by_topic(partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:
 async def consumer_group_describe(call: Call, request: Any) -> Any:
     """Each group on its own."""
     operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
-    return call.response(groups=tuple(_described(call, group_id, operations) for group_id in request.group_ids))
+    distinct = dict.fromkeys(request.group_ids)
+    groups = [await _described(call, group_id, operations) async for group_id in call.in_slices(distinct)]
+    return call.response(groups=tuple(groups))
 
 
-def _described(call: Call, group_id: str, operations: int) -> Any:
+async def _described(call: Call, group_id: str, operations: int) -> Any:
     try:
         group = call.broker.groups.describe_consumers(group_id)
     except TidemillError as error:
@@ -89,7 +91,7 @@ def _described(call: Call, group_id: str, operations: int) -> Any:
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=tuple(_member(call, member) for member in group.members),
+        members=tuple([_member(call, member) async for member in call.in_slices(group.members)]),
         authorized_operations=operations,
     )
 

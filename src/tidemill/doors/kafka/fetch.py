@@ -13,6 +13,7 @@ from random import Random
 from uuid import UUID
 
 from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
+from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.doors.kafka.sessions import NO_SESSION, Session, Sessions, Wanted
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
@@ -29,8 +30,6 @@ from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, read_fetch, write_fetch
 
 VERSIONS = (4, 17)
-TURN_PARTITIONS = 500
-"""After so many partitions of one fetch, others have their turn."""
 SHORT_BYTES_MAX = 64 * 1024
 """The most that one answer holds while memory is short."""
 _ZSTD_FROM = 10
@@ -130,16 +129,16 @@ class Fetch:
         limit = SHORT_BYTES_MAX if call.memory_short else call.broker.settings.fetch_max_bytes
         self._max_bytes = min(request.max_bytes, limit)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self.readings = [_Reading(each) for each in wanted]
+        self._wanted = wanted
+        self.readings: list[_Reading] = []
         self._size = 0
         self._failed = False
 
     async def run(self) -> None:
         """Read until the answer may leave."""
-        for number, reading in enumerate(self.readings, 1):
+        self.readings = [_Reading(each) async for each in self._call.in_slices(self._wanted)]
+        async for reading in self._call.in_slices(self.readings):
             await self._read(reading)
-            if not number % TURN_PARTITIONS:
-                await asyncio.sleep(0)
         if self._complete() or self._request.max_wait_ms <= 0:
             return
         loop = asyncio.get_running_loop()
@@ -147,8 +146,10 @@ class Fetch:
         ends: list[Callable[[], None]] = []
         timer = loop.call_later(self._request.max_wait_ms / 1000, turn.expire)
         try:
-            ends.extend(self._watch(reading, turn) for reading in self.readings)
-            turn.woken.update(reading for reading in self.readings if self._stale(reading))
+            async for reading in self._call.in_slices(self.readings):
+                ends.append(self._watch(reading, turn))
+                if self._stale(reading):
+                    turn.woken.add(reading)
             while not self._complete() and not turn.expired:
                 if self._worthwhile(turn.woken):
                     await self._read_again(turn.woken)
@@ -182,7 +183,7 @@ class Fetch:
     async def _read_again(self, woken: set[_Reading]) -> None:
         readings = list(woken)
         woken.clear()
-        for reading in readings:
+        async for reading in self._call.in_slices(readings):
             self._size -= reading.outcome.records_size
             await self._read(reading)
 
@@ -311,13 +312,13 @@ class FetchHandler:
         fetch = ReplicaFetch(call, request, wanted) if copies else Fetch(call, request, wanted)
         await fetch.run()
         if not copies:
-            self._count(call, fetch)
-        return _answer(call, request, session, fetch)
+            await self._count(call, fetch)
+        return await _answer(call, request, session, fetch)
 
     @staticmethod
-    def _count(call: Call, fetch: Fetch) -> None:
+    async def _count(call: Call, fetch: Fetch) -> None:
         telemetry = call.broker.telemetry
-        for reading in fetch.readings:
+        async for reading in call.in_slices(fetch.readings):
             outcome = reading.outcome
             if outcome.error_code:
                 telemetry.api("Fetch").failed(outcome.error_code)
@@ -325,17 +326,23 @@ class FetchHandler:
                 telemetry.topic(reading.topic_name).fetched(outcome.records_size)
 
 
-def _answer(call: Call, request: FetchRequest, session: Session | None, fetch: Fetch) -> Buffers:
-    pairs = [(reading.topic, reading.outcome) for reading in fetch.readings]
+async def _answer(call: Call, request: FetchRequest, session: Session | None, fetch: Fetch) -> Buffers:
+    pairs = [(reading.topic, reading.outcome) async for reading in call.in_slices(fetch.readings)]
     if session is not None:
         news = list(session.news(pairs))
         if request.session_epoch > 0:
             pairs = news
+    session_id = NO_SESSION if session is None else session.session_id
+    if len(pairs) > LOOP_ITEMS_MAX:
+        return await call.in_worker(_encoded, call.version, pairs, session_id)
+    return _encoded(call.version, pairs, session_id)
+
+
+def _encoded(version: int, pairs: list[tuple[TopicKey, FetchOutcome]], session_id: int) -> Buffers:
     by_topic: dict[TopicKey, list[FetchOutcome]] = {}
     for topic, outcome in pairs:
         by_topic.setdefault(topic, []).append(outcome)
-    session_id = NO_SESSION if session is None else session.session_id
-    return write_fetch(call.version, list(by_topic.items()), session_id=session_id)
+    return write_fetch(version, list(by_topic.items()), session_id=session_id)
 
 
 def apis() -> list[Api]:

@@ -102,12 +102,12 @@ async def leave_group(call: Call, request: Any) -> Any:
     if call.version < _LEAVES_MANY_FROM:
         left = await call.broker.groups.leave(request.group_id, [Leaver(request.member_id)])
         return call.response(error_code=error_code(left[0].error))
-    leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
+    leavers = [Leaver(member.member_id, member.group_instance_id) async for member in call.in_slices(request.members)]
     try:
         left = await call.broker.groups.leave(request.group_id, leavers)
     except UnknownMemberId as error:  # a group that is not there has none of them
         left = [Left(leaver, error) for leaver in leavers]
-    return call.response(members=tuple(_left(call, each) for each in left))
+    return call.response(members=tuple([_left(call, each) async for each in call.in_slices(left)]))
 
 
 def _left(call: Call, left: Left) -> Any:
@@ -122,10 +122,12 @@ def _left(call: Call, left: Left) -> Any:
 async def describe_groups(call: Call, request: Any) -> Any:
     """Classic groups; one that does not exist is dead, and from version 6 on an error."""
     asked = getattr(request, "include_authorized_operations", False)
-    return call.response(groups=tuple(_described(call, group_id, asked=asked) for group_id in request.groups))
+    distinct = dict.fromkeys(request.groups)
+    groups = [await _described(call, group_id, asked=asked) async for group_id in call.in_slices(distinct)]
+    return call.response(groups=tuple(groups))
 
 
-def _described(call: Call, group_id: str, *, asked: bool) -> Any:
+async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
     failure: TidemillError | None = None
     try:
         group = call.broker.groups.describe(group_id)
@@ -134,7 +136,7 @@ def _described(call: Call, group_id: str, *, asked: bool) -> Any:
         failure = error if call.version >= _TELLS_NOT_FOUND_FROM else None
     except TidemillError as error:
         group, failure = DescribedGroup(group_id, ""), error
-    members = tuple(
+    members = [
         call.part(
             "DescribedGroupMember",
             member_id=member.member_id,
@@ -144,8 +146,8 @@ def _described(call: Call, group_id: str, *, asked: bool) -> Any:
             member_metadata=member.metadata,
             member_assignment=member.assignment,
         )
-        for member in group.members
-    )
+        async for member in call.in_slices(group.members)
+    ]
     return call.part(
         "DescribedGroup",
         error_code=error_code(failure),
@@ -154,7 +156,7 @@ def _described(call: Call, group_id: str, *, asked: bool) -> Any:
         group_state=str(group.state),
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
-        members=members,
+        members=tuple(members),
         authorized_operations=ON_GROUP if asked else NOT_ASKED,
     )
 
@@ -162,24 +164,23 @@ def _described(call: Call, group_id: str, *, asked: bool) -> Any:
 async def list_groups(call: Call, request: Any) -> Any:
     """Every group that passes the filters."""
     groups = call.broker.groups.list_groups(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
-    return call.response(
-        groups=tuple(
-            call.part(
-                "ListedGroup",
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=str(group.state),
-                group_type=group.kind,
-            )
-            for group in groups
+    listed = [
+        call.part(
+            "ListedGroup",
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=str(group.state),
+            group_type=group.kind,
         )
-    )
+        async for group in call.in_slices(groups)
+    ]
+    return call.response(groups=tuple(listed))
 
 
 async def delete_groups(call: Call, request: Any) -> Any:
     """Each group on its own: only one without members goes."""
     results = []
-    for group_id in request.groups_names:
+    async for group_id in call.in_slices(request.groups_names):
         failure: TidemillError | None = None
         try:
             await call.broker.groups.delete(group_id)

@@ -6,7 +6,8 @@ the same thing over and over. A topic that is asked for and missing is created f
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from tidemill.cluster.core.image import NOBODY, PartitionInfo, Topic
 from tidemill.doors.kafka.api import Api, Buffers, Call, error_code
@@ -19,14 +20,21 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import INTERNAL, check_topic_name
-from tidemill.wire.kafka.schema import response_class
-from tidemill.wire.kafka.writer import message_writer
 
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024
+CACHED_TOPICS_MAX = 500
+"""An answer for more named topics is not kept: comparing the names takes as long as answering."""
 DESCRIBED_PARTITIONS_MAX = 2000
 _NULL_IS_ALL_FROM = 1
 _CREATION_ASKED_FROM = 4
+
+
+class Asked(NamedTuple):
+    """A topic that a client asks for, by its name or by its id."""
+
+    name: str | None
+    topic_id: UUID | None
 
 
 class Metadata:
@@ -41,15 +49,22 @@ class Metadata:
         asked = request.topics
         if asked is not None and not asked and call.version < _NULL_IS_ALL_FROM:
             asked = None
-        if asked is not None:
-            await _create_missing(call, request, asked)
+        names = None if asked is None else await _distinct(call, asked)
+        if names is not None:
+            await _create_missing(call, request, names)
+        if names is not None and len(names) > CACHED_TOPICS_MAX:
+            return [await _encode(call, request, names)]
         key = (
             call.version,
-            None if asked is None else tuple((topic.name, getattr(topic, "topic_id", None)) for topic in asked),
+            None if names is None else tuple(names),
             getattr(request, "include_topic_authorized_operations", False),
             getattr(request, "include_cluster_authorized_operations", False),
         )
-        return [self._remembered(call, key) or self._remember(call, key, _encode(call, request, asked))]
+        known = self._remembered(call, key)
+        if known is not None:
+            return [known]
+        image_version = call.broker.image_version
+        return [self._remember(call, key, image_version, await _encode(call, request, names))]
 
     def _remembered(self, call: Call, key: tuple[Any, ...]) -> bytes | None:
         if self._image_version != call.broker.image_version:
@@ -57,21 +72,31 @@ class Metadata:
             self._image_version = call.broker.image_version
         return self._answers.get(key)
 
-    def _remember(self, call: Call, key: tuple[Any, ...], answer: bytes) -> bytes:
-        if len(answer) <= CACHED_ANSWER_BYTES_MAX and self._image_version == call.broker.image_version:
+    def _remember(self, call: Call, key: tuple[Any, ...], image_version: int, answer: bytes) -> bytes:
+        """Keep the answer, unless the image has changed while it was made."""
+        is_current = image_version == call.broker.image_version == self._image_version
+        if is_current and len(answer) <= CACHED_ANSWER_BYTES_MAX:
             if len(self._answers) >= CACHED_ANSWERS_MAX:
                 del self._answers[next(iter(self._answers))]
             self._answers[key] = answer
         return answer
 
 
-async def _create_missing(call: Call, request: Any, asked: Sequence[Any]) -> None:
+async def _distinct(call: Call, asked: Sequence[Any]) -> list[Asked]:
+    """The topics asked for by name or id, each once, in order."""
+    names: dict[Asked, None] = {}
+    async for topic in call.in_slices(asked):
+        topic_id = getattr(topic, "topic_id", None)
+        names[Asked(topic.name if topic_id is None else None, topic_id)] = None  # an id outweighs a name
+    return list(names)
+
+
+async def _create_missing(call: Call, request: Any, asked: Sequence[Asked]) -> None:
     broker = call.broker
     allowed = call.version < _CREATION_ASKED_FROM or request.allow_auto_topic_creation
     if not (allowed and broker.settings.auto_create_topics_enable):
         return
-    for topic in asked:
-        name = topic.name
+    async for name, _ in call.in_slices(asked):
         if name is None or name in INTERNAL or broker.topic(name) is not None:
             continue
         # When it cannot be, the answer says what is wrong with the name, or that there is no such topic.
@@ -79,14 +104,14 @@ async def _create_missing(call: Call, request: Any, asked: Sequence[Any]) -> Non
             await broker.create_topic(name)
 
 
-def _encode(call: Call, request: Any, asked: Sequence[Any] | None) -> bytes:
+async def _encode(call: Call, request: Any, asked: Sequence[Asked] | None) -> bytes:
     broker = call.broker
     topic_operations = ON_TOPIC if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
     cluster_operations = ON_CLUSTER if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
     if asked is None:
-        topics = [_topic(call, topic, topic_operations) for topic in broker.topics()]
+        topics = [await _topic(call, topic, topic_operations) async for topic in call.in_slices(broker.topics())]
     else:
-        topics = [_asked_topic(call, each, topic_operations) for each in asked]
+        topics = [await _asked_topic(call, each, topic_operations) async for each in call.in_slices(asked)]
     answer = call.response(
         brokers=tuple(call.part("MetadataResponseBroker", **node._asdict()) for node in broker.brokers()),
         cluster_id=broker.cluster_id,
@@ -94,13 +119,11 @@ def _encode(call: Call, request: Any, asked: Sequence[Any] | None) -> bytes:
         topics=tuple(topics),
         cluster_authorized_operations=cluster_operations,
     )
-    out = bytearray()
-    message_writer(response_class(call.api_key, call.version))(out, answer)
-    return bytes(out)
+    return bytes(await call.encoded(answer))
 
 
-def _asked_topic(call: Call, asked: Any, operations: int) -> Any:
-    name, topic_id = asked.name, getattr(asked, "topic_id", None)
+async def _asked_topic(call: Call, asked: Asked, operations: int) -> Any:
+    name, topic_id = asked
     try:
         if topic_id is not None:
             found = call.broker.topic_by_id(topic_id)
@@ -114,21 +137,22 @@ def _asked_topic(call: Call, asked: Any, operations: int) -> Any:
         else:
             raise InvalidRequest("a topic without name and id")
     except TidemillError as error:
-        shown = name if topic_id is None else None
-        shown = "" if shown is None and call.version < 12 else shown
+        shown = "" if name is None and call.version < 12 else name
         return call.part("MetadataResponseTopic", error_code=error_code(error), name=shown, topic_id=topic_id)
-    return _topic(call, found, operations)
+    return await _topic(call, found, operations)
 
 
-def _topic(call: Call, topic: Topic, operations: int) -> Any:
+async def _topic(call: Call, topic: Topic, operations: int) -> Any:
+    partitions = [
+        call.part("MetadataResponsePartition", **partition_fields(call, topic, info))
+        async for info in call.in_slices(topic.partitions)
+    ]
     return call.part(
         "MetadataResponseTopic",
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=tuple(
-            call.part("MetadataResponsePartition", **partition_fields(call, topic, info)) for info in topic.partitions
-        ),
+        partitions=tuple(partitions),
         topic_authorized_operations=operations,
     )
 
@@ -161,7 +185,7 @@ async def describe_topic_partitions(call: Call, request: Any) -> Any:
         first = max(0, request.cursor.partition_index)
     room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
     described, cursor = [], None
-    for name in names:
+    async for name in call.in_slices(names):
         if room <= 0:
             cursor = call.part("Cursor", topic_name=name, partition_index=0)
             break

@@ -1,5 +1,6 @@
 """What clients ask about brokers: the cluster, the coordinator of a key, log directories, elections, reassignments."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tidemill.broker.broker import BrokerAddress
@@ -48,7 +49,8 @@ async def find_coordinator(call: Call, request: Any) -> Any:
     if call.version < _BATCHED_FROM:
         return call.response(**(await _coordinator(call, kind, request.key)))
     coordinators = [
-        call.part("Coordinator", key=key, **(await _coordinator(call, kind, key))) for key in request.coordinator_keys
+        call.part("Coordinator", key=key, **(await _coordinator(call, kind, key)))
+        async for key in call.in_slices(dict.fromkeys(request.coordinator_keys))
     ]
     return call.response(coordinators=tuple(coordinators))
 
@@ -75,12 +77,15 @@ async def describe_log_dirs(call: Call, request: Any) -> Any:
     """How large each partition is, and how much room there is; null asks for all partitions."""
     broker = call.broker
     if request.topics is None:
-        asked = [(topic.name, [info.index for info in topic.partitions]) for topic in broker.topics()]
+        asked = [
+            (topic.name, [info.index for info in topic.partitions]) async for topic in call.in_slices(broker.topics())
+        ]
     else:
-        asked = [(topic.topic, list(topic.partitions)) for topic in request.topics]
+        asked = [(topic.topic, topic.partitions) async for topic in call.in_slices(request.topics)]
     topics = []
-    for name, indexes in asked:
-        partitions = tuple(part for index in indexes if (part := _directory_part(call, name, index)) is not None)
+    async for name, indexes in call.in_slices(asked):
+        found = [_directory_part(call, name, index) async for index in call.in_slices(indexes)]
+        partitions = tuple(part for part in found if part is not None)
         if partitions:
             topics.append(call.part("DescribeLogDirsTopic", name=name, partitions=partitions))
     room = await broker.partitions.store.room()
@@ -106,17 +111,13 @@ async def elect_leaders(call: Call, request: Any) -> Any:
     """Elections on demand; null asks for every partition that its first replica could lead and does not."""
     unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
     if request.topic_partitions is None:
-        asked: list[tuple[str, list[int]]] = [(name, [index]) for name, index in call.broker.moves.not_preferred()]
+        asked: list[tuple[str, Sequence[int]]] = [(name, [index]) for name, index in call.broker.moves.not_preferred()]
     else:
-        asked = [(topic.topic, list(topic.partitions)) for topic in request.topic_partitions]
-    results = [
-        call.part(
-            "ReplicaElectionResult",
-            topic=name,
-            partition_result=tuple([await _election(call, name, index, unclean=unclean) for index in indexes]),
-        )
-        for name, indexes in asked
-    ]
+        asked = [(topic.topic, topic.partitions) async for topic in call.in_slices(request.topic_partitions)]
+    results = []
+    async for name, indexes in call.in_slices(asked):
+        parts = [await _election(call, name, index, unclean=unclean) async for index in call.in_slices(indexes)]
+        results.append(call.part("ReplicaElectionResult", topic=name, partition_result=tuple(parts)))
     return call.response(replica_election_results=tuple(results))
 
 
@@ -136,8 +137,10 @@ async def alter_partition_reassignments(call: Call, request: Any) -> Any:
     """Partitions begin to move to other brokers; without replicas, they go back to where they were."""
     growth = getattr(request, "allow_replication_factor_change", True)
     responses = []
-    for topic in request.topics:
-        partitions = [await _reassigned(call, topic.name, part, growth=growth) for part in topic.partitions]
+    async for topic in call.in_slices(request.topics):
+        partitions = [
+            await _reassigned(call, topic.name, part, growth=growth) async for part in call.in_slices(topic.partitions)
+        ]
         responses.append(call.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
     return call.response(allow_replication_factor_change=growth, responses=tuple(responses))
 
@@ -164,9 +167,13 @@ async def list_partition_reassignments(call: Call, request: Any) -> Any:
     """Partitions that are on their way, of these topics or of all."""
     wanted = None
     if request.topics is not None:
-        wanted = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
+        wanted = {
+            (topic.name, index)
+            async for topic in call.in_slices(request.topics)
+            async for index in call.in_slices(topic.partition_indexes)
+        }
     found: dict[str, list[Any]] = {}
-    for topic, info in call.broker.moves.under_way():
+    async for topic, info in call.in_slices(call.broker.moves.under_way()):
         if wanted is None or (topic.name, info.index) in wanted:
             part = call.part(
                 "OngoingPartitionReassignment",

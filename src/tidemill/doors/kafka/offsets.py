@@ -21,6 +21,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LAST_TIERED = -5
 _SINCE_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LAST_TIERED: 9}
+DELETIONS_AT_ONCE = 100
 _NO_EPOCH = -1
 _NOTHING = FoundOffset(-1, -1, -1)
 _COMMITTED = 1
@@ -31,14 +32,15 @@ async def list_offsets(call: Call, request: Any) -> Any:
     committed = getattr(request, "isolation_level", 0) == _COMMITTED
     asked: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for part in topic.partitions:
+    async for topic in call.in_slices(request.topics):
+        async for part in call.in_slices(topic.partitions):
             key = (topic.name, part.partition_index)
             (repeated if key in asked else asked).add(key)
     topics = []
-    for topic in request.topics:
+    async for topic in call.in_slices(request.topics):
         parts = [
-            await _listed(call, topic.name, part, committed=committed, repeated=repeated) for part in topic.partitions
+            await _listed(call, topic.name, part, committed=committed, repeated=repeated)
+            async for part in call.in_slices(topic.partitions)
         ]
         topics.append(call.part("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(parts)))
     return call.response(topics=tuple(topics))
@@ -92,15 +94,11 @@ def _check_epoch(partition: Partition, epoch: int) -> None:
 
 async def offset_for_leader_epoch(call: Call, request: Any) -> Any:
     """Where an epoch ends, for a client that checks whether its offset survived a change of leaders."""
-    topics = tuple(
-        call.part(
-            "OffsetForLeaderTopicResult",
-            topic=topic.topic,
-            partitions=tuple(_epoch_end(call, topic.topic, part) for part in topic.partitions),
-        )
-        for topic in request.topics
-    )
-    return call.response(topics=topics)
+    topics = []
+    async for topic in call.in_slices(request.topics):
+        ends = [_epoch_end(call, topic.topic, part) async for part in call.in_slices(topic.partitions)]
+        topics.append(call.part("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(ends)))
+    return call.response(topics=tuple(topics))
 
 
 def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
@@ -124,8 +122,11 @@ def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
 async def delete_records(call: Call, request: Any) -> Any:
     """Let logs begin later."""
     topics = []
-    for topic in request.topics:
-        parts = await asyncio.gather(*(_deleted(call, topic.name, part) for part in topic.partitions))
+    async for topic in call.in_slices(request.topics):
+        parts: list[Any] = []
+        async for start in call.in_slices(range(0, len(topic.partitions), DELETIONS_AT_ONCE)):
+            some = topic.partitions[start : start + DELETIONS_AT_ONCE]
+            parts += await asyncio.gather(*(_deleted(call, topic.name, part) for part in some))
         topics.append(call.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(parts)))
     return call.response(topics=tuple(topics))
 

@@ -6,7 +6,7 @@ producer reach a partition in the order in which they were sent, while many of t
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from struct import Struct
 from uuid import UUID
@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 
 from tidemill.doors.kafka.api import Api, Buffers, Call, error_code, error_message
+from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.model.errors import (
     ConcurrentTransactions,
     InvalidRecord,
@@ -34,6 +35,8 @@ from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, Produc
 SERVED_FROM = 3
 # librdkafka before 2.11.1 stops compressing when version 0 is not listed (KAFKA-18659).
 VERSIONS = (0, 13)
+APPENDS_AT_ONCE = 100
+"""Appends of a large request that are under way together."""
 _ABORTABLE_FROM = 11
 _IMPLICIT_FROM = 12
 _ATTRIBUTES = Struct(">h")
@@ -45,15 +48,23 @@ log = structlog.get_logger("tidemill.kafka")
 
 
 def produce(call: Call, request: ProduceRequest) -> Awaitable[Buffers | None]:
-    """Start every append, in order; the answer follows when all have ended."""
+    """Start every append, in order; the answer follows when all have ended.
+
+    A large request starts some at a time: the connection starts nothing behind it until it is answered.
+    """
     topics = request.topics
     if len(topics) == 1 and len(topics[0][1]) == 1:
         return _one(call, request, topics[0][0], topics[0][1][0])
+    if sum(len(parts) for _, parts in topics) + len(topics) > LOOP_ITEMS_MAX:
+        return _some_at_a_time(call, request)
+    return _many(call, request, [(topic, _started(call, request, topic, parts)) for topic, parts in topics])
+
+
+def _started(
+    call: Call, request: ProduceRequest, topic: TopicKey, parts: Iterable[ProducePartition]
+) -> list[asyncio.Task[ProduceOutcome]]:
     loop = asyncio.get_running_loop()
-    appends = [
-        (topic, [loop.create_task(_append(call, request, topic, part)) for part in parts]) for topic, parts in topics
-    ]
-    return _many(call, request, appends)
+    return [loop.create_task(_append(call, request, topic, part)) for part in parts]
 
 
 async def _one(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> Buffers | None:
@@ -65,6 +76,16 @@ async def _many(
 ) -> Buffers | None:
     outcomes = [(topic, [await task for task in tasks]) for topic, tasks in appends]
     return _answer(call, request, outcomes)
+
+
+async def _some_at_a_time(call: Call, request: ProduceRequest) -> Buffers | None:
+    outcomes = []
+    async for topic, parts in call.in_slices(request.topics):
+        done: list[ProduceOutcome] = []
+        async for start in call.in_slices(range(0, len(parts), APPENDS_AT_ONCE)):
+            done += [await task for task in _started(call, request, topic, parts[start : start + APPENDS_AT_ONCE])]
+        outcomes.append((topic, done))
+    return await call.in_worker(_answer, call, request, outcomes)
 
 
 def _answer(

@@ -22,6 +22,7 @@ from tidemill.doors.kafka import (
 )
 from tidemill.doors.kafka.connection import Connection
 from tidemill.doors.kafka.eviction import Upload, slowest, to_replace
+from tidemill.doors.kafka.loop_guard import LoopGuard
 from tidemill.doors.kafka.router import Router
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
 
@@ -64,6 +65,7 @@ class KafkaDoor:
     def __init__(self, router: Router | None = None) -> None:
         self.router = router or standard_router()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.guard = LoopGuard()
         self.address: tuple[str, int] = ("", 0)
         self._connections: set[Connection] = set()
         self._connections_max = 0
@@ -124,6 +126,7 @@ class KafkaDoor:
         for connection in list(self._connections):
             connection.abort()
         await self._empty.wait()
+        self.guard.close()
 
     def opened(self, connection: Connection) -> bool:
         """Count a connection in; False when there are as many as may be, and all of them are in use."""

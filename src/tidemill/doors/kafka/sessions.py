@@ -109,7 +109,8 @@ class Sessions:
             return session, session.wanted()
         if request.session_id != NO_SESSION:
             self._by_id.pop(request.session_id, None)
-        wanted = list(listed(request))
+        # A partition that is named twice counts once, as in a session: each one costs a read and a watch.
+        wanted = list({(each.topic, each.partition.partition): each for each in listed(request)}.values())
         if request.session_epoch == FINAL_EPOCH:
             return None, wanted
         return self._open(request, version, now, len(wanted)), wanted

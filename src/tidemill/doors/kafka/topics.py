@@ -23,9 +23,9 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 
 async def create_topics(call: Call, request: Any) -> Any:
     """New topics."""
-    names = Counter(topic.name for topic in request.topics)
+    names = Counter([topic.name async for topic in call.in_slices(request.topics)])
     results = []
-    for asked in request.topics:
+    async for asked in call.in_slices(request.topics):
         topic, error = None, None
         try:
             if names[asked.name] > 1:
@@ -100,8 +100,8 @@ async def delete_topics(call: Call, request: Any) -> Any:
         asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in request.topic_names]
     else:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
-    counted = Counter(asked)
-    results = [await _delete(call, *each, twice=counted[each] > 1) for each in asked]
+    counted = Counter([each async for each in call.in_slices(asked)])
+    results = [await _delete(call, *each, twice=counted[each] > 1) async for each in call.in_slices(asked)]
     return call.response(responses=tuple(results))
 
 
@@ -130,9 +130,9 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
 
 async def create_partitions(call: Call, request: Any) -> Any:
     """More partitions for topics that exist; `count` is the new total."""
-    names = Counter(topic.name for topic in request.topics)
+    names = Counter([topic.name async for topic in call.in_slices(request.topics)])
     results = []
-    for asked in request.topics:
+    async for asked in call.in_slices(request.topics):
         error: TidemillError | None = None
         try:
             if names[asked.name] > 1:

@@ -14,7 +14,8 @@ _STATES = frozenset(state.title for state in State)
 
 async def describe_transactions(call: Call, request: Any) -> Any:
     """The state of each transactional id."""
-    return call.response(transaction_states=tuple(_described(call, name) for name in request.transactional_ids))
+    names = dict.fromkeys(request.transactional_ids)
+    return call.response(transaction_states=tuple([_described(call, name) async for name in call.in_slices(names)]))
 
 
 async def list_transactions(call: Call, request: Any) -> Any:
@@ -25,29 +26,30 @@ async def list_transactions(call: Call, request: Any) -> Any:
         producer_ids=frozenset(request.producer_id_filters),
         older_ms=getattr(request, "duration_filter", -1),
     )
-    states = tuple(
+    states = [
         call.part(
             "TransactionState",
             transactional_id=known.transactional_id,
             producer_id=known.identity.producer_id,
             transaction_state=known.state.title,
         )
-        for known in found
-    )
-    return call.response(unknown_state_filters=tuple(sorted(wanted - _STATES)), transaction_states=states)
+        async for known in call.in_slices(found)
+    ]
+    return call.response(unknown_state_filters=tuple(sorted(wanted - _STATES)), transaction_states=tuple(states))
 
 
 async def describe_producers(call: Call, request: Any) -> Any:
     """Who writes to each partition, and since which offset a transaction is open there."""
-    topics = tuple(
-        call.part(
-            "TopicResponse",
-            name=topic.name,
-            partitions=tuple(_producers(call, topic.name, index) for index in topic.partition_indexes),
-        )
-        for topic in request.topics
-    )
-    return call.response(topics=topics)
+    topics = []
+    seen: set[tuple[str, int]] = set()  # repeated partitions would multiply the answer
+    async for topic in call.in_slices(request.topics):
+        parts = []
+        async for index in call.in_slices(topic.partition_indexes):
+            if (topic.name, index) not in seen:
+                seen.add((topic.name, index))
+                parts.append(await _producers(call, topic.name, index))
+        topics.append(call.part("TopicResponse", name=topic.name, partitions=tuple(parts)))
+    return call.response(topics=tuple(topics))
 
 
 def _described(call: Call, transactional_id: str) -> Any:
@@ -73,14 +75,14 @@ def _described(call: Call, transactional_id: str) -> Any:
     )
 
 
-def _producers(call: Call, topic: str, index: int) -> Any:
+async def _producers(call: Call, topic: str, index: int) -> Any:
     try:
         producers = call.broker.partition(topic, index).producers()
     except KafkaError as error:
         return call.part(
             "PartitionResponse", partition_index=index, error_code=error_code(error), error_message=error_message(error)
         )
-    active = tuple(
+    active = [
         call.part(
             "ProducerState",
             producer_id=producer.producer_id,
@@ -90,9 +92,9 @@ def _producers(call: Call, topic: str, index: int) -> Any:
             coordinator_epoch=producer.coordinator_epoch,
             current_txn_start_offset=producer.transaction_first_offset,
         )
-        for producer in producers
-    )
-    return call.part("PartitionResponse", partition_index=index, active_producers=active)
+        async for producer in call.in_slices(producers)
+    ]
+    return call.part("PartitionResponse", partition_index=index, active_producers=tuple(active))
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

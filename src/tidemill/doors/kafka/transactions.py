@@ -59,8 +59,8 @@ async def add_partitions_to_txn(call: Call, request: Any) -> Any:
     """All of the partitions join the transaction, or none of them."""
     if call.version >= _ASKED_BY_BROKERS_FROM:
         return await _asked_by_broker(call, request)
-    wanted = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
-    unknown = {partition for partition in wanted if not _exists(call, partition)}
+    wanted = await _named(call, request.v3_and_below_topics)
+    unknown = {partition async for partition in call.in_slices(wanted) if not _exists(call, partition)}
     errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, OperationNotAttempted())
     errors.update(dict.fromkeys(unknown, UnknownTopicOrPartition()))
     if not unknown:
@@ -71,7 +71,15 @@ async def add_partitions_to_txn(call: Call, request: Any) -> Any:
             await _told(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
         except TidemillError as error:
             errors = dict.fromkeys(wanted, error)
-    return call.response(results_by_topic_v3_and_below=_partition_results(call, wanted, errors))
+    return call.response(results_by_topic_v3_and_below=await _partition_results(call, wanted, errors))
+
+
+async def _named(call: Call, topics: Iterable[Any]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index)
+        async for topic in call.in_slices(topics)
+        async for index in call.in_slices(topic.partitions)
+    ]
 
 
 async def _asked_by_broker(call: Call, request: Any) -> Any:
@@ -79,10 +87,10 @@ async def _asked_by_broker(call: Call, request: Any) -> Any:
     if call.peer is None:
         raise ClusterAuthorizationFailed("only brokers of this cluster ask in this version")
     results = []
-    for asked in request.transactions:
-        wanted = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    async for asked in call.in_slices(request.transactions):
+        wanted = await _named(call, asked.topics)
         errors: dict[TopicPartition, TidemillError] = {}
-        for where in wanted:
+        async for where in call.in_slices(wanted):
             try:
                 await call.broker.transactions.verify(
                     asked.transactional_id,
@@ -97,7 +105,7 @@ async def _asked_by_broker(call: Call, request: Any) -> Any:
             call.part(
                 "AddPartitionsToTxnResult",
                 transactional_id=asked.transactional_id,
-                topic_results=_partition_results(call, wanted, errors),
+                topic_results=await _partition_results(call, wanted, errors),
             )
         )
     return call.response(error_code=0, results_by_transaction=tuple(results))
@@ -106,10 +114,13 @@ async def _asked_by_broker(call: Call, request: Any) -> Any:
 async def write_txn_markers(call: Call, request: Any) -> Any:
     """A coordinator ends transactions on partitions that this broker leads."""
     results = []
-    for marker in request.markers:
+    async for marker in call.in_slices(request.markers):
         topics = []
-        for topic in marker.topics:
-            parts = [await _marked(call, marker, topic.name, index) for index in topic.partition_indexes]
+        async for topic in call.in_slices(marker.topics):
+            parts = [
+                await _marked(call, marker, topic.name, index)
+                async for index in call.in_slices(topic.partition_indexes)
+            ]
             topics.append(call.part("WritableTxnMarkerTopicResult", name=topic.name, partitions=tuple(parts)))
         results.append(call.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=tuple(topics)))
     return call.response(markers=tuple(results))
@@ -166,18 +177,21 @@ async def txn_offset_commit(call: Call, request: Any) -> Any:
             getattr(part, "committed_leader_epoch", -1),
             part.committed_metadata or "",
         )
-        for topic in request.topics
-        for part in topic.partitions
+        async for topic in call.in_slices(request.topics)
+        async for part in call.in_slices(topic.partitions)
     ]
-    refused = {TopicPartition(each.topic, each.partition): _refusal(call, each) for each in entries}
-    errors = {partition: error for partition, error in refused.items() if error is not None}
-    good = [each for each in entries if (each.topic, each.partition) not in errors]
+    errors: dict[TopicPartition, TidemillError] = {}
+    async for each in call.in_slices(entries):
+        if (refusal := _refusal(call, each)) is not None:
+            errors[TopicPartition(each.topic, each.partition)] = refusal
+    good = [each async for each in call.in_slices(entries) if (each.topic, each.partition) not in errors]
     if good:
         try:
             await _stage(call, request, good)
         except TidemillError as error:
-            errors.update(dict.fromkeys((TopicPartition(each.topic, each.partition) for each in good), error))
-    return call.response(topics=_commit_results(call, request.topics, errors))
+            async for each in call.in_slices(good):
+                errors[TopicPartition(each.topic, each.partition)] = error
+    return call.response(topics=await _commit_results(call, request.topics, errors))
 
 
 async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> None:
@@ -237,44 +251,38 @@ def _exists(call: Call, partition: TopicPartition) -> bool:
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
-def _partition_results(
+async def _partition_results(
     call: Call, wanted: Iterable[TopicPartition], errors: dict[TopicPartition, TidemillError]
 ) -> tuple[Any, ...]:
-    return tuple(
-        call.part(
-            "AddPartitionsToTxnTopicResult",
-            name=topic,
-            results_by_partition=tuple(
-                call.part(
-                    "AddPartitionsToTxnPartitionResult",
-                    partition_index=index,
-                    partition_error_code=error_code(errors.get(TopicPartition(topic, index))),
-                )
-                for index in indexes
-            ),
-        )
-        for topic, indexes in by_topic(wanted).items()
-    )
+    results = []
+    async for topic, indexes in call.in_slices(by_topic(wanted).items()):
+        parts = [
+            call.part(
+                "AddPartitionsToTxnPartitionResult",
+                partition_index=index,
+                partition_error_code=error_code(errors.get(TopicPartition(topic, index))),
+            )
+            async for index in call.in_slices(indexes)
+        ]
+        results.append(call.part("AddPartitionsToTxnTopicResult", name=topic, results_by_partition=tuple(parts)))
+    return tuple(results)
 
 
-def _commit_results(
+async def _commit_results(
     call: Call, topics: Iterable[Any], errors: Mapping[TopicPartition, TidemillError]
 ) -> tuple[Any, ...]:
-    return tuple(
-        call.part(
-            "TxnOffsetCommitResponseTopic",
-            name=topic.name,
-            partitions=tuple(
-                call.part(
-                    "TxnOffsetCommitResponsePartition",
-                    partition_index=part.partition_index,
-                    error_code=error_code(errors.get(TopicPartition(topic.name, part.partition_index))),
-                )
-                for part in topic.partitions
-            ),
-        )
-        for topic in topics
-    )
+    results = []
+    async for topic in call.in_slices(topics):
+        parts = [
+            call.part(
+                "TxnOffsetCommitResponsePartition",
+                partition_index=part.partition_index,
+                error_code=error_code(errors.get(TopicPartition(topic.name, part.partition_index))),
+            )
+            async for part in call.in_slices(topic.partitions)
+        ]
+        results.append(call.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=tuple(parts)))
+    return tuple(results)
 
 
 APIS = [

@@ -85,15 +85,15 @@ def _outcome_form(version: int) -> Struct:
     return Struct(">ihqqq" if version >= 5 else ">ihqq")
 
 
-def read_fetch(frame: Frame, position: int, version: int) -> FetchRequest:
+def read_fetch(frame: Frame, position: int, version: int, items_max: int = PARTITIONS_MAX) -> FetchRequest:
     """The request whose body starts at `position`."""
     try:
-        return _read(bytes(frame), position, version)
+        return _read(bytes(frame), position, version, Budget(items_max))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolViolation(f"Fetch is malformed: {error}") from None
 
 
-def _read(data: bytes, position: int, version: int) -> FetchRequest:
+def _read(data: bytes, position: int, version: int, budget: Budget) -> FetchRequest:
     flexible = version >= FLEXIBLE_FROM
     replica_id = -1
     if version < _REPLICA_STATE_FROM:
@@ -105,7 +105,6 @@ def _read(data: bytes, position: int, version: int) -> FetchRequest:
     if version >= SESSIONS_FROM:
         session_id, session_epoch = _SESSION.unpack_from(data, position)
         position += _SESSION.size
-    budget = Budget(PARTITIONS_MAX)
     topics, position = _read_topics(data, position, version, budget)
     forgotten: list[tuple[TopicKey, list[int]]] = []
     if version >= SESSIONS_FROM:

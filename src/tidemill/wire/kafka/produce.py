@@ -56,19 +56,18 @@ class ProduceOutcome(NamedTuple):
     error_message: str | None = None
 
 
-def read_produce(frame: Frame, position: int, version: int) -> ProduceRequest:
+def read_produce(frame: Frame, position: int, version: int, items_max: int = PARTITIONS_MAX) -> ProduceRequest:
     """The request whose body starts at `position`; records are views into the frame."""
     try:
-        return _read(memoryview(frame), position, version)
+        return _read(memoryview(frame), position, version, Budget(items_max))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolViolation(f"Produce is malformed: {error}") from None
 
 
-def _read(data: memoryview, position: int, version: int) -> ProduceRequest:
+def _read(data: memoryview, position: int, version: int, budget: Budget) -> ProduceRequest:
     flexible = version >= FLEXIBLE_FROM
     transactional_id, position = read_string(data, position, flexible=flexible)
     acks, timeout_ms = _ACKS.unpack_from(data, position)
-    budget = Budget(PARTITIONS_MAX)
     count, position = read_count(data, position + _ACKS.size, _TOPIC_BYTES_MIN, budget, flexible=flexible)
     topics = []
     for _ in range(count):

@@ -22,12 +22,17 @@ from tidemill.wire.kafka.layout import FIXED, STRUCT, Layout, Slot, item_bytes_m
 from tidemill.wire.kafka.varint import read_uvarint
 
 ITEMS_MAX = 200_000
+"""Array items of one message, all arrays together; requests have a lower limit of their own."""
 TAGS_MAX = 64
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MALFORMED = (struct_error, IndexError, UnicodeDecodeError, OverflowError)
+
+
+class TooManyItems(ProtocolViolation):
+    """The message has more array items than its reader accepts."""
 
 
 class Budget:
@@ -40,9 +45,11 @@ class Budget:
 
     def spend(self, count: int, room: int) -> None:
         """Take `count` items that need at least one each of `room`."""
-        self.items -= count
-        if count > room or self.items < 0:
+        if count > room:
             raise ProtocolViolation(f"an array announces {count} items")
+        self.items -= count
+        if self.items < 0:
+            raise TooManyItems(f"an array of {count} items is more than one message may hold")
 
 
 Read: TypeAlias = Callable[[bytes, int, Budget], tuple[Any, int]]
@@ -55,10 +62,10 @@ class Tagged(NamedTuple):
     read: Read
 
 
-def read_message(message: Any, data: bytes, position: int = 0) -> tuple[Any, int]:
+def read_message(message: Any, data: bytes, position: int = 0, items_max: int = ITEMS_MAX) -> tuple[Any, int]:
     """The message that starts at `position`, and the position behind it; ProtocolViolation when there is none."""
     try:
-        return message_reader(message)(data, position, Budget())
+        return message_reader(message)(data, position, Budget(items_max))
     except _MALFORMED as error:
         raise ProtocolViolation(f"{message.__name__} is malformed: {error}") from None
 
@@ -107,7 +114,8 @@ def _read_tags(tagged: dict[int, Tagged], values: dict[str, Any], data: bytes, p
         end = _end(data, position, size)
         known = tagged.get(tag)
         if known is not None:
-            values[known.name], _ = known.read(data[:end], position, budget)
+            # Only the field is copied: a copy of all bytes before it, for each item of an array, would take seconds.
+            values[known.name], _ = known.read(data[position:end], 0, budget)
         position = end
     return position
 

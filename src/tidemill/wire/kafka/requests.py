@@ -15,6 +15,8 @@ from tidemill.wire.kafka.schema import request_class
 Frame = bytes | bytearray | memoryview
 _HEADER = Struct(">hhih")
 HEADER_BYTES_MIN = _HEADER.size
+REQUEST_ITEMS_MAX = 25_000
+"""Array items of one request, all arrays together; a commit of 20,000 partitions in 5,000 topics has as many."""
 
 
 class Header(NamedTuple):
@@ -54,8 +56,8 @@ def read_header(frame: Frame, *, flexible: bool) -> Header:
         raise ProtocolViolation(f"the request header is malformed: {error}") from None
 
 
-def read_body(header: Header, frame: Frame) -> Any:
-    """The request, as kio's object; bytes behind it are ignored."""
+def read_body(header: Header, frame: Frame, items_max: int = REQUEST_ITEMS_MAX) -> Any:
+    """The request, as kio's object; bytes behind it are ignored. TooManyItems when it has more array items."""
     data = bytes(frame)
-    request, _ = read_message(request_class(header.key, header.version), data, header.body)
+    request, _ = read_message(request_class(header.key, header.version), data, header.body, items_max)
     return request

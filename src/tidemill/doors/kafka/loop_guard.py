@@ -1,0 +1,74 @@
+"""Keeps one client's large request from holding the event loop while others wait.
+
+Three means, and each API needs all of them. A handler that goes through a client's list pauses after SLICE_S; of all
+handlers that have paused, one continues per iteration of the loop, first come first served. Messages with many items
+are decoded and encoded in one worker thread. Only LARGE_REQUESTS_MAX requests with many items are in memory as objects
+at a time: decoded, they take far more memory than their bytes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import ParamSpec, TypeVar
+
+SLICE_S = 0.002
+"""How long one request may hold the event loop at a stretch."""
+LOOP_ITEMS_MAX = 500
+"""Messages with up to so many array items are decoded and encoded on the event loop, larger ones in the worker."""
+LARGE_REQUESTS_MAX = 2
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class LoopGuard:
+    """The worker thread of a listener, its places for large requests, and the queue of paused handlers."""
+
+    def __init__(self) -> None:
+        self.large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
+        self._paused: deque[asyncio.Future[None]] = deque()
+
+    async def in_worker(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """The result of a function that only computes, called in the worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: function(*args, **kwargs))
+
+    async def pause(self) -> None:
+        """Return in a later iteration of the loop, behind all handlers that have paused before."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._paused.append(turn)
+        if len(self._paused) == 1:
+            loop.call_soon(self._resume_one, loop)
+        await turn
+
+    def close(self) -> None:
+        """End the worker thread when it has done what it was given."""
+        self._worker.shutdown(wait=False)
+
+    def _resume_one(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._paused:
+            turn = self._paused.popleft()
+            if not turn.done():  # a cancelled handler has left its place in the queue
+                turn.set_result(None)
+                break
+        if self._paused:
+            loop.call_soon(self._resume_one, loop)
+
+
+class Slice:
+    """The time that a request has on the event loop until it pauses."""
+
+    __slots__ = ("_end", "_guard")
+
+    def __init__(self, guard: LoopGuard) -> None:
+        self._guard = guard
+        self._end = perf_counter() + SLICE_S
+
+    async def pause_when_over(self) -> None:
+        """Pause if the request has used up its slice."""
+        if perf_counter() >= self._end:
+            await self._guard.pause()
+            self._end = perf_counter() + SLICE_S
