@@ -10,8 +10,6 @@ from pathlib import Path
 
 NS_PER_MS = 1_000_000
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
-"""Linux: goes on while the machine sleeps, so that a laptop that wakes up did not jump. Elsewhere there is none."""
 
 
 class Times:
@@ -19,6 +17,7 @@ class Times:
 
     def __init__(self) -> None:
         self.ahead_ms = 0
+        self._boot_clock = _boot_clock()
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -34,8 +33,7 @@ class Times:
 
     def boot_ms(self) -> int:
         """A clock that cannot be set and goes on while the machine sleeps."""
-        now_ns = time.monotonic_ns() if BOOT_CLOCK is None else time.clock_gettime_ns(BOOT_CLOCK)
-        return now_ns // NS_PER_MS + self.ahead_ms
+        return time.clock_gettime_ns(self._boot_clock) // NS_PER_MS + self.ahead_ms
 
     def boot_id(self) -> str:
         """What differs from boot to boot; empty where the system does not say."""
@@ -51,3 +49,12 @@ class Times:
     def steady_ms(self) -> int:
         """Milliseconds by a clock that nobody can set."""
         return time.monotonic_ns() // NS_PER_MS
+
+
+def _boot_clock() -> int:
+    """The clock that goes on while the machine sleeps, so that a laptop that wakes up did not jump.
+
+    Linux has CLOCK_BOOTTIME. macOS counts sleep in CLOCK_MONOTONIC, unlike `time.monotonic`, which stops there.
+    """
+    clock: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return clock

@@ -42,6 +42,8 @@ class ClockRecord:
                 int(read["boot_ms"]),
                 int(read["doubted_ms"]),
                 bool(read["is_earliest"]),
+                int(read.get("stood_ms", 0)),
+                int(read.get("offset_ms", 0)),
             )
         except FileNotFoundError:
             return self._from_files()

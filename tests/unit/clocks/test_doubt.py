@@ -11,9 +11,11 @@ LIMITS = Limits()
 class Machine:
     """A machine with a wall clock that can be set and a boot clock that cannot."""
 
-    def __init__(self, before: Seen | None = None, *, wall_ms: int = NOW_MS, boot_ms: int = HOUR_MS) -> None:
+    def __init__(
+        self, before: Seen | None = None, *, wall_ms: int = NOW_MS, boot_ms: int = HOUR_MS, limits: Limits = LIMITS
+    ) -> None:
         self.wall_ms, self.boot_ms, self.boot_id = wall_ms, boot_ms, "boot-1"
-        self.doubt = ClockDoubt(LIMITS, wall_ms, boot_ms, self.boot_id, before)
+        self.doubt = ClockDoubt(limits, wall_ms, boot_ms, self.boot_id, before)
 
     def look(self, passed_ms: int = 1_000, *, jump_ms: int = 0) -> Verdict:
         self.boot_ms += passed_ms
@@ -53,6 +55,12 @@ def test_small_steps_are_trusted_and_do_not_add_up_in_a_day() -> None:
         assert machine.look(HOUR_MS, jump_ms=1_000).trusted
     assert machine.look(jump_ms=30_000).trusted
     assert not machine.look(jump_ms=40_000).trusted, "two steps in two seconds are one jump of more than a minute"
+
+
+def test_a_slow_drift_is_followed_however_often_the_clocks_are_compared() -> None:
+    machine = Machine(limits=LIMITS._replace(jump_ms=100))
+    for look in range(1_000):
+        assert machine.look(700, jump_ms=int(look % 3 == 0)).trusted, f"look {look}"
 
 
 def test_sleep_is_no_jump() -> None:
@@ -120,6 +128,29 @@ def test_a_doubt_survives_restarts_and_its_time_goes_on() -> None:
     later.look(HOUR_MS)
     assert kinds(later.restart(1_000)) == [Kind.LATER]
     assert not later.doubt.has_base
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_another_wrong_time_after_a_restart_waits_for_its_whole_time(rebooted: bool) -> None:
+    machine = Machine()
+    machine.look(jump_ms=30 * DAY_MS)
+    machine.look(5 * HOUR_MS + 59 * MINUTE_MS)
+    verdict = machine.restart(1_000, jump_ms=30 * DAY_MS, rebooted=rebooted)
+    assert verdict.accepted_in_ms == LIMITS.accept_ms
+    assert verdict.doubted_ms == 5 * HOUR_MS + 59 * MINUTE_MS, "it has been in doubt all the time"
+    assert not machine.look(LIMITS.accept_ms - 1).trusted
+    assert machine.look(1).trusted
+
+
+def test_a_restart_keeps_how_long_the_last_change_has_stood() -> None:
+    machine = Machine()
+    machine.look(jump_ms=30 * DAY_MS)
+    machine.look(5 * HOUR_MS)
+    machine.look(HOUR_MS // 2, jump_ms=DAY_MS)
+    machine.look(HOUR_MS)
+    verdict = machine.restart(1_000)
+    assert verdict.accepted_in_ms == 5 * HOUR_MS
+    assert verdict.doubted_ms == 6 * HOUR_MS + HOUR_MS // 2
 
 
 def test_the_broker_that_is_apart_from_most_others_is_in_doubt() -> None:

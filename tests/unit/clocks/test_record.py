@@ -1,5 +1,6 @@
 """The record of the clock, and the files that take its place in a data directory without one."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from tidemill.app.clocks import open_watch
 from tidemill.app.times import Times
-from tidemill.clocks.record import FILE
+from tidemill.clocks.core.doubt import Seen
+from tidemill.clocks.record import FILE, ClockRecord
 from tidemill.settings import load
 
 DAY_S = 86_400
@@ -38,3 +40,16 @@ def test_the_lock_of_this_start_is_no_evidence(tmp_path: Path) -> None:
     put(tmp_path / "timelines.db", 30)
     put(tmp_path / "lock", 0)
     assert kinds(tmp_path) == ("later",)
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    record = ClockRecord(tmp_path, ())
+    for seen in (Seen(7, "boot", 5), Seen(7, "boot", 5, 4, True, 3, -2)):
+        record.write(seen)
+        assert record.read() == seen
+
+
+def test_a_record_without_the_wrong_time_begins_its_wait_again(tmp_path: Path) -> None:
+    fields = {"format": 1, "wall_ms": 7, "boot_id": "boot", "boot_ms": 5, "doubted_ms": 4, "is_earliest": True}
+    (tmp_path / FILE).write_text(json.dumps(fields))
+    assert ClockRecord(tmp_path, ()).read() == Seen(7, "boot", 5, 4, True)

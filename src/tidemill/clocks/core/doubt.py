@@ -58,6 +58,10 @@ class Seen(NamedTuple):
     """How long the clock had been in doubt when this was written; 0 while it was trusted."""
     is_earliest: bool = False
     """`wall_ms` is only the earliest time that it can have been: the clock was in doubt since a reboot."""
+    stood_ms: int = 0
+    """How long the doubtful change had stood; shorter than `doubted_ms` after a second change."""
+    offset_ms: int = 0
+    """That change: how far the wall clock was ahead of the expected time."""
 
 
 class Reading(NamedTuple):
@@ -122,12 +126,16 @@ class ClockDoubt:
         self._since_ms = boot_ms
         self._stands_ms = boot_ms
         self._offset_ms = 0
+        self._slew_rest = 0
         if before is not None:
             self._expect(before)
         verdict = self.look(wall_ms, boot_ms)
         if before is not None and verdict.reasons:
             self._since_ms -= before.doubted_ms
-            self._stands_ms -= before.doubted_ms
+            # Only the same change inherits its age: the clock may have been set to another wrong time meanwhile.
+            if abs(self._offset_ms - before.offset_ms) <= limits.jump_ms:
+                self._stands_ms -= before.stood_ms
+                self._offset_ms = before.offset_ms
 
     def _expect(self, before: Seen) -> None:
         self._expected_ms = before.wall_ms
@@ -152,7 +160,15 @@ class ClockDoubt:
         """What the data directory should keep."""
         if self._own is None:
             return Seen(self._wall_ms, self._boot_id, self._boot_ms)
-        return Seen(self._expected_ms, self._boot_id, self._boot_ms, max(1, self._doubted_ms()), self._rebooted)
+        return Seen(
+            self._expected_ms,
+            self._boot_id,
+            self._boot_ms,
+            max(1, self._doubted_ms()),
+            self._rebooted,
+            self._stood_ms(),
+            self._offset_ms,
+        )
 
     def read(self, reading: Reading) -> None:
         """Another clock was read."""
@@ -203,7 +219,8 @@ class ClockDoubt:
         if -self._early_ms <= offset_ms <= self._late_ms:
             if self._own is not None or self._started:
                 self._follow()
-            most_ms = passed_ms * SLEW_PER_MILLE // 1000
+            # With the rest of the last look: looks may be so frequent that each alone allows less than 1 ms.
+            most_ms, self._slew_rest = divmod(passed_ms * SLEW_PER_MILLE + self._slew_rest, 1000)
             self._expected_ms += max(-most_ms, min(most_ms, self._wall_ms - self._expected_ms))
             return
         if self._own is None or abs(offset_ms - self._offset_ms) > self._limits.jump_ms:
