@@ -1,23 +1,29 @@
 """Rows that do not have the columns of a lake are refused in one line, and nothing is written."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import IdentityTransform
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidemill.cli.pipeline_options import sole_writer
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.layout import Layout, SchemaChanged, check_storable, differences, layout_of
 from tidemill.pipelines.lake.compaction import compact
-from tidemill.pipelines.lake.interface import Lake, Step, check_rows
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, Lake, Step, check_rows, never_null
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.rows import Stage, stage_rows
 from tidemill.pipelines.lock import Busy
-from tidemill.pipelines.spark.lake import check_continues
+from tidemill.pipelines.spark.lake import check_continues, schema_of
 
 KEPT = pa.schema(
     [
@@ -35,7 +41,7 @@ def values(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def write(lake: Lake, batch: int, rows: pa.RecordBatch, by: tuple[str, ...] = ("item",)) -> None:
-    stage = Stage(str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False)
+    stage = Stage(str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False, never_null=never_null(lake))
     files = [LakeFile(**row) for each in stage_rows(stage, 0, [rows]) for row in each.to_pylist()]
     lake.commit(Step("q", batch), files, rows.schema)
 
@@ -110,6 +116,41 @@ def test_what_was_never_null_may_not_become_null() -> None:
     may = layout_of(pa.schema([("a", pa.int64())]))
     assert differences(never, may) == ["a is never null in the lake, and may be null now"]
     assert differences(may, never) == differences(may, may) == []
+
+
+def make_former_table(root: Path, kind: str, schema: pa.Schema) -> None:
+    """An empty table by item, with Spark's flags of null, as versions created it that did not compare columns."""
+    root.mkdir()
+    if kind == "delta":
+        DeltaTable.create(str(root), schema, mode="ignore", partition_by=["item"])
+    else:
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{root / ICEBERG_CATALOG}", warehouse=f"file://{root}")
+        catalog.create_namespace("lake")
+        table = catalog.create_table(("lake", root.name), schema, location=f"file://{root}")
+        with table.update_spec() as change:
+            change.add_field("item", IdentityTransform(), "item")
+        catalog.close()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_of_a_former_version_keep_columns_that_are_never_null(tmp_path: Path, kind: str) -> None:
+    counted = StructType([StructField("item", StringType()), StructField("n", LongType(), nullable=False)])
+    schema = schema_of(cast("DataFrame", SimpleNamespace(schema=counted)))
+    rows = pa.RecordBatch.from_pydict({"item": ["tea", "tea", "milk"], "n": [1, 2, 3]}, schema=schema)
+    make_former_table(tmp_path / "former", kind, schema)
+    former = open_lake(tmp_path / "former", kind)
+    for batch in range(2):
+        check_rows(former, schema, ("item",))
+        write(former, batch, rows)
+    compact(former)
+    write(former, 2, rows)
+    assert sum(file.rows for file in former.files()) == 9
+    assert never_null(former) == ("n",)
+    with pytest.raises(SchemaChanged, match="n is never null in the lake, and may be null now"):
+        check_rows(former, pa.schema([field.with_nullable(True) for field in schema]), ("item",))
+    new = open_lake(tmp_path / "new", kind)
+    write(new, 0, rows)
+    assert never_null(new) == ()
 
 
 @pytest.mark.parametrize(

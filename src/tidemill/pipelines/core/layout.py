@@ -5,7 +5,7 @@ readers would fail at them, or leave values out without an error. Types are comp
 and libraries have several Arrow types for one of Spark's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -54,12 +54,25 @@ class Layout(NamedTuple):
     columns: tuple[Column, ...]
     by: tuple[str, ...] = ()
 
+    @property
+    def never_null(self) -> tuple[str, ...]:
+        """The columns that a table declares as never null. Only tables of former versions have them."""
+        return tuple(column.name for column in self.columns if not column.nullable)
+
 
 def layout_of(schema: pa.Schema, by: Sequence[str] = (), kept_as: Mapping[str, str] | None = None) -> Layout:
     """The layout of rows; `kept_as` names the types that a format keeps as others."""
     kept = kept_as or {}
     columns = tuple(Column(field.name, type_name(field.type, kept), field.nullable) for field in schema)
     return Layout(columns, tuple(by))
+
+
+def nullable(schema: pa.Schema, never_null: Collection[str] = ()) -> pa.Schema:
+    """The schema that a lake keeps: columns are nullable, because Spark's flags change with the query.
+
+    `never_null` names the exceptions: a table that declares a column as never null accepts no other files.
+    """
+    return pa.schema([field.with_nullable(field.name not in never_null) for field in schema])
 
 
 def type_name(kind: pa.DataType, kept_as: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, in_order, small_runs
-from tidemill.pipelines.lake.interface import Lake, Step
+from tidemill.pipelines.lake.interface import Lake, Step, never_null
 from tidemill.pipelines.lake.rows import GrowingFile
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -49,6 +49,7 @@ def _joined(lake: Lake, run: Sequence[LakeFile]) -> LakeFile:
         f"{run[0].folder}compact-{uuid4().hex[:12]}.parquet",
         _schema(lake, run[0]),
         of_topic=run[0].partition >= 0,
+        never_null=never_null(lake),
     )
     for batch in ordered(lake, run, ROWS):
         grown.write(batch)

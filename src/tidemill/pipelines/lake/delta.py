@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import Layout, layout_of
+from tidemill.pipelines.core.layout import Layout, layout_of, nullable
 from tidemill.pipelines.lake.durable import move, sync
 from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, Step, check_rows
 
@@ -55,7 +55,7 @@ class DeltaLake:
             move(self.root / STAGING / file.path, self.root / file.path)
             sync((self.root / file.path).parent)
         by = list(_values((*files, *step.removed)[0].path))
-        table = self._table() or DeltaTable.create(str(self.root), schema, mode="ignore", partition_by=by)
+        table = self._table() or DeltaTable.create(str(self.root), nullable(schema), mode="ignore", partition_by=by)
         changed = step.query is not None
         done = [] if step.query is None else [Transaction(step.query, step.batch)]
         try:

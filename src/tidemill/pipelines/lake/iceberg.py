@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import Layout, layout_of
+from tidemill.pipelines.core.layout import Layout, layout_of, nullable
 from tidemill.pipelines.lake.durable import move, sync
 from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, Step, check_rows
 
@@ -65,7 +65,7 @@ class IcebergLake:
         paths = [self._place(file) for file in files]
         with self._catalog() as catalog:
             of_topic = any(file.partition >= 0 for file in files)
-            table = self._find(catalog) or self._create(catalog, schema, by, of_topic=of_topic)
+            table = self._find(catalog) or self._create(catalog, nullable(schema), by, of_topic=of_topic)
             if step.removed:
                 self._overwrite(table, paths, {self._place(file) for file in step.removed}, properties)
             else:

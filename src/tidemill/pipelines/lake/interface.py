@@ -63,6 +63,12 @@ class Lake(Protocol):
         """Files that are in the folder and were never committed."""
 
 
+def never_null(lake: Lake) -> tuple[str, ...]:
+    """The columns that the files of the lake must declare as never null."""
+    kept = lake.layout()
+    return () if kept is None else kept.never_null
+
+
 def check_rows(lake: Lake, schema: "pa.Schema", by: Sequence[str]) -> None:
     """Refuse rows whose columns are not those of the lake."""
     check_fits(str(lake.root), lake.layout(), layout_of(schema, by, lake.kept_as))

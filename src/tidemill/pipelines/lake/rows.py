@@ -1,6 +1,6 @@
 """What a task does for a lake: rows into staged Parquet files, one for each day or other partition of the lake."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.core.layout import nullable
 from tidemill.pipelines.lake.durable import sync
 from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
 
@@ -37,15 +38,24 @@ class Stage:
     keep_columns: bool = False
     of_topic: bool = True
     """Whether columns named topic, partition and offset, if all are there, are those of records of a topic."""
+    never_null: tuple[str, ...] = ()
+    """Columns that the files declare as never null, as their table does."""
 
 
 class GrowingFile:
     """A staged file that is being written; `path` is where it will be."""
 
-    def __init__(self, root: Path, path: str, schema: pa.Schema, *, of_topic: bool = False) -> None:
-        """All files of a lake have nullable columns: which may be null is Spark's guess, and changes with the query."""
+    def __init__(
+        self,
+        root: Path,
+        path: str,
+        schema: pa.Schema,
+        *,
+        of_topic: bool = False,
+        never_null: Collection[str] = (),
+    ) -> None:
         self._path = path
-        self._schema = pa.schema([field.with_nullable(True) for field in schema])
+        self._schema = nullable(schema, never_null)
         self._of_topic = of_topic
         self._staged = root / STAGING / path
         self._staged.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +92,9 @@ def stage_rows(stage: Stage, task: int, batches: Iterable[pa.RecordBatch]) -> It
             if values not in growing:
                 folder = "".join(f"{name}={_spelled(value)}/" for name, value in zip(stage.by, values, strict=False))
                 path = f"{folder}{stage.name}-{task:05}-{len(growing):03}.parquet"
-                growing[values] = GrowingFile(Path(stage.root), path, kept.schema, of_topic=of_topic)
+                growing[values] = GrowingFile(
+                    Path(stage.root), path, kept.schema, of_topic=of_topic, never_null=stage.never_null
+                )
             growing[values].write(kept)
     files = [file.close() for file in growing.values()]
     columns = {name: [getattr(file, name) for file in files] for name in FILE_SCHEMA.names}

@@ -32,6 +32,8 @@ class Bucketing:
     files: Mapping[int, Sequence[str]]
     key: str = "key"
     keep_columns: bool = False
+    never_null: tuple[str, ...] = ()
+    """Columns that the files declare as never null, as their table does."""
 
 
 def merge_bucket(table: Bucketing, newest: pa.Table) -> pa.Table:
@@ -48,7 +50,7 @@ def merge_bucket(table: Bucketing, newest: pa.Table) -> pa.Table:
     if not rows.num_rows:
         return FILE_SCHEMA.empty_table()
     path = f"{BUCKET}={bucket}/{table.name}.parquet"
-    grown = GrowingFile(Path(table.root), path, rows.schema)
+    grown = GrowingFile(Path(table.root), path, rows.schema, never_null=table.never_null)
     for batch in rows.sort_by(table.key).to_batches():
         grown.write(batch)
     file = grown.close()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.lake.interface import Lake, Step, check_rows
+from tidemill.pipelines.lake.interface import Lake, Step, check_rows, never_null
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ def into_lake(
         schema = schema_of(rows)
         check_rows(lake, schema, by)
         name = f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}"
-        stage = Stage(str(lake.root), name, by, lake.keeps_columns, of_topic)
+        stage = Stage(str(lake.root), name, by, lake.keeps_columns, of_topic, never_null(lake))
         told = rows.mapInArrow(_staging(stage), FILES).collect()
         files = [LakeFile(**row.asDict()) for row in told]
         if files:
@@ -83,8 +83,7 @@ def _staging(stage: "Stage") -> Callable[[Iterator["pa.RecordBatch"]], Iterator[
 
 
 def schema_of(rows: DataFrame) -> "pa.Schema":
-    """The columns as Arrow has them, all nullable: which may be null is Spark's guess, and changes with the query."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    """The columns as Arrow has them, with Spark's flags of which may be null: a lake compares them with its own."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 
-    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])
+    return to_arrow_schema(rows.schema, timezone="UTC")

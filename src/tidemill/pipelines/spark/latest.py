@@ -19,7 +19,7 @@ from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.progress import KEYLESS
-from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step, check_rows
+from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step, check_rows, never_null
 from tidemill.pipelines.spark.lake import FILES, NAME_DIGITS, query_of, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries, line_of
 
@@ -104,7 +104,8 @@ def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFr
         newest = newest_of(rows, wanted)
         schema = schema_of(newest.drop(GONE))
         check_rows(lake, schema, (BUCKET,))
-        merging = merging_in(Bucketing(str(lake.root), name, paths, wanted.key, lake.keeps_columns))
+        table = Bucketing(str(lake.root), name, paths, wanted.key, lake.keeps_columns, never_null(lake))
+        merging = merging_in(table)
         told = newest.groupBy("bucket").applyInArrow(merging, f"{FILES}, bucket int").collect()
         touched = {row["bucket"] for row in told}
         files = [LakeFile(row["path"], row["rows"], row["size"]) for row in told if row["path"] is not None]
