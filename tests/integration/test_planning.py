@@ -1,5 +1,6 @@
 """What a query reads next, as a real broker tells it, without Spark."""
 
+from collections import Counter
 from collections.abc import Mapping
 from threading import Timer
 from typing import Any
@@ -12,7 +13,9 @@ from tidemill.client.raw import RawClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.offsets import Progress
 from tidemill.pipelines.core.options import parse_source
+from tidemill.pipelines.crew import CLIENTS_MAX
 from tidemill.pipelines.planning import Planner
+from tidemill.pipelines.record_sizes import SAMPLE_BYTES_MAX, SAMPLE_BYTES_MIN, SAMPLES_BYTES, sample_size
 from tidemill.testing import Broker
 
 LIMIT_S = 30
@@ -38,12 +41,30 @@ class Late(RawClient):
         return found
 
 
-def create(servers: str, topic: str, records: int) -> None:
+class Counting(RawClient):
+    """A client that counts the fetches of each partition, and the clients that fetch."""
+
+    def __init__(self, servers: str, fetches: Counter[TopicPartition], clients: set[int]) -> None:
+        super().__init__({"bootstrap.servers": servers})
+        self._given = servers, fetches, clients
+
+    def another(self) -> RawClient:
+        return Counting(*self._given)
+
+    def fetch(self, partition: TopicPartition, offset: int, **named: Any) -> Any:
+        _, fetches, clients = self._given
+        fetches[partition] += 1
+        clients.add(id(self))
+        return super().fetch(partition, offset, **named)
+
+
+def create(servers: str, topic: str, records: int, partitions: int = 1) -> None:
+    """Create a topic with so many records in each partition."""
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(LIMIT_S)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(LIMIT_S)
     producer = Producer({"bootstrap.servers": servers})
-    for number in range(records):
-        producer.produce(topic, str(number))
+    for number in range(records * partitions):
+        producer.produce(topic, str(number), partition=number % partitions)
     assert producer.flush(LIMIT_S) == 0
 
 
@@ -73,6 +94,29 @@ def test_a_backlog_is_read_in_pieces_also_where_records_grow_and_the_beginning_i
             gone.result(LIMIT_S)
             behind = planner.advance(Progress({part: 0}), newest, unlimited=False).offsets[part]
             assert behind <= 500 * 1024 // 10_000 + 1  # measured where the log begins now
+
+
+def test_a_backlog_that_fits_into_a_sample_is_fetched_once_by_several_clients() -> None:
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        create(servers, "orders", 20, partitions=32)
+        fetches: Counter[TopicPartition] = Counter()
+        clients: set[int] = set()
+        options = parse_source({"kafka.bootstrap.servers": servers, "subscribe": "orders"}, streaming=True)
+        with Counting(servers, fetches, clients) as client:
+            planner = Planner(client, options)
+            newest = planner.newest()
+            assert set(newest.offsets.values()) == {20}
+            start = Progress(dict.fromkeys(newest.offsets, 0), newest.ids)
+            assert planner.advance(start, newest, unlimited=False) == newest
+        assert fetches == dict.fromkeys(newest.offsets, 1)
+        assert len(clients) == CLIENTS_MAX
+
+
+def test_the_samples_of_many_partitions_are_small() -> None:
+    assert sample_size(1) == sample_size(64) == SAMPLE_BYTES_MAX
+    assert sample_size(1000) == SAMPLES_BYTES // 1000
+    assert sample_size(1_000_000) == SAMPLE_BYTES_MIN
 
 
 def test_offsets_of_a_topic_that_was_created_again_meanwhile_come_with_its_own_id() -> None:

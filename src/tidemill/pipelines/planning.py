@@ -6,24 +6,18 @@ when a trigger is limited by bytes.
 
 from collections.abc import Iterable, Mapping
 
-from tidemill.client.raw import Fetched, RawClient, TopicInfo
-from tidemill.model.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from tidemill.client.raw import RawClient, TopicInfo
+from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
 from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, packed, ranges_between, split
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
 from tidemill.pipelines.core.pushdown import Pushed
-from tidemill.records.header import iter_headers
+from tidemill.pipelines.record_sizes import measure
 
-SAMPLE_BYTES = 256 * 1024
-"""What is fetched of a partition to learn how large its records are."""
-SIZE_MARGIN = 4
-"""Records at the end of a range that are so many times larger than those at its beginning make it shorter."""
 LARGEST_RECORD_BYTES = 1024 * 1024
 """What brokers take unless configured otherwise: so few records that the budget suffices are not sampled."""
-UNKNOWN_RECORD_BYTES = 1024
-"""Of a partition that has nothing to measure, such as transactions that are still open."""
 
 
 class Planner:
@@ -68,23 +62,13 @@ class Planner:
         self, begin: Mapping[TopicPartition, int], end: dict[TopicPartition, int], budget: int
     ) -> dict[TopicPartition, int]:
         """The end moved back to about so many bytes; records are sampled only if the budget may not suffice."""
-        waiting = {part: end[part] - begin[part] for part in end if begin[part] < end[part]}
-        if sum(waiting.values()) * LARGEST_RECORD_BYTES <= budget:
+        waiting = [OffsetRange(part, begin[part], end[part]) for part in end if begin[part] < end[part]]
+        if sum(each.size for each in waiting) * LARGEST_RECORD_BYTES <= budget:
             return end
-        measured = {part: self._measured(part, begin[part], end[part], budget) for part in waiting}
-        ends = end | {part: until for part, (_, until) in measured.items()}
-        return limited(begin, ends, budget, {part: size for part, (size, _) in measured.items()})
-
-    def _measured(self, part: TopicPartition, begin: int, end: int, budget: int) -> tuple[float, int]:
-        """Bytes of a record, and up to where they are of about this size: records further on may be much larger."""
-        size = self._record_size(part, begin) or UNKNOWN_RECORD_BYTES
-        until = min(end, begin + max(1, int(budget / size)))
-        while until - begin > 1:
-            last = self._record_size(part, until - 1) or size
-            if last <= SIZE_MARGIN * size or last * (until - begin) <= budget:
-                return max(size, last), until
-            until = begin + (until - begin) // 2
-        return size, until
+        found = measure(self._client, waiting, budget, committed=self._options.committed)
+        measured = {each.partition: size for each, size in zip(waiting, found, strict=True)}
+        ends = end | {part: size.until for part, size in measured.items()}
+        return limited(begin, ends, budget, {part: size.record_bytes for part, size in measured.items()})
 
     def backlog(self, start: Progress, newest: Progress) -> int:
         """How many offsets lie between."""
@@ -199,21 +183,3 @@ class Planner:
                 raise DataLost(f"{part} is gone, and with it what comes after offset {offset}; {GO_ON}")
             if end < offset:
                 raise DataLost(f"{part} ends at offset {end}, before {offset} where the query is; {GO_ON}")
-
-    def _record_size(self, part: TopicPartition, offset: int) -> float | None:
-        """Bytes of a record from this offset on, or from where the log begins now; None if there is none to measure."""
-        try:
-            try:
-                piece = self._fetch(part, offset)
-            except OffsetOutOfRange:  # the task that reads it says what is lost
-                piece = self._fetch(part, self._ask({part: EARLIEST})[part])
-            headers = [header for _, header in iter_headers(piece.records, partial_ok=True)]
-        except OffsetOutOfRange:
-            return None
-        except KafkaError as error:
-            raise type(error)(f"{part}: {error}") from None
-        records = sum(header.last_offset_delta + 1 for header in headers)
-        return sum(header.size for header in headers) / records if records else None
-
-    def _fetch(self, part: TopicPartition, offset: int) -> Fetched:
-        return self._client.fetch(part, offset, max_bytes=SAMPLE_BYTES, committed=self._options.committed)

@@ -1,0 +1,81 @@
+"""How large the records of partitions are, estimated from small samples.
+
+A trigger that is limited by bytes has to know it of every partition with a backlog, and waits for the answers. So a
+partition whose backlog fits into one sample is fetched once, several clients sample at the same time, and all samples
+of a trigger together are limited.
+"""
+
+from collections.abc import Collection
+from functools import partial
+from typing import NamedTuple
+
+from tidemill.client.raw import EARLIEST, RawClient
+from tidemill.model.errors import KafkaError, OffsetOutOfRange
+from tidemill.pipelines.core.offsets import OffsetRange
+from tidemill.pipelines.crew import Crew
+from tidemill.records.header import iter_headers
+
+SAMPLES_BYTES = 16 * 1024 * 1024
+"""What the first samples of all partitions fetch together, if SAMPLE_BYTES_MIN allows it."""
+SAMPLE_BYTES_MAX = 256 * 1024
+SAMPLE_BYTES_MIN = 16 * 1024
+SIZE_MARGIN = 4
+"""A range is shortened when the records at its end are more than so many times larger than those at its beginning."""
+UNKNOWN_RECORD_BYTES = 1024
+"""Of a partition that has nothing to measure, such as transactions that are still open."""
+
+
+class Measured(NamedTuple):
+    """Bytes of a record, and the offset up to which records are of about this size: later ones may be much larger."""
+
+    record_bytes: float
+    until: int
+
+
+class _Sample(NamedTuple):
+    record_bytes: float
+    next_offset: int
+
+
+def measure(client: RawClient, ranges: Collection[OffsetRange], budget: int, *, committed: bool) -> list[Measured]:
+    """Measure the beginning of each range, as far as `budget` bytes reach."""
+    sample_bytes = sample_size(len(ranges))
+    with Crew(client) as crew:
+        return crew.each(partial(_measure, budget=budget, sample_bytes=sample_bytes, committed=committed), ranges)
+
+
+def sample_size(partitions: int) -> int:
+    """The bytes of one sample when so many partitions are sampled."""
+    return min(SAMPLE_BYTES_MAX, max(SAMPLE_BYTES_MIN, SAMPLES_BYTES // max(1, partitions)))
+
+
+def _measure(client: RawClient, wanted: OffsetRange, *, budget: int, sample_bytes: int, committed: bool) -> Measured:
+    sample = partial(_sample, client, wanted, max_bytes=sample_bytes, committed=committed)
+    first = sample(wanted.start) or _Sample(UNKNOWN_RECORD_BYTES, wanted.start)
+    size = first.record_bytes
+    until = min(wanted.end, wanted.start + max(1, int(budget / size)))
+    while until > max(first.next_offset, wanted.start + 1):
+        last = sample(until - 1)
+        largest = size if last is None else last.record_bytes
+        if largest <= SIZE_MARGIN * size or largest * (until - wanted.start) <= budget:
+            return Measured(max(size, largest), until)
+        until = wanted.start + (until - wanted.start) // 2
+    return Measured(size, until)
+
+
+def _sample(client: RawClient, wanted: OffsetRange, offset: int, *, max_bytes: int, committed: bool) -> _Sample | None:
+    """Records from this offset on, or from where the log begins now; None if there is none to measure."""
+    part = wanted.partition
+    fetch = partial(client.fetch, part, max_bytes=max_bytes, committed=committed)
+    try:
+        try:
+            piece = fetch(offset)
+        except OffsetOutOfRange:  # the task that reads it reports what is lost
+            piece = fetch(client.list_offsets({part: EARLIEST}, committed=committed)[part].offset)
+        headers = [header for _, header in iter_headers(piece.records, partial_ok=True)]
+    except OffsetOutOfRange:
+        return None
+    except KafkaError as error:
+        raise type(error)(f"{part}: {error}") from None
+    records = sum(header.last_offset_delta + 1 for header in headers)
+    return _Sample(sum(header.size for header in headers) / records, piece.next_offset) if records else None
