@@ -62,8 +62,9 @@ def test_a_query_that_passes_the_allowlist_reads_nothing(tmp_path: Path, monkeyp
                     assert SECRET not in str(refused.value), trick
                 assert await run(process, "SELECT 1") == b"1\n"
                 assert environment_of(process.pid) == b""
+                assert Path(f"/proc/{process.pid}/fd/2").readlink() == Path(os.devnull)
             finally:
-                processes.close()
+                await processes.close()
 
         asyncio.run(attack())
         with pytest.raises(TimeoutError):
@@ -85,7 +86,7 @@ def test_a_process_that_crashes_fails_its_query_only() -> None:
             other = await processes.acquire()
             assert await run(other, "SELECT 2") == b"2\n"
         finally:
-            processes.close()
+            await processes.close()
 
     asyncio.run(crash())
 

@@ -127,7 +127,7 @@ class ProcessEngine:
 
     async def close(self) -> None:
         """End all processes."""
-        self._processes.close()
+        await self._processes.close()
 
 
 def _refusal(error: QueryFailed) -> SqlRefused:

@@ -22,6 +22,7 @@ from chdb.session import Session
 from tidemill.query_engine import confinement
 from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, PeerClosed, receive, send
 
+ERROR_OUTPUT = 2
 ROWS_BYTES_MAX = 1 << 31
 TOO_LARGE = 396
 """The engine's own code for a result that is too large."""
@@ -159,6 +160,14 @@ def answer(broker: BrokerSide, engine: QueryEngine, request: Any) -> bytes:
             del globals()[name]
 
 
+def _leave_error_output(nowhere: int) -> None:
+    """Write to `nowhere` from now on: the broker reads standard error only until this process is ready."""
+    sys.stderr.flush()
+    os.close(ERROR_OUTPUT)
+    if os.dup(nowhere) != ERROR_OUTPUT:  # the lowest free number; dup2 is not among the system calls that are left
+        os._exit(1)
+
+
 def main(descriptor: int, parent_id: int, memory_bytes: int) -> None:
     """Load, confine, serve."""
     peer = socket.socket(fileno=descriptor)
@@ -169,7 +178,9 @@ def main(descriptor: int, parent_id: int, memory_bytes: int) -> None:
         engine = QueryEngine(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     protections += confinement.confine(memory_bytes, parent_id)
+    _leave_error_output(nowhere)
     send(peer, Kind.READY, {"protections": protections})
     with contextlib.suppress(PeerClosed):
         serve(BrokerSide(peer), engine)

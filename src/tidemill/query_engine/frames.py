@@ -36,8 +36,14 @@ class Frame(NamedTuple):
     payload: bytes
 
     def document(self) -> Any:
-        """The payload as JSON."""
-        return json.loads(self.payload)
+        """The payload as a JSON object."""
+        try:
+            found = json.loads(self.payload)
+        except (ValueError, RecursionError) as error:
+            raise PeerClosed from error
+        if not isinstance(found, dict):
+            raise PeerClosed
+        return found
 
 
 class PeerClosed(Exception):

@@ -2,7 +2,8 @@
 
 A conversation runs in a thread of its own: it blocks on the socket, and on rows that come from the event loop. Killing
 the process closes the socket, which ends the thread. Processes are started from the event loop's thread: the kernel
-ends a process with the thread that started it.
+ends a process with the thread that started it. Threads collect dead processes: the kernel takes a while to free their
+memory.
 """
 
 import asyncio
@@ -15,14 +16,16 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import structlog
 
 from tidemill.query_engine.confinement import SECCOMP
+from tidemill.query_engine.error_output import ErrorOutput
 from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, PeerClosed, receive, send
 
+COMMAND = (sys.executable, "-I", "-m", "tidemill.query_engine.child")
 START_S = 60.0
 IDLE_S = 300.0
 """How long a process without a query is kept."""
@@ -32,6 +35,7 @@ MEMORY_SLACK = 4
 """A process may take a quarter more than a query may: the allocator keeps some."""
 RESULT_COPIES = 4
 """Copies of a result in the making, which the engine does not count."""
+NOT_STARTED = "the query process did not start; see the broker's log"
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 T = TypeVar("T")
@@ -75,16 +79,22 @@ class QueryProcess:
         self._peer, other = socket.socketpair()
         arguments = [str(other.fileno()), str(os.getpid()), str(allowance.memory_bytes)]
         with other:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-I", "-m", "tidemill.query_engine.child", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={},
-                pass_fds=[other.fileno()],
-                process_group=0,
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [*COMMAND, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    cwd="/",
+                    env={},
+                    pass_fds=[other.fileno()],
+                    process_group=0,
+                )
+            except OSError:
+                self._peer.close()
+                raise
+        self._error_output = ErrorOutput(cast("IO[bytes]", self._process.stderr))
 
     @property
     def pid(self) -> int:
@@ -100,33 +110,50 @@ class QueryProcess:
         """Wait until the engine is loaded and confined."""
         async with asyncio.timeout(START_S):
             frame = await _in_thread(lambda: receive(self._peer, CONTROL_BYTES_MAX))
+            if frame.kind is not Kind.READY:
+                raise PeerClosed
             self.protections = frame.document()["protections"]
             await self.call({"what": "configure", "settings": dict(self._allowance.settings)})
         self._idle_bytes = _resident_bytes(self.pid)
 
     async def call(self, request: Mapping[str, Any], rows: Mapping[str, Any] | None = None) -> bytes:
-        """The result of a request; the process is killed when the caller is cancelled."""
+        """The result of a request; QueryFailed is the only error after which the process can take another one.
+
+        After any other error messages of this request may still be on their way, and the next one would read them.
+        """
         watching = asyncio.create_task(self._watch_memory())
         try:
             return await _in_thread(lambda: self._converse(request, rows or {}))
+        except QueryFailed:
+            raise
         except PeerClosed:
             why = self._why
             self.kill("the query process ended")  # it may be dying, or have sent what is no message
-            raise QueryProcessEnded(why or f"the query process ended (status {self._process.returncode})") from None
+            status, _ = await self.ended()
+            raise QueryProcessEnded(why or f"the query process ended (status {status})") from None
         except asyncio.CancelledError:
             self.kill("the query was cancelled")
+            raise
+        except BaseException:
+            self.kill("a query failed unexpectedly")
             raise
         finally:
             watching.cancel()
 
     def kill(self, why: str) -> None:
-        """End the process at once."""
-        self._why = self._why or why
+        """Kill the process; it is collected in a thread. Does nothing when it was killed before."""
+        if self._why:
+            return
+        self._why = why
         with contextlib.suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
         self._process.kill()
-        self._process.wait()
+        threading.Thread(target=self._process.wait, name="sql-reaper", daemon=True).start()
+
+    async def ended(self) -> tuple[int, str]:
+        """Wait until a killed process has ended: its status, and what it wrote to standard error at its start."""
+        return await _in_thread(lambda: (self._process.wait(), self._error_output.text()))
 
     def _converse(self, request: Mapping[str, Any], rows: Mapping[str, Any]) -> bytes:
         streams: dict[int, pa.RecordBatchReader] = {}
@@ -186,15 +213,7 @@ class QueryProcesses:
             if process.is_alive:
                 self._busy.add(process)
                 return process
-        process = QueryProcess(self._allowance)
-        self._busy.add(process)
-        try:
-            await process.ready()
-        except BaseException as error:
-            self._end(process, "the query process did not start")
-            if isinstance(error, TimeoutError | PeerClosed | QueryFailed | QueryProcessEnded):
-                raise QueryProcessEnded("the query process did not start; see the broker's log") from error
-            raise
+        process = await self._start()
         log.info("query process started", pid=process.pid, protections=", ".join(process.protections))
         if self._sandbox_required and SECCOMP not in process.protections:
             self._end(process, "no sandbox")
@@ -211,12 +230,38 @@ class QueryProcesses:
         else:
             process.kill("the query process is not needed")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all processes, also those that run a query."""
         self._keep_idle()
+        processes = [*self._idle, *self._busy]
         self._end_idle()
         for process in list(self._busy):
             self._end(process, "the broker stops")
+        await asyncio.gather(*(process.ended() for process in processes))
+
+    async def _start(self) -> QueryProcess:
+        try:
+            process = QueryProcess(self._allowance)
+        except OSError as error:
+            log.error("query process did not start", reason=str(error))
+            raise QueryProcessEnded(NOT_STARTED) from error
+        self._busy.add(process)
+        try:
+            await process.ready()
+        except Exception as error:
+            is_wanted = process in self._busy
+            self._end(process, "the query process did not start")
+            status, output = await process.ended()
+            if is_wanted:  # not when the broker stops
+                reason = str(error) or type(error).__name__
+                log.error(
+                    "query process did not start", pid=process.pid, status=status, reason=reason, error_output=output
+                )
+            raise QueryProcessEnded(NOT_STARTED) from error
+        except BaseException:
+            self._end(process, "the query was cancelled")
+            raise
+        return process
 
     def _end(self, process: QueryProcess, why: str) -> None:
         self._busy.discard(process)
