@@ -5,7 +5,7 @@ numbers, and names that the query defines itself (`names`). Settings, files, for
 have no node on the list, so a new feature of the engine is refused until it is added here. The text that runs is
 written from the checked tree: comments and a second statement do not reach the engine.
 
-This is one layer of several: the engine runs the query in a process that cannot read files (`sandbox`).
+This is one layer of several: the engine runs the query in a process that cannot read files (`query_engine`).
 """
 
 from collections.abc import Iterable, Mapping
