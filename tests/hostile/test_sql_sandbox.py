@@ -23,6 +23,10 @@ def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0")
 
 
+def error_output_of(pid: int) -> Path:
+    return Path(f"/proc/{pid}/fd/2").readlink()
+
+
 async def run(process: QueryProcess, sql: str) -> bytes:
     request = {"what": "run", "sql": sql, "form": "TabSeparated", "rows": [], "bytes_max": 1 << 20}
     return await process.call(request)
@@ -62,7 +66,7 @@ def test_a_query_that_passes_the_allowlist_reads_nothing(tmp_path: Path, monkeyp
                     assert SECRET not in str(refused.value), trick
                 assert await run(process, "SELECT 1") == b"1\n"
                 assert environment_of(process.pid) == b""
-                assert Path(f"/proc/{process.pid}/fd/2").readlink() == Path(os.devnull)
+                assert error_output_of(process.pid) == Path(os.devnull)
             finally:
                 await processes.close()
 
