@@ -7,6 +7,7 @@ before the record is stored. Every record that is stored keeps its mark, `tidemi
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tidemill.broker.scheduling.plan import MESSAGE, Origin, delivered_mark, read_waiting
@@ -15,6 +16,7 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
+from tidemill.streams.admitting import opened_in_place, run_aside
 from tidemill.streams.partition import Partition
 from tidemill.timelines.consumer import Granted
 from tidemill.timelines.core.message import Message
@@ -162,7 +164,8 @@ async def _marks(partition: Partition, offset: int) -> set[bytes]:
             for position, header in iter_headers(chunk):
                 offset = header.next_offset
                 if header.count and not header.control:
-                    found.update(_marks_in(view[position : position + header.size]))
+                    find = partial(_marks_in, view[position : position + header.size])
+                    found.update(find() if opened_in_place(header) else await run_aside(find))
     return found
 
 

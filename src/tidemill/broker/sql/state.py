@@ -15,6 +15,7 @@ from tidemill.broker.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
 from tidemill.groups.core.overview import SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
+from tidemill.streams.admitting import run_aside
 from tidemill.streams.partition import Partition
 from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, Message, Place, status_of
 
@@ -204,7 +205,7 @@ async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
         found = await partition.read(max(offset, partition.log_start_offset), 1)
     except TidemillError:
         return 0.0
-    return age_s(found.records, offset, now_ms)
+    return await run_aside(partial(age_s, found.records, offset, now_ms))
 
 
 def _member(each: SeenMember, now_ms: int) -> Sequence[Any]:

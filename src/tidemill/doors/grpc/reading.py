@@ -1,11 +1,13 @@
 """Reading partitions for BrokerService: records that readers may see, now or as soon as there are some.
 
 A batch is opened here, because gRPC's clients want records. It is opened once: an answer that has reached its number of
-records still takes the rest of the batch, up to a number of bytes.
+records still takes the rest of the batch, up to a number of bytes. Large and compressed batches are opened in the
+thread for it, one after the other: one of 1 MiB may hold millions of records, and other clients are served meanwhile.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tidemill.broker.broker import Broker
@@ -14,6 +16,7 @@ from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.visible import visible_batches
+from tidemill.streams.admitting import opened_in_place, run_aside
 from tidemill.streams.partition import Partition
 from tidemill.wire.grpc import broker_pb2 as wire
 
@@ -128,7 +131,7 @@ class _Reading:
             self.answer.next_offset = offset
             for header, batch in visible_batches(found.records, found.aborted):
                 try:
-                    if batch is not None and not self._open(batch, offset, room):
+                    if batch is not None and not await self._open(header, batch, offset, room):
                         return
                 except _UNREADABLE as error:
                     self._stop_before(header, error)
@@ -139,7 +142,11 @@ class _Reading:
         except TidemillError as error:
             self._refuse(error)
 
-    def _open(self, batch: memoryview, offset: int, room: Room) -> bool:
+    async def _open(self, header: BatchHeader, batch: memoryview, offset: int, room: Room) -> bool:
+        take = partial(self._take, batch, offset, room)
+        return take() if opened_in_place(header) else await run_aside(take)
+
+    def _take(self, batch: memoryview, offset: int, room: Room) -> bool:
         """Take the records from the offset on; False when one did not fit."""
         for record in read_records(batch):
             if record.offset < offset:

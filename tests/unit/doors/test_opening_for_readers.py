@@ -1,0 +1,104 @@
+"""Batches that are opened for readers, in a real broker whose records are in memory: in their order, off the loop."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.unit.doors.door import NOW_MS, kafka_door, run
+
+from tidemill.broker.broker import Broker
+from tidemill.broker.scheduling import log
+from tidemill.broker.sql import peers, state
+from tidemill.doors.grpc import reading
+from tidemill.doors.grpc.reading import Wanted, read_partitions
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.compression import Codec
+from tidemill.records.read import read_records
+from tidemill.records.record import Record
+from tidemill.streams.admitting import OPENED_IN_PLACE_BYTES_MAX
+
+BLOCKED_S = 5.0
+TOPIC = "orders"
+
+
+def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytearray:
+    return build_batch([NewRecord(None, value, timestamp=NOW_MS) for value in values], codec=codec)
+
+
+COMPRESSED = batch_of(b"x", codec=Codec.ZSTD)
+LARGE = batch_of(bytes(OPENED_IN_PLACE_BYTES_MAX + 1))
+
+
+async def read_for_grpc(broker: Broker) -> None:
+    (found,) = await read_partitions(broker, [Wanted(TOPIC, 0, 0)], max_records=10, max_wait_ms=0)
+    assert (found.error, found.next_offset, len(found.records)) == ("", 1, 1)
+
+
+async def read_age_for_sql(broker: Broker) -> None:
+    assert await state._age_s(broker.partition(TOPIC, 0), 0, NOW_MS + 2_000) == 2.0
+
+
+async def read_marks_of_scheduled_records(broker: Broker) -> None:
+    assert await log._marks(broker.partition(TOPIC, 0), 0) == set()
+
+
+@pytest.mark.parametrize("batch", [COMPRESSED, LARGE], ids=["compressed", "large"])
+@pytest.mark.parametrize(
+    ("module", "read"), [(reading, read_for_grpc), (peers, read_age_for_sql), (log, read_marks_of_scheduled_records)]
+)
+def test_the_event_loop_runs_while_a_batch_is_opened(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    read: Callable[[Broker], Awaitable[None]],
+    batch: bytearray,
+) -> None:
+    opening, served = threading.Event(), threading.Event()
+
+    def slow(found: memoryview) -> Iterator[Record]:
+        opening.set()
+        assert served.wait(BLOCKED_S), "the event loop waits for the batch"
+        return read_records(found)
+
+    monkeypatch.setattr(module, "read_records", slow)
+
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            await door.broker.create_topic(TOPIC)
+            await door.broker.partition(TOPIC, 0).append(bytearray(batch), acks=-1)
+            polling = asyncio.ensure_future(read(door.broker))
+            await asyncio.to_thread(opening.wait, BLOCKED_S)
+            served.set()
+            await polling
+
+    run(test)
+
+
+def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Path) -> None:
+    large = bytes(OPENED_IN_PLACE_BYTES_MAX + 1)
+    batches = [
+        batch_of(b"0", b"1", codec=Codec.GZIP),
+        batch_of(b"2"),
+        batch_of(large, b"4"),
+        batch_of(b"5"),
+        batch_of(b"6", b"7", codec=Codec.ZSTD),
+        batch_of(b"8", codec=Codec.LZ4),
+    ]
+
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            await door.broker.create_topic(TOPIC)
+            partition = door.broker.partition(TOPIC, 0)
+            for batch in batches:
+                await partition.append(batch, acks=-1)
+            (found,) = await read_partitions(door.broker, [Wanted(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
+            assert [record.offset for record in found.records] == list(range(1, 9))
+            assert found.next_offset == 9
+            (found,) = await read_partitions(door.broker, [Wanted(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
+            assert [record.offset for record in found.records] == [0, 1, 2]
+            assert found.next_offset == 3
+
+    run(test)
