@@ -100,8 +100,10 @@ def test_noise(attempt: Attempt, tmp_path: Path) -> None:
         b"GET /",
         b"GET / HTTP/1.1\r\nx: ",
         SQL + b"transfer-encoding: chunked\r\n\r\n0\r\nx: ",
+        SQL + b"transfer-encoding: chunked\r\n\r\nfffffff\r\n",
+        SQL + b"content-length: 268435456\r\n\r\n",
     ],
-    ids=["path", "header", "trailer"],
+    ids=["path", "header", "trailer", "chunked body", "announced body"],
 )
 def test_what_has_no_end_is_cut(attempt: Attempt, tmp_path: Path, begin: bytes) -> None:
     async def test() -> None:

@@ -93,6 +93,7 @@ async def _body(request: Request) -> bytes | None:
     except ClientDisconnect:  # nobody is there to read the answer, nor is it a failure of the broker's
         return None
     # A body that is too long is read to its end: closing before that resets the connection, and the answer is lost.
+    # One without an end is cut by the connection itself (`bounded`: REQUEST_BYTES_MAX, RECEIVE_S).
     return b"".join(parts) if size <= BODY_BYTES_MAX else None
 
 
