@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,20 @@ pytestmark = pytest.mark.skipif(not is_supported(), reason="this platform has no
 
 SECRET = "the-secret-of-the-broker"
 ALLOWANCE = Allowance(512 << 20, 1 << 20, {"http_max_tries": 1, "http_connection_timeout": 1})
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def processes(runner: asyncio.Runner) -> Iterator[QueryProcesses]:
+    """Shared: a process takes seconds to start."""
+    found = QueryProcesses(ALLOWANCE, sandbox_required=True)
+    yield found
+    runner.run(found.close())
 
 
 def environment_of(pid: int) -> bytes:
@@ -32,7 +47,9 @@ async def run(process: QueryProcess, sql: str) -> bytes:
     return await process.call(request)
 
 
-def test_a_query_that_passes_the_allowlist_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_passes_the_allowlist_reads_nothing(
+    runner: asyncio.Runner, processes: QueryProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files, the environment of the broker, the network, programs: refused by the kernel."""
     secret = tmp_path / "password.txt"
     secret.write_text(SECRET)
@@ -56,7 +73,6 @@ def test_a_query_that_passes_the_allowlist_reads_nothing(tmp_path: Path, monkeyp
         )
 
         async def attack() -> None:
-            processes = QueryProcesses(ALLOWANCE, sandbox_required=True)
             process = await processes.acquire()
             try:
                 assert SECCOMP in process.protections
@@ -68,31 +84,28 @@ def test_a_query_that_passes_the_allowlist_reads_nothing(tmp_path: Path, monkeyp
                 assert environment_of(process.pid) == b""
                 assert error_output_of(process.pid) == Path(os.devnull)
             finally:
-                await processes.close()
+                processes.release(process)
 
-        asyncio.run(attack())
+        runner.run(attack())
         with pytest.raises(TimeoutError):
             server.accept()
     assert not (tmp_path / "written").exists()
 
 
-def test_a_process_that_crashes_fails_its_query_only() -> None:
+def test_a_process_that_crashes_fails_its_query_only(runner: asyncio.Runner, processes: QueryProcesses) -> None:
     async def crash() -> None:
-        processes = QueryProcesses(ALLOWANCE, sandbox_required=True)
-        try:
-            process = await processes.acquire()
-            query = asyncio.create_task(run(process, "SELECT count() FROM numbers(1000000000000)"))
-            await asyncio.sleep(0.2)
-            os.kill(process.pid, 11)
-            with pytest.raises(QueryProcessEnded, match="status -11"):
-                await query
-            processes.release(process)
-            other = await processes.acquire()
-            assert await run(other, "SELECT 2") == b"2\n"
-        finally:
-            await processes.close()
+        process = await processes.acquire()
+        query = asyncio.create_task(run(process, "SELECT count() FROM numbers(1000000000000)"))
+        await asyncio.sleep(0.2)
+        os.kill(process.pid, 11)
+        with pytest.raises(QueryProcessEnded, match="status -11"):
+            await query
+        processes.release(process)
+        other = await processes.acquire()
+        assert await run(other, "SELECT 2") == b"2\n"
+        processes.release(other)
 
-    asyncio.run(crash())
+    runner.run(crash())
 
 
 ATTEMPTS = """
