@@ -19,6 +19,8 @@ WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 2 * 1024
 """After each commit of the writer a reader begins with an empty cache: what one look at a timeline needs is enough."""
 STATEMENTS_CACHED = 64
+CONNECTIONS_MAX = 5
+"""What a store has open: the writer, its checkpoints, a sweep, and two readers. Each opened at its first use."""
 NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
 """I/O errors that a full disk causes: no room for the file that the connections share beside the log of changes."""
 

@@ -17,6 +17,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -162,37 +163,44 @@ class Writer:
 
 
 class _Checkpointer:
-    """Copies the log into the file beside the writer."""
+    """Copies the log into the file while the writer works, on one thread with one connection.
+
+    A connection for each checkpoint would leave its descriptor and the memory of its thread behind: SQLite closes no
+    file that other connections of the process have locked, and in WAL mode they always have.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._thread: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(1, "timelines-checkpoint")
+        self._connection: sqlite3.Connection | None = None
+        self._running: Future[None] | None = None
         self._changes_seen = 0
         self._log_pages = 0
 
     def look(self, writer: sqlite3.Connection) -> None:
         """Start a checkpoint after some changes; run one here when the log has grown far too long."""
         changes = writer.total_changes
-        if changes - self._changes_seen < CHECKPOINT_CHANGES or (self._thread and self._thread.is_alive()):
+        if changes - self._changes_seen < CHECKPOINT_CHANGES or (self._running and not self._running.done()):
             return
         self._changes_seen = changes
         if self._log_pages >= WAL_PAGES_MAX:
             self._checkpoint(writer)
         else:
-            self._thread = threading.Thread(target=self._run, name="timelines-checkpoint", daemon=True)
-            self._thread.start()
+            self._running = self._thread.submit(self._run)
 
     def close(self) -> None:
         """Wait for a checkpoint under way."""
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.submit(self._disconnect)
+        self._thread.shutdown()
 
     def _run(self) -> None:
-        connection = connect(self._path)
-        try:
-            self._checkpoint(connection)
-        finally:
-            connection.close()
+        with suppress(sqlite3.Error):
+            self._connection = self._connection or connect(self._path)
+            self._checkpoint(self._connection)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         # A failure loses nothing: the log stays as it is, and a disk that is full or broken fails the next commit.
