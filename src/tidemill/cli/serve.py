@@ -24,6 +24,7 @@ def serve(
     kafka: Annotated[str | None, _flag("kafka")] = None,
     grpc: Annotated[str | None, _flag("grpc")] = None,
     http: Annotated[str | None, _flag("http")] = None,
+    http_hosts: Annotated[str | None, _flag("http-hosts")] = None,
     advertise: Annotated[str | None, _flag("advertise")] = None,
     node_id: Annotated[str | None, _flag("node-id")] = None,
     rack: Annotated[str | None, _flag("rack")] = None,
