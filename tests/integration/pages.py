@@ -21,6 +21,7 @@ TABLE_PAGES = {"docs/guides/clickhouse.md"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 _VARIABLE_PARTS = (
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE TIME"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)"), "TIME"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
     (re.compile(r"\b\d+\.\d+\b"), "NUMBER"),
