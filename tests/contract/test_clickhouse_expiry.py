@@ -10,11 +10,14 @@ from tests.contract.test_stream_log import NOW, World, batch, embedded
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import parse
 from tidemill.streams.clickhouse import ClickHouseStore, Run
-from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, Entry
 from tidemill.streams.partition import Partition
+from tidemill.streams.upkeep import Chores
 
 RETENTION_MS = 60_000
+DAY_MS = 86_400_000
 WAIT_S = 20
+ANY_TIME = {"message_timestamp_after_max_ms": str(60 * DAY_MS)}
 
 
 async def opened(now_ms: int = NOW, **overrides: str) -> tuple[World, Partition]:
@@ -111,5 +114,61 @@ def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: boo
         await log.tend(world.now_ms)
         await until(lambda found: EXPIRES_MAX_S not in found)
         await log.close()
+
+    play(scenario)
+
+
+def store_in_doubt(now_ms: int, trusted: Callable[[], bool]) -> World:
+    world = World(ClickHouseStore(embedded(), lambda: now_ms, Run("0", uuid4().hex), is_clock_trusted=trusted))
+    world.now_ms = now_ms
+    return world
+
+
+@pytest.mark.parametrize("wrong_by_ms", [-30 * DAY_MS, 30 * DAY_MS])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_rows_that_come_while_the_clock_is_in_doubt_count_from_its_end(wrong_by_ms: int, restarted: bool) -> None:
+    async def scenario() -> None:
+        is_trusted = False
+        world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
+        log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
+        await log.append(batch(b"a"), acks=-1)
+        assert await expiry() == {EXPIRES_UNKNOWN_S}
+        if restarted:
+            world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
+            log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
+        await log.tend(world.now_ms, chores=Chores(by_time=False))
+        is_trusted = True
+        await log.append(batch(b"b"), acks=-1)
+        assert await expiry() == {EXPIRES_UNKNOWN_S}, "of two rows the newer one never expires first"
+        await log.tend(NOW, chores=Chores(retain=False))
+        expected = (NOW + RETENTION_MS) // 1000 + 1
+        async with asyncio.timeout(WAIT_S):
+            while await expiry() != {expected}:  # noqa: ASYNC110 -- the engine works in its own time
+                await asyncio.sleep(0.05)
+
+    play(scenario)
+
+
+def test_a_changed_retention_does_not_take_the_wrong_time_of_a_row() -> None:
+    async def scenario() -> None:
+        world = store_in_doubt(NOW - 30 * DAY_MS, lambda: False)
+        log = await world.open(0, retention_ms="-1", **ANY_TIME)
+        await log.append(batch(b"a"), acks=-1)
+        log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
+        await log.tend(NOW, chores=Chores(retain=False))
+        async with asyncio.timeout(WAIT_S):
+            while await expiry() != {(NOW + RETENTION_MS) // 1000 + 1}:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.05)
+
+    play(scenario)
+
+
+def test_offsets_are_not_given_again_by_a_broker_whose_clock_is_behind() -> None:
+    async def scenario() -> None:
+        _, log = await opened(retention_ms=str(RETENTION_MS))
+        await log.append(batch(b"a"), acks=-1)
+        await expire()
+        log = await store_in_doubt(NOW - 30 * DAY_MS, lambda: False).open(0, retention_ms=str(RETENTION_MS))
+        assert log.log_end_offset >= 1
 
     play(scenario)

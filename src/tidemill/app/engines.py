@@ -109,6 +109,7 @@ class Tables:
     def __init__(self, settings: Settings, clock_ms: Callable[[], int]) -> None:
         self._settings = settings
         self._clock_ms = clock_ms
+        self.is_clock_trusted: Callable[[], bool] = lambda: True
         self.run_id = uuid4().hex
         self._in_tables = settings.streams.startswith(("chdb:", "clickhouse:"))
         self._opening = asyncio.Lock()
@@ -150,7 +151,9 @@ class Tables:
         """Logs in the tables."""
         tables = await asyncio.to_thread(load_tables)
         run = tables.Run(str(self._settings.node_id), self.run_id)
-        store: ClickHouseStore = tables.ClickHouseStore(await self.engine(), self._clock_ms, run)
+        store: ClickHouseStore = tables.ClickHouseStore(
+            await self.engine(), self._clock_ms, run, is_clock_trusted=self.is_clock_trusted
+        )
         return store
 
     def is_embedded(self) -> bool:

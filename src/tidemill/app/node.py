@@ -170,6 +170,7 @@ class Node:
                 "a broker that is alone has both roles: leave --roles out, or give --coordination etcd://"
             )
         watch = open_watch(settings, self._times)  # first: what is opened next changes files that it looks at
+        self.tables.is_clock_trusted = watch.may_delete
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)

@@ -11,6 +11,9 @@ noted before rows are deleted, so that a crash between the two is finished at th
 Rows expire by the server's clock, also while no broker runs. So that the next one does not give their offsets again,
 offsets are noted before they are given, many at a time. While the time that rows are kept changes, new ones are kept
 for the longer of both: of two rows the newer one never expires first.
+
+While this broker's clock is in doubt, new rows do not expire (`EXPIRES_UNKNOWN_S`): an expiry that is computed from a
+wrong time may be in the past. When the clock is trusted again, `sweep` gives them an expiry that counts from then.
 """
 
 import asyncio
@@ -32,7 +35,7 @@ from tidemill.streams.clickhouse.notes import FOR_EVER, NO_CUT, UNKNOWN, Note, N
 from tidemill.streams.clickhouse.pieces import Piece, Pieces
 from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.rewriting import Kept, Replacement
-from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, Entry
 from tidemill.streams.clickhouse.statements import Place
 from tidemill.streams.clickhouse.windows import Budget, Window, cut
 from tidemill.streams.core.retention import SegmentFacts
@@ -57,6 +60,7 @@ class Shared(NamedTuple):
     notes: Notes
     claims: Claims
     budget: Budget
+    is_clock_trusted: Callable[[], bool] = lambda: True
 
 
 class Opened(NamedTuple):
@@ -95,6 +99,7 @@ class ClickHouseLog:
         self._rows_before = opened.start_offset > 0
         self._kept_ms = opened.note.kept_ms if opened.note.kept_ms != UNKNOWN else _kept_ms(settings)
         self._noting = asyncio.Lock()
+        self._has_unknown = not shared.is_clock_trusted()  # an earlier run may have left such rows
         self._closed = False
 
     @property
@@ -271,8 +276,8 @@ class ClickHouseLog:
             if self._rows_before:
                 await self._command(f"DELETE FROM messages WHERE {self._where} AND batch_last < {self._start_offset}")
                 self._rows_before = False
-            if by_time and self._kept_ms != _kept_ms(self.settings):
-                await self._keep(_kept_ms(self.settings), now_ms)
+            if by_time:
+                await self._renew_expiry(now_ms)
         except EngineError as error:
             topic, partition, _ = self._place
             log.warning("old rows stay for now", topic=topic, partition=partition, error=str(error))
@@ -303,18 +308,43 @@ class ClickHouseLog:
         self._ahead = Window()
 
     def _expires_s(self, now_ms: int) -> int:
+        # Until `sweep` has given older rows an expiry, newer ones have none: they must not expire first.
+        self._has_unknown = self._has_unknown or not self._shared.is_clock_trusted()
+        if self._has_unknown:
+            return EXPIRES_UNKNOWN_S
         times = (self._kept_ms, _kept_ms(self.settings))
         if FOR_EVER in times:
             return EXPIRES_MAX_S
         return min((now_ms + max(times)) // 1000 + 1, EXPIRES_MAX_S)
 
+    async def _renew_expiry(self, now_ms: int) -> None:
+        """Rewrite what expires at another time than the topic and the trusted clock say now."""
+        unknown, kept_ms = self._has_unknown, _kept_ms(self.settings)
+        self._has_unknown = False  # first: a row that comes in doubt meanwhile sets it again
+        try:
+            if self._kept_ms != kept_ms:
+                await self._keep(kept_ms, now_ms)
+            elif unknown:
+                await self._end_unknown(now_ms)
+        except BaseException:
+            self._has_unknown = self._has_unknown or unknown
+            raise
+
     async def _keep(self, kept_ms: int, now_ms: int) -> None:
         """Let all rows expire after this time."""
         await self._give(self._end_offset, now_ms)
-        await self._command(f"ALTER TABLE messages UPDATE {_expiry(kept_ms)} WHERE {self._where}")
+        await self._command(f"ALTER TABLE messages UPDATE {_expiry(kept_ms, now_ms)} WHERE {self._where}")
         self._kept_ms = kept_ms
         async with self._noting:
             await self._put(self._note)
+
+    async def _end_unknown(self, now_ms: int) -> None:
+        """Let rows expire that came while the clock was in doubt."""
+        if self._kept_ms != FOR_EVER:
+            async with self._noting:  # first: offsets that were noted with a wrong time in the future would be reused
+                await self._put(self._note._replace(given_ms=min(self._note.given_ms, now_ms)))
+            where = f"{self._where} AND expires_at = {_second(EXPIRES_UNKNOWN_S)}"
+            await self._command(f"ALTER TABLE messages UPDATE {_expiry(self._kept_ms, now_ms)} WHERE {where}")
 
     async def _give(self, next_offset: int, now_ms: int) -> None:
         """Before offsets are given to records: note them, if rows can expire."""
@@ -373,8 +403,14 @@ def _kept_ms(settings: TopicSettings) -> int:
     return settings.retention_ms if settings.deleted and settings.retention_ms >= 0 else FOR_EVER
 
 
-def _expiry(kept_ms: int) -> str:
+def _expiry(kept_ms: int, now_ms: int) -> str:
+    """Rows whose `appended_at` may be wrong keep their mark, or count from now."""
+    unknown = f"expires_at = {_second(EXPIRES_UNKNOWN_S)}"
     if kept_ms == FOR_EVER:
-        return f"expires_at = toDateTime({EXPIRES_MAX_S}, 'UTC')"
-    at = f"toUInt64(toUnixTimestamp(appended_at)) + {kept_ms // 1000 + 1}"
-    return f"expires_at = toDateTime(least({at}, {EXPIRES_MAX_S}), 'UTC')"
+        return f"expires_at = if({unknown}, expires_at, {_second(EXPIRES_MAX_S)})"
+    appended = f"if({unknown}, toUInt64({now_ms // 1000}), toUInt64(toUnixTimestamp(appended_at)))"
+    return f"expires_at = toDateTime(least({appended} + {kept_ms // 1000 + 1}, {EXPIRES_MAX_S}), 'UTC')"
+
+
+def _second(at_s: int) -> str:
+    return f"toDateTime({at_s}, 'UTC')"

@@ -48,9 +48,12 @@ class Note(NamedTuple):
     given_ms: int = 0
     kept_ms: int = UNKNOWN
 
-    def outlived(self, now_ms: int) -> bool:
-        """Whether rows that got these offsets may have expired; clocks differ, so half of the time is enough."""
-        return self.kept_ms >= 0 and now_ms - self.given_ms >= self.kept_ms // 2
+    def outlived(self, now_ms: int | None) -> bool:
+        """Whether rows that got these offsets may have expired; clocks differ, so half of the time is enough.
+
+        Without a time (the clock is in doubt) they may have: an offset that is left out does no harm.
+        """
+        return self.kept_ms >= 0 and (now_ms is None or now_ms - self.given_ms >= self.kept_ms // 2)
 
     def next_version(self, epoch: int) -> int:
         """The version of the note that follows this one: those of a later leader count, however late one comes."""

@@ -49,6 +49,8 @@ from tidemill.streams.interface import StoredBatch
 BLOCK_DECOMPRESSED_BYTES_MAX = 512 * 1024 * 1024
 """Records of a block beyond this stay closed: an Arrow array can address 2 GiB."""
 EXPIRES_MAX_S = 2**32 - 1
+EXPIRES_UNKNOWN_S = EXPIRES_MAX_S - 1
+"""Of rows that came while the clock was in doubt: their `appended_at` may be wrong, too."""
 RECORD, COMMIT, ABORT, EMPTY, OPAQUE = range(5)
 _HEADERS = pa.list_(HEADER_TYPE)
 _MILLISECONDS = pa.timestamp("ms")

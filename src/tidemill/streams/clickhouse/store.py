@@ -47,12 +47,23 @@ class ClickHouseStore:
     missing: Sequence[str] = ()
     full = False  # a server without room refuses its inserts
 
-    def __init__(self, engine: Engine, clock: Callable[[], int], run: Run) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], int],
+        run: Run,
+        *,
+        is_clock_trusted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.engine = engine
         self._clock = clock
+        self._is_clock_trusted = is_clock_trusted
         budget = Budget()
         servers = range(len(engine.layout.servers))
-        self._shared = [_shared(engine, server, clock, run, budget) for server in servers]
+        self._shared = [
+            _shared(engine, server, clock, run, budget)._replace(is_clock_trusted=is_clock_trusted)
+            for server in servers
+        ]
         self._known: list[_Known | None] = [None for _ in servers]
         self._learning = [asyncio.Lock() for _ in servers]
         self._claiming: list[Gathering[Wish, _Found]] = [
@@ -99,7 +110,8 @@ class ClickHouseStore:
             where = f"{place.own_rows} AND batch_offset >= {note.cut_offset}"
             await self.engine.command(f"DELETE FROM messages WHERE {where}", server=shared.server)
             bounds = await reader.bounds()
-        opened = await _opened(reader, note, bounds, settings, self._clock())
+        now_ms = self._clock() if self._is_clock_trusted() else None
+        opened = await _opened(reader, note, bounds, settings, now_ms)
         return ClickHouseLog(shared, place, settings, opened._replace(epoch=leader_epoch, claim=claim))
 
     async def has_topic(self, topic: str) -> bool:
@@ -206,7 +218,7 @@ def _shared(engine: Engine, server: int, clock: Callable[[], int], run: Run, bud
 
 
 async def _opened(
-    reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings, now_ms: int
+    reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings, now_ms: int | None
 ) -> Opened:
     """What a log begins with: what was noted, and what rows came after that."""
     first, end = bounds or (note.end_offset, note.end_offset)
