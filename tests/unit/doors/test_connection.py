@@ -500,6 +500,43 @@ def test_a_request_that_waits_for_memory_is_read_later_and_small_ones_are_served
     run(test)
 
 
+def test_the_memory_of_a_request_counts_until_it_is_done_also_when_its_client_has_left(tmp_path: Path) -> None:
+    slow = Slow()
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(frame(0, 3, 1, (1).to_bytes(4, "big") + bytes(90_000)))
+            await until(lambda: slow.started == [1])
+            await client.close()
+            await until(lambda: not door._connections)
+            assert door._held_bytes > 90_000
+            slow.ends[1].set()
+            await until(lambda: door._held_bytes == 0)
+
+    run(test)
+
+
+def test_the_time_in_which_the_broker_reads_nothing_does_not_make_a_client_slow(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(struct.pack(">i", 90_000) + bytes(50_000))
+            await until(lambda: any(each._frames.received_bytes == 50_000 for each in door._connections))
+            (here,) = door._connections
+            here.pause_writing()
+            upload = here.upload(here._paused_at + 3600)
+            assert upload is not None
+            assert upload.age_s < 60
+            here._paused_at -= 3600
+            here._upload_began -= 3600
+            here.resume_writing()
+            assert door._uploads()[0].age_s < 60
+            await client.close()
+
+    run(test)
+
+
 def test_a_connection_that_asks_for_nothing_gives_way_to_a_new_one(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path, {"max.connections": "3"}) as door:

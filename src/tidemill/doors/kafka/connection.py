@@ -68,8 +68,11 @@ class Door(Protocol):
     def closed(self, connection: "Connection") -> None:
         """The connection is gone."""
 
-    def adopt(self, task: asyncio.Task[None], *, waits: bool) -> None:
-        """Keep the work of a client that is gone until it is done; `waits` when a closing door need not wait for it."""
+    def adopt(self, task: asyncio.Task[None], held_bytes: int, *, waits: bool) -> None:
+        """Keep the work of a client that is gone, and the memory of its request, until it is done.
+
+        `waits` when a closing door need not wait for it.
+        """
 
     def owe(self, count: int) -> None:
         """Count bytes of answers in or out that clients are slow to read."""
@@ -120,6 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ending = False
         self._upload_deadline: float | None = None
         self._upload_began = 0.0
+        self._paused_at = 0.0
         self._served = False
         self.last_active = self._loop.time()
         self.peer = ""
@@ -146,14 +150,16 @@ class Connection(asyncio.BufferedProtocol):
         _ = exc
         self._ending = True
         self._waiting.clear()
+        kept_bytes = 0
         for slot in self._slots:
             if slot.task is not None and slot.api.abandoned:
                 slot.task.cancel()
             elif slot.task is not None:
-                self._door.adopt(slot.task, waits=slot.waits)
+                self._door.adopt(slot.task, slot.frame_bytes, waits=slot.waits)
+                kept_bytes += slot.frame_bytes
         self._slots.clear()
         self._frames.drop()
-        self._door.hold(-self._held_bytes)
+        self._door.hold(kept_bytes - self._held_bytes)
         self._held_bytes = 0
         self._owe(0)
         self._door.closed(self)
@@ -216,7 +222,8 @@ class Connection(asyncio.BufferedProtocol):
         held = self._frames.partial_bytes
         if self._ending or not held:
             return None
-        return Upload(self, held, self._frames.received_bytes, now - self._upload_began)
+        until = self._paused_at if self._read_paused else now  # the time in which nothing is read is not the client's
+        return Upload(self, held, self._frames.received_bytes, until - self._upload_began)
 
     def resting(self, now: float) -> "Resting[Connection] | None":
         """How long the client has asked for nothing, if nothing is under way."""
@@ -422,10 +429,12 @@ class Connection(asyncio.BufferedProtocol):
         full = many or crowded or self._write_paused or self._retired
         if full and not self._read_paused:
             self._read_paused = True
+            self._paused_at = self._loop.time()
             self._transport.pause_reading()
         elif not full and self._read_paused:
             self._read_paused = False
-            self._upload_deadline = None  # the time in which nobody read is not the client's
+            self._upload_deadline = None
+            self._upload_began += self._loop.time() - self._paused_at
             self._transport.resume_reading()
 
 

@@ -40,7 +40,7 @@ EAGER_SHARE = 4
 OWED_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of answers that slow clients have not read, all together; above it answers to fetches are small."""
 SEARCH_INTERVAL_S = 0.05
-"""At the limit of connections: how often those are looked for that give way to new ones."""
+"""At a limit: how often connections are looked for that can be closed, when none was found."""
 SWEEP_INTERVAL_S = 5.0
 DRAIN_S = 10.0
 """How long a closing door waits for requests under way."""
@@ -84,6 +84,7 @@ class KafkaDoor:
         self._evicted = 0
         self._replaceable: list[Connection] = []
         self._next_search = 0.0
+        self._next_eviction = 0.0
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -147,11 +148,15 @@ class KafkaDoor:
                 self._empty.set()
             self.broker.telemetry.connection_closed(DOOR)
 
-    def adopt(self, task: asyncio.Task[None], *, waits: bool) -> None:
-        """Keep the work of a client that is gone until it is done; `waits` when a closing door need not wait for it."""
+    def adopt(self, task: asyncio.Task[None], held_bytes: int, *, waits: bool) -> None:
+        """Keep the work of a client that is gone, and the memory of its request, until it is done.
+
+        `waits` when a closing door need not wait for it.
+        """
         home = self._parked if waits else self._orphans
         home.add(task)
         task.add_done_callback(home.discard)
+        task.add_done_callback(lambda _: self.hold(-held_bytes))
 
     def owe(self, count: int) -> None:
         """Count bytes of answers in or out that clients are slow to read."""
@@ -177,9 +182,15 @@ class KafkaDoor:
 
     def _make_room(self) -> None:
         """Close the slowest uploads. Where nothing is being uploaded, requests under way will end."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_eviction:
+            return
         wanted = self._held_bytes - self._held_bytes_max + self._held_bytes_max // EVICTED_SHARE
-        for connection in slowest(self._uploads(), wanted):
+        chosen = slowest(self._uploads(), wanted)
+        for connection in chosen:
             self._evict(connection)
+        if not chosen:
+            self._next_eviction = now + SEARCH_INTERVAL_S
 
     def _replace(self) -> bool:
         """Whether a connection gave way to a new one; all are looked at now and then, not for each newcomer."""
