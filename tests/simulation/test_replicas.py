@@ -59,7 +59,7 @@ CANARIES = {
     "unclean election": Canary(9),
     "cut to watermark": Canary(46),
     "minimal in-sync set": Canary(35),
-    "shrink before it is agreed": Canary(29, ambush=True),
+    "shrink before it is agreed": Canary(1, ambush=True),
     "entry at a stale watermark": Canary(20),
     "lost proposal": Canary(27),
 }

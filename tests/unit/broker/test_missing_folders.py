@@ -5,8 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,14 +13,15 @@ from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Store
 
 from tidemill.app.directory import DataDirectory
+from tidemill.app.thread import NodeThread
 from tidemill.broker import manifest
 from tidemill.broker.manifest import Contents, PartitionKey, decode, encode
 from tidemill.broker.stores import STREAMS
 from tidemill.cluster.core.image import PartitionInfo, Topic, decode_state, encode_topic, state_key
 from tidemill.doors.console.view import health_of
 from tidemill.model.topic_settings import parse
+from tidemill.settings import load
 from tidemill.streams.reservation import RESERVED_OFFSETS
-from tidemill.testing import Broker
 from tidemill.testing.clock import VirtualClock
 
 RECORDS = 5
@@ -186,18 +185,22 @@ def test_a_replica_without_a_segment_is_not_in_sync(tmp_path: Path, how: str) ->
 
 
 def test_a_missing_manifest_is_reported(tmp_path: Path) -> None:
-    with Broker(data_dir=tmp_path, flags={"http": "none", "grpc": "none", "timelines": "memory:"}):
-        pass
+    flags = {"data-dir": str(tmp_path), "kafka": "127.0.0.1:0", "grpc": "none", "http": "none", "timelines": "memory:"}
+
+    def reasons() -> list[str]:
+        running = NodeThread(load(flags))
+        running.start()
+        try:
+            return list(health_of(running.node.broker)["streams"]["reasons"])
+        finally:
+            running.stop()
+
+    assert reasons() == []
     (tmp_path / manifest.FILE).unlink()
     assert DataDirectory.lost_manifest(tmp_path)
-    broker = Broker(data_dir=tmp_path, flags={"grpc": "none", "timelines": "memory:"}).start()
-    try:
-        with pytest.raises(HTTPError) as refused:
-            urlopen(f"{broker.http}/health")
-        assert "manifest.json is missing" in refused.value.read().decode()
-    finally:
-        broker.stop()
+    assert [reason.partition(":")[0] for reason in reasons()] == ["manifest.json is missing"]
     assert not DataDirectory.lost_manifest(tmp_path)
+    assert reasons() == []
 
 
 def test_a_folder_is_set_aside_under_a_free_name(tmp_path: Path) -> None:
