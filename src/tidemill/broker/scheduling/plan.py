@@ -31,6 +31,8 @@ ID_CHARS_MAX = 200
 DIGITS_MAX = 18
 TAKEN_MAX = 10_000
 """Records of one batch that wait or cancel; each becomes a message of its own."""
+TAKEN_HEADERS_MAX = 1_000
+"""Headers of one record that waits: it is opened on the event loop when it is due."""
 SEQUENCE_MAX = 2**31 - 1
 _PARTITION = Struct(">i")
 
@@ -84,6 +86,8 @@ def _take_out(plan: Plan, at: int, record: Record, header: BatchHeader, partitio
         raise _wrong(at, "a transaction cannot hold records with a delivery time: they would outlive it")
     if len(plan.taken) == TAKEN_MAX:
         raise _wrong(at, f"a batch may hold {TAKEN_MAX} records with a delivery time; send smaller batches")
+    if len(record.headers) > TAKEN_HEADERS_MAX:
+        raise _wrong(at, f"a record with a delivery time may hold {TAKEN_HEADERS_MAX} headers; send fewer")
     plan.taken.add(at)
     _add(plan, at, record, header, partition, now_ms)
 

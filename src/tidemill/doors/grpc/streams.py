@@ -15,13 +15,15 @@ from tidemill.doors.grpc import members
 from tidemill.doors.grpc.reading import ANSWER_BYTES_MAX, Wanted, read_partitions
 from tidemill.doors.grpc.refusals import answered, meaning
 from tidemill.doors.grpc.routes import Routes, was_forwarded
-from tidemill.model.errors import InvalidRequest, InvalidTimestamp, TidemillError, by_name
+from tidemill.model.errors import InvalidRecord, InvalidRequest, InvalidTimestamp, TidemillError, by_name
 from tidemill.model.topics import refuse_internal
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
 PRODUCE_RECORDS_MAX = 10_000
+BATCH_HEADERS_MAX = 50_000
+"""Headers of all records of one produced batch: they are encoded on the event loop."""
 CONSUME_RECORDS = 100
 CONSUME_RECORDS_MAX = 10_000
 PRODUCE_TIMEOUT_S = 30.0
@@ -359,6 +361,9 @@ async def _first_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
 
 def _closed(batch: wire.Batch, now_ms: int) -> bytearray:
     """The batch as it is stored."""
+    headers = sum(len(record.headers) for record in batch.records)
+    if headers > BATCH_HEADERS_MAX:
+        raise InvalidRecord(f"{headers} headers in one batch, allowed are {BATCH_HEADERS_MAX}; send smaller batches")
     records = [
         NewRecord(
             record.key if record.HasField("key") else None,

@@ -9,12 +9,12 @@ A handler goes through a list of the client with `async for each in call.in_slic
 hold the event loop. State may change between two items.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidemill.broker.broker import Broker
-from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard, Slice
+from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX, InSlices, LoopGuard, Slice
 from tidemill.model.errors import TidemillError, UnknownServerError
 from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
 from tidemill.wire.kafka.writer import message_writer
@@ -153,11 +153,9 @@ class Call:
         """Whether the answer has so many parts that the worker encodes it."""
         return self._parts > LOOP_ITEMS_MAX
 
-    async def in_slices(self, items: Iterable[_T]) -> AsyncIterator[_T]:
+    def in_slices(self, items: Iterable[_T]) -> InSlices[_T]:
         """The items, with a pause for other requests whenever this one has used up its time on the event loop."""
-        for item in items:
-            await self._slice.pause_when_over()
-            yield item
+        return InSlices(items, self._slice)
 
     async def in_worker(self, function: Callable[..., _T], *args: Any) -> _T:
         """The result of a function that only computes, called in the worker thread."""
