@@ -13,9 +13,12 @@ def test_items_come_in_order_and_others_get_their_turn_between_slices(monkeypatc
     monkeypatch.setattr(loop_guard, "SLICE_S", 0.0)
     seen: list[str] = []
 
+    def handle(name: str, number: int) -> None:
+        seen.append(f"{name}{number}")
+
     async def handler(name: str, guard: LoopGuard) -> None:
         async for number in InSlices(range(3), Slice(guard)):
-            seen.append(f"{name}{number}")
+            handle(name, number)
 
     async def scenario() -> None:
         guard = LoopGuard()
