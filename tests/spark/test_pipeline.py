@@ -44,7 +44,7 @@ from tidemill.testing import Broker
 LIMIT_S = 240
 LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def create(broker: Broker, topic: str, partitions: int = 2) -> str:

@@ -6,7 +6,6 @@ holds data and lost this file, and one whose file of timelines is gone: a broker
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -15,6 +14,7 @@ import structlog
 
 from tidemill.broker.manifest import FILE as MANIFEST
 from tidemill.broker.stores import STREAMS
+from tidemill.durable_files import replace_file
 from tidemill.model.errors import InvalidConfig
 
 FILE = "node.json"
@@ -157,17 +157,7 @@ class DataDirectory:
             raise InvalidConfig(f"{path} cannot be read: {error}; restore it from a copy") from None
 
     def _write(self) -> None:
-        beside = self._path.with_suffix(".new")
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(self._owner)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(self._path)
-        handle = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        replace_file(self._path, json.dumps(asdict(self._owner)).encode() + b"\n")
 
 
 def data_without_owner(folder: Path) -> str:

@@ -11,14 +11,14 @@ A replica that lost records is named under `lost` until it is no longer counted 
 
 import asyncio
 import json
-import os
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
+
+from tidemill.durable_files import replace_file
 
 FILE = "manifest.json"
 VERSION = 1
@@ -73,22 +73,7 @@ def read(data_dir: Path) -> Contents | None:
 
 def write(data_dir: Path, contents: Contents) -> None:
     """Replace the file; durable when this returns. Blocks."""
-    fresh = data_dir / f"{FILE}.new"
-    try:
-        with fresh.open("wb") as file:
-            file.write(encode(contents))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(data_dir / FILE)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
-    handle = os.open(data_dir, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    replace_file(data_dir / FILE, encode(contents))
 
 
 class Manifest:

@@ -12,7 +12,6 @@ opened; a start that finds none says so, for its logs are checked and that takes
 """
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ import structlog
 from tidemill.broker.manifest import FILE as MANIFEST
 from tidemill.broker.manifest import Manifest, PartitionKey
 from tidemill.broker.partitions import Room, UnknownTopic
+from tidemill.durable_files import replace_file, sync
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.interface import LogStore
@@ -34,7 +34,6 @@ from tidemill.streams.partition import Partition
 CLEAN_MARKER = "clean-shutdown"
 STREAMS = "streams"
 TOPIC_ID = "topic-id"
-FRESH_TOPIC_ID = "topic-id~"
 ORPHANS = "orphans"
 """Folders that were in the place of a new topic without a recorded deletion."""
 
@@ -183,7 +182,6 @@ class TopicFolders:
             _mark(folder, topic_id)
         except OSError:
             with suppress(OSError):  # a folder without an id would be nobody's at the next try
-                (folder / FRESH_TOPIC_ID).unlink(missing_ok=True)
                 if made:
                     folder.rmdir()
             raise
@@ -224,19 +222,19 @@ class TopicFolders:
 
     def _move(self, folder: Path, target: Path) -> None:
         folder.rename(target)
-        sync_directory(target.parent)
-        sync_directory(folder.parent)
+        sync(target.parent)
+        sync(folder.parent)
 
     def _take_marker(self) -> bool:
         marker = self._data_dir / CLEAN_MARKER
         clean = marker.exists() or not any(self._streams.iterdir())
         marker.unlink(missing_ok=True)
-        sync_directory(self._data_dir)
+        sync(self._data_dir)
         return clean
 
     def _leave_marker(self) -> None:
         (self._data_dir / CLEAN_MARKER).touch()
-        sync_directory(self._data_dir)
+        sync(self._data_dir)
 
 
 class MemoryTopics:
@@ -329,20 +327,5 @@ def unknown_topics(data_dir: Path, known: Collection[str]) -> list[UnknownTopic]
 
 def _mark(folder: Path, topic_id: str) -> None:
     """Write whose folder it is: the mark is there whole or not at all, also when the disk is full."""
-    fresh = folder / FRESH_TOPIC_ID
-    with fresh.open("w") as file:
-        file.write(topic_id)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(folder / TOPIC_ID)
-    sync_directory(folder)
-    sync_directory(folder.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make renames and removals in this folder survive a power loss."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    replace_file(folder / TOPIC_ID, topic_id.encode())
+    sync(folder.parent)

@@ -6,7 +6,6 @@ the time of a file. The record has to be read before this start changes one of t
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from tidemill.clocks.core.doubt import Seen
+from tidemill.durable_files import replace_file
 
 FILE = "clock.json"
 FORMAT = 1
@@ -53,18 +53,8 @@ class ClockRecord:
 
     def write(self, seen: Seen) -> None:
         """Replace the record; a disk without room keeps the old one, which is evidence still."""
-        fresh = self._path.with_suffix(".new")
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                file.write(json.dumps({"format": FORMAT, **seen._asdict()}) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.rename(self._path)
-            handle = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            replace_file(self._path, json.dumps({"format": FORMAT, **seen._asdict()}).encode() + b"\n")
         except OSError as error:
             log.warning("clock record not written", path=str(self._path), error=str(error))
 

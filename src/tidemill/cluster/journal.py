@@ -17,7 +17,6 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from typing import NamedTuple
 import structlog
 
 from tidemill.cluster.interface import Changed
+from tidemill.durable_files import replace_file, sync
 from tidemill.model.errors import KafkaStorageError
 
 JOURNAL = "coordination.journal"
@@ -142,18 +142,7 @@ def read_file(path: Path) -> Lines | None:
 
 def write_file(path: Path, changes: Iterable[Changed]) -> None:
     """Replace a file; durable when this returns."""
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.writelines(map(encode_line, changes))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(path)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+    replace_file(path, b"".join(map(encode_line, changes)))
 
 
 class Journal:
@@ -196,7 +185,7 @@ class Journal:
             raise KafkaStorageError(f"{self.path} cannot be completed: {error}; free space and try again") from error
         with _room_may_lack("coordination copy not written"):
             self._open_copy()
-        sync_directory(self.path.parent)
+        sync(self.path.parent)
 
     def append(self, changes: Sequence[Changed]) -> None:
         """Write and flush the changes in both files; NoRoom when neither file was changed."""
@@ -268,12 +257,3 @@ def _write(file: int, text: bytes, size: int) -> None:
         reason = str(error)
     if os.fstat(file).st_size != size + len(text):
         raise NoRoom(reason)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make new names in the directory durable."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

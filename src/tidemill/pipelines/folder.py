@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
+from tidemill.durable_files import replace_file
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.core.progress import Status
 from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
-from tidemill.pipelines.lake.durable import write_whole
 
 SPEC = "pipeline.yml"
 STATE = ".tidemill"
@@ -99,7 +99,8 @@ def _reads_strictly(spec: Spec, step: Step) -> tuple[str, ...]:
 
 def write_status(root: Path, status: Status) -> None:
     """Tell how the runner gets on; readers see the last whole status."""
-    write_whole(root / STATE / STATUS, json.dumps(status.to_json()) + "\n")
+    root.joinpath(STATE).mkdir(parents=True, exist_ok=True)
+    replace_file(root / STATE / STATUS, json.dumps(status.to_json()).encode() + b"\n")
 
 
 def read_status(root: Path) -> Mapping[str, Any] | None:

@@ -18,10 +18,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from tidemill.durable_files import move, sync
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.layout import Layout, layout_of, nullable
-from tidemill.pipelines.lake.durable import move, sync
 from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, Step, check_rows
 
 if TYPE_CHECKING:

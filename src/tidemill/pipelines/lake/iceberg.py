@@ -19,9 +19,9 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
+from tidemill.durable_files import move, sync
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.layout import Layout, layout_of, nullable
-from tidemill.pipelines.lake.durable import move, sync
 from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, Step, check_rows
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tidemill.durable_files import move, replace_file, sync
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, read_commit
 from tidemill.pipelines.core.layout import Column, Layout, layout_of
-from tidemill.pipelines.lake.durable import move, sync, write_whole
 from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Step, check_rows
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class ParquetLake:
         if removed:
             added = (*(file for file in self.files() if file.path not in removed), *added)
         entry = Commit(number, query, batch, added, removed, whole=bool(removed), columns=columns)
-        write_whole(self.root / LOG / entry.name, entry.text())
+        self.root.joinpath(LOG).mkdir(parents=True, exist_ok=True)
+        replace_file(self.root / LOG / entry.name, entry.text().encode())
         self._place(entry)
         self._forget(entry)
 

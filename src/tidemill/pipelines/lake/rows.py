@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidemill.durable_files import sync
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.layout import nullable
-from tidemill.pipelines.lake.durable import sync
 from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
 
 CODEC = "zstd"
