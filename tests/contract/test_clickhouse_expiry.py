@@ -1,6 +1,7 @@
 """Rows that the engine lets expire by itself, also while no broker runs: what the next one must still know."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import uuid4
 
@@ -170,5 +171,18 @@ def test_offsets_are_not_given_again_by_a_broker_whose_clock_is_behind() -> None
         await expire()
         log = await store_in_doubt(NOW - 30 * DAY_MS, lambda: False).open(0, retention_ms=str(RETENTION_MS))
         assert log.log_end_offset >= 1
+
+    play(scenario)
+
+
+def test_the_embedded_engine_deletes_no_row_by_its_own_clock() -> None:
+    async def scenario() -> None:
+        long_ago_ms = time.time_ns() // 1_000_000 - 30 * DAY_MS
+        any_time = {"message_timestamp_after_max_ms": str(2**62)}
+        _, log = await opened(long_ago_ms, retention_ms=str(RETENTION_MS), **any_time)
+        await log.append(batch(b"old by the clock of the machine"), acks=-1)
+        assert max(await expiry()) * 1000 < time.time_ns() // 1_000_000
+        await embedded().command("OPTIMIZE TABLE messages FINAL", server=0)
+        assert await expiry() != set(), "the row is there: the clock may be wrong"
 
     play(scenario)

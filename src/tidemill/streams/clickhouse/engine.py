@@ -153,6 +153,8 @@ class Engine:
 def _prepare(layout: Layout, place: int, owner: str, client: Any) -> None:
     _migrate(layout, client)
     if layout.embedded:
+        # Its clock is the broker's, which may be in doubt: only the broker's own retention deletes by time here.
+        client.command("SYSTEM STOP TTL MERGES")
         return
     server = layout.servers[place]
     if owner:
