@@ -26,17 +26,15 @@ TOPICS: dict[str, Any] = {
     "scheduling": {"tidemill_schedule_enable": "true"},
 }
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-RSS_BYTES_MAX = 400 * 1024 * 1024
-"""This broker has loaded gRPC and the libraries of SQL, too."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def started() -> Iterator[Broker]:
     with Broker(settings={"auto.create.topics.enable": "false"}, process=True) as broker:
         yield broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def attacked(started: Broker) -> AttackedBroker:
     attacked = AttackedBroker(started)
     with Peer(attacked.address) as peer:
@@ -74,13 +72,19 @@ def count_by_sql(http: str, topic: str) -> None:
 
 
 def test_records_with_very_many_headers_do_not_hold_the_event_loop(started: Broker, attacked: AttackedBroker) -> None:
-    with Peer(attacked.address) as peer, attacked.watched(rss_bytes_max=RSS_BYTES_MAX):
+    with Peer(attacked.address) as peer, attacked.watched():
         for topic in TOPICS:
             for _ in range(BATCHES):
                 assert not produce(peer, topic, BATCH).error_code
             fetch(peer, topic)
             consume(started.grpc, topic)
-            count_by_sql(started.http, topic)
+
+
+def test_sql_reads_them_while_others_are_served(started: Broker, attacked: AttackedBroker) -> None:
+    with Peer(attacked.address) as peer, attacked.watched():
+        for _ in range(BATCHES):
+            assert not produce(peer, "plain", BATCH).error_code
+        count_by_sql(started.http, "plain")
 
 
 def test_a_record_with_a_delivery_time_may_not_have_very_many_headers(attacked: AttackedBroker) -> None:
