@@ -500,6 +500,26 @@ def test_a_request_that_waits_for_memory_is_read_later_and_small_ones_are_served
     run(test)
 
 
+def test_produce_requests_that_have_come_are_started_when_their_client_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr(connection, "IN_FLIGHT_MAX", 2)
+
+    async def test() -> None:
+        async with kafka_door(tmp_path, router=slow.router()) as door:
+            client = await RawClient.connect(door)
+            client.writer.write(b"".join(frame(0, 3, n, n.to_bytes(4, "big")) for n in range(5)))
+            await until(lambda: slow.started == [0, 1])
+            await client.close()
+            await until(lambda: slow.started == [0, 1, 2, 3, 4])
+            for end in slow.ends.values():
+                end.set()
+            await until(lambda: door._held_bytes == 0)
+
+    run(test)
+
+
 def test_the_memory_of_a_request_counts_until_it_is_done_also_when_its_client_has_left(tmp_path: Path) -> None:
     slow = Slow()
 

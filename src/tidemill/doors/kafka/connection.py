@@ -147,7 +147,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: long polls end, everything else runs to its end without an answer."""
-        _ = exc
+        if exc is None and not self._ending:
+            self._start_rest()
         self._ending = True
         self._waiting.clear()
         kept_bytes = 0
@@ -276,6 +277,20 @@ class Connection(asyncio.BufferedProtocol):
                 self._start(api, key, version, frame)
             except ProtocolViolation as error:
                 self._end(error)
+
+    def _start_rest(self) -> None:
+        """Start the Produce requests that have come: a producer with acks=0 leaves when it has sent everything."""
+        while self._waiting:
+            frame = self._waiting[0]
+            try:
+                key, version = peek(frame)
+                api = self._door.router.find(key, version)
+                if not (api.pipelined and (not self._slots or self._slots[-1].pipelined)):
+                    return
+                self._waiting.popleft()
+                self._start(api, key, version, frame)
+            except ProtocolViolation:
+                return
 
     def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
         slot = Slot(api, len(frame), perf_counter())
