@@ -19,6 +19,8 @@ from tidemill.records.build import NewRecord, build_batch
 
 ROUND_S = 0.01
 ROUNDS_PER_CONNECTION = 10
+CONNECT_TRIES = 20
+CONNECT_PAUSE_S = 0.02
 
 
 class HonestClient:
@@ -47,8 +49,16 @@ class HonestClient:
         print(json.dumps({"api": api, "ms": round(took_ms, 3)}), flush=True)
 
     def _connect(self) -> None:
-        self._peer = Peer(self._address)
-        self._peer.ask(18, 0, {})
+        """A refused connection is tried again, as every Kafka client does; the time for it counts."""
+        for _ in range(CONNECT_TRIES):
+            self._peer = Peer(self._address)
+            try:
+                self._peer.ask(18, 0, {})
+            except ConnectionError:
+                time.sleep(CONNECT_PAUSE_S)
+            else:
+                return
+        raise RuntimeError(f"refused {CONNECT_TRIES} times")
 
     def _metadata(self) -> None:
         answer = self._peer.ask(3, 9, {"topics": [{"name": self._topic}], "allow_auto_topic_creation": False})
