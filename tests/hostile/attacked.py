@@ -26,7 +26,7 @@ from tests.hostile.frames import Peer
 from tidemill.testing import Broker
 
 HONEST_P99_MS_MAX = 250.0
-SLOW_FACTOR = 10.0
+SLOW_FACTOR = 3.0
 BROKER_RSS_BYTES_MAX = 300 * 1024 * 1024
 SAMPLE_INTERVAL_S = 0.02
 BASELINE_SAMPLES = 60
