@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
 from tidemill.broker.peers import Peers
-from tidemill.broker.telemetry import Gauge
 from tidemill.clocks.core.doubt import Kind, Reading
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.metadata import Metadata
 from tidemill.model.errors import TidemillError
+from tidemill.model.metrics import Gauge
 
 COORDINATION = "coordination"
 

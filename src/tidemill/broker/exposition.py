@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidemill.broker.telemetry import LATENCY_BUCKETS_S, ApiTraffic, Gauge, Telemetry
+from tidemill.broker.telemetry import LATENCY_BUCKETS_S, ApiTraffic, Telemetry
+from tidemill.model.metrics import Gauge
 from tidemill.streams.partition import Partition
 
 

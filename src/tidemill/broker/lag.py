@@ -7,8 +7,8 @@ in-sync set. Both are the worst of all partitions, by follower.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tidemill.broker.telemetry import Gauge
 from tidemill.cluster.states import States
+from tidemill.model.metrics import Gauge
 from tidemill.streams.core.insync import Lag
 from tidemill.streams.partition import Partition
 

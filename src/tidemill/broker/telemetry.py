@@ -7,23 +7,14 @@ numbers become Prometheus text only when somebody asks for them (exposition.py).
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
+from tidemill.model.metrics import Gauge
 from tidemill.supervision.supervisor import Supervisor
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TOPICS_MAX = 10_000
 """Topics that are counted by name; what comes beyond is counted together."""
 OTHER_TOPICS = "(other)"
-
-
-class Gauge(NamedTuple):
-    """A number that a part of the broker tells when it is asked."""
-
-    name: str
-    doc: str
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
 
 
 class ApiTraffic:

@@ -4,9 +4,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from tidemill.broker.telemetry import Gauge
 from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import KafkaError
+from tidemill.model.metrics import Gauge
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch

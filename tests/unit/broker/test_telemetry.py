@@ -7,7 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.worlds import batch_of, running
 
 from tidemill.broker.exposition import registry_of, render
-from tidemill.broker.telemetry import OTHER_TOPICS, TOPICS_MAX, Gauge, Telemetry
+from tidemill.broker.telemetry import OTHER_TOPICS, TOPICS_MAX, Telemetry
+from tidemill.model.metrics import Gauge
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

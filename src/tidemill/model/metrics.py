@@ -1,0 +1,12 @@
+"""Metrics as every part of a broker hands them over: a name, a help text, a value and labels."""
+
+from typing import NamedTuple
+
+
+class Gauge(NamedTuple):
+    """A value that is read when metrics are scraped."""
+
+    name: str
+    doc: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
