@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 import structlog
@@ -45,7 +44,7 @@ from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.placement import check_rack, rack_doubt
-from tidemill.cluster.core.registration import CARRIER, OVERSEER, Endpoint, Registration
+from tidemill.cluster.core.registration import CARRIER, OVERSEER, BrokerAddress, Endpoint, Registration
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.membership import Membership
@@ -64,15 +63,6 @@ from tidemill.transactions.interface import Marker
 NO_DIRECTORY = UUID(int=0)
 
 log = structlog.get_logger("tidemill.broker")
-
-
-class BrokerAddress(NamedTuple):
-    """Where clients find a broker."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 @dataclass(frozen=True, slots=True)

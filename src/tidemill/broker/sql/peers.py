@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from tidemill.broker.broker import Broker
 from tidemill.broker.sql.errors import SqlRefused
+from tidemill.broker.sql.interface import BrokerState
 from tidemill.client.http import fetch
 from tidemill.client.raw import RawClient
 from tidemill.model.errors import CorruptMessage, TidemillError, UnsupportedCompressionType
@@ -25,7 +25,7 @@ PEEKED_BYTES = 1
 class Peers:
     """The other brokers of the cluster."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
 
     async def tables(self, name: str) -> list[pa.Table]:

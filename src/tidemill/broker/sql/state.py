@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.broker.broker import Broker
 from tidemill.broker.sql.errors import SqlRefused
+from tidemill.broker.sql.interface import BrokerState
 from tidemill.broker.sql.peers import Peers, age_s
 from tidemill.broker.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
 from tidemill.groups.core.overview import SeenMember, SeenOffset
@@ -85,7 +85,7 @@ SHARED = frozenset({"partitions", "group_members", "consumer_offsets"})
 class State:
     """What the brokers tell of themselves."""
 
-    def __init__(self, broker: Broker, loop: Loop, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: BrokerState, loop: Loop, clock_ms: Callable[[], int]) -> None:
         self._broker = broker
         self._loop = loop
         self._clock_ms = clock_ms

@@ -21,6 +21,15 @@ HEALTHY, DEGRADED, INACTIVE = "healthy", "degraded", "inactive"
 OVERSEER, CARRIER = "overseer", "carrier"
 
 
+class BrokerAddress(NamedTuple):
+    """Where clients find a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
 class Endpoint(NamedTuple):
     """Where a door is found."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.broker.broker import BrokerAddress
+from tidemill.cluster.core.registration import BrokerAddress
 from tidemill.doors.kafka.api import Api, Call, error_code, error_message
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_CLUSTER
 from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
