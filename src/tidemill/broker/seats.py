@@ -6,8 +6,9 @@ of the image, for reading may take a while; what was decided meanwhile is looked
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from typing import Protocol
 
 import structlog
 
@@ -21,6 +22,39 @@ RETRY_S = 1.0
 RETRY_S_MAX = 60.0
 
 log = structlog.get_logger("tidemill.broker")
+
+
+class Coordinator(Protocol):
+    """What keeps its state in the partitions of one internal topic."""
+
+    led: Mapping[int, int] | None
+    """The partitions that this broker leads, with their epochs; None before the start."""
+
+    @property
+    def loaded(self) -> Collection[int]:
+        """The partitions that were read."""
+
+    async def let_go(self, partitions: Iterable[int]) -> None:
+        """Forget the state of partitions that another broker leads."""
+
+    async def load(self, partition: int, epoch: int) -> None:
+        """Read the state of a partition that this broker leads since `epoch`."""
+
+
+async def take_over(coordinator: Coordinator, led: Mapping[int, int]) -> None:
+    """Make a coordinator responsible for these partitions and no others.
+
+    A partition that is led in another epoch is read again: another broker may have written to it in between. One that
+    cannot be read does not delay the others; its error is raised when they are loaded.
+    """
+    before, coordinator.led = coordinator.led or {}, dict(led)
+    lost = [partition for partition, epoch in before.items() if led.get(partition) != epoch]
+    if lost:
+        await coordinator.let_go(lost)
+    missing = [partition for partition in led if partition not in coordinator.loaded]
+    loads = (coordinator.load(partition, led[partition]) for partition in missing)
+    for error in filter(None, await asyncio.gather(*loads, return_exceptions=True)):
+        raise error
 
 
 class Seats:
@@ -45,9 +79,8 @@ class Seats:
 
     async def start(self) -> None:
         """Take the seats that this broker has now, then keep looking."""
-        groups = await self._try(self._groups.start(self._led(GROUP_OFFSETS)))
-        transactions = await self._try(self._transactions.start(self._led(TRANSACTION_STATE)))
-        self._done = groups and transactions
+        self._groups.start()
+        await self._follow()
         self._running = self._supervisor.keep("coordinators", self._run)
 
     def look(self) -> None:
@@ -68,12 +101,15 @@ class Seats:
                     await self._fresh.wait()
             self._fresh.clear()
             self._done = False  # until it is read to its end, also when this loop fails and starts again
-            groups = await self._try(self._groups.follow(self._led(GROUP_OFFSETS)))
-            transactions = await self._try(self._transactions.follow(self._led(TRANSACTION_STATE)))
-            self._done = groups and transactions
+            await self._follow()
             pause_s = RETRY_S if self._done else min(2 * pause_s, RETRY_S_MAX)
             if self._done:
                 self._told.clear()
+
+    async def _follow(self) -> None:
+        groups = await self._try(take_over(self._groups, self._led(GROUP_OFFSETS)))
+        transactions = await self._try(take_over(self._transactions, self._led(TRANSACTION_STATE)))
+        self._done = groups and transactions
 
     async def _try(self, following: Awaitable[None]) -> bool:
         """Whether all of it could be read; if not, that is told once."""

@@ -282,7 +282,7 @@ class GroupCoordinator(GroupEngine):
 
     def list_groups(self, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
         """ListGroups; empty filters let everything through, and capital letters do not matter."""
-        if self._closed or self._led is None or len(self._shards) < len(self._led):
+        if self._closed or self.led is None or len(self._shards) < len(self.led):
             raise CoordinatorLoadInProgress
         wanted_states = {state.lower() for state in states}
         wanted_kinds = {kind.lower() for kind in kinds}

@@ -10,7 +10,7 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -25,7 +25,6 @@ from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, Step, Ticket
 from tidemill.groups.core.records import decode
 from tidemill.groups.core.shard import Shard
-from tidemill.groups.interface import GroupJournal
 from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
@@ -34,6 +33,7 @@ from tidemill.model.errors import (
     NotCoordinator,
     TidemillError,
 )
+from tidemill.records.journal import Journal
 from tidemill.supervision.supervisor import Supervisor
 
 RETRY_MS = 1_000
@@ -48,7 +48,7 @@ class GroupEngine:
 
     def __init__(
         self,
-        journal: GroupJournal,
+        journal: Journal,
         *,
         topics: Callable[[], Iterable[TopicShape]],
         image_version: Callable[[], int],
@@ -71,7 +71,8 @@ class GroupEngine:
         self._may_expire = may_expire
         self._catalog = TopicCatalog(-1)
         self._shards: dict[int, Shard] = {}
-        self._led: dict[int, int] | None = None
+        self.led: Mapping[int, int] | None = None
+        """The partitions of the journal that this broker leads, with their epochs; None before the start."""
         self._read_in: dict[int, int] = {}
         """The epochs in which the shards were read."""
         self._writers: dict[int, ShardWriter] = {}
@@ -84,29 +85,20 @@ class GroupEngine:
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
-    async def start(self, led: Mapping[int, int] | None = None) -> None:
-        """Read the journal; until then everything is answered with "still loading"."""
+    def start(self) -> None:
+        """Start to expire offsets. Until a partition is loaded its groups are answered with "still loading"."""
         self._expiry = self._supervisor.keep("group offsets expiry", self._expire_for_ever)
-        await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
 
-    async def follow(self, led: Mapping[int, int]) -> None:
-        """Coordinate the groups of these partitions of the journal, with their epochs, and no others.
+    @property
+    def loaded(self) -> Collection[int]:
+        """The partitions of the journal that were read."""
+        return self._shards.keys()
 
-        A partition that is led anew is read anew: another broker may have written to it in between. One that cannot be
-        read does not keep the others: what is wrong with it is raised when they are there.
-        """
-        before, self._led = self._led or {}, dict(led)
-        for partition, epoch in before.items():
-            if led.get(partition) != epoch:
-                await self._let_go(partition)
-        missing = [partition for partition in led if partition not in self._shards and not self._closed]
-        results = await asyncio.gather(*map(self.load, missing), return_exceptions=True)
-        for error in filter(None, results):
-            raise error
-
-    async def load(self, partition: int) -> None:
-        """Take over one partition's groups."""
-        shard, epoch = Shard(self.limits), (self._led or {}).get(partition, 0)
+    async def load(self, partition: int, epoch: int) -> None:
+        """Read the groups of a partition that this broker leads since `epoch`."""
+        if self._closed:
+            return
+        shard = Shard(self.limits)
         async for records in self._journal.replay(partition):
             for record in records:
                 entry = None if record.key is None else _decoded(record.key, record.value, partition)
@@ -118,8 +110,12 @@ class GroupEngine:
         for group_id in list(shard.groups):
             self._schedule(shard, group_id)
 
+    async def let_go(self, partitions: Iterable[int]) -> None:
+        """Forget the groups of partitions that another broker leads; members that wait are sent to it."""
+        for partition in partitions:
+            await self._let_go(partition)
+
     async def _let_go(self, partition: int) -> None:
-        """Another broker coordinates these groups now: whoever waits here is sent there."""
         self._shards.pop(partition, None)
         writer = self._writers.pop(partition, None)
         for future in [future for future, where in self._parked.items() if where == partition]:
@@ -153,7 +149,7 @@ class GroupEngine:
         partition = self._journal.partition_of(group_id)
         shard = self._shards.get(partition)
         if shard is None:
-            raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
+            raise CoordinatorLoadInProgress if self.led is None or partition in self.led else NotCoordinator
         if not self._journal.leads(partition, self._read_in[partition]):
             raise NotCoordinator
         return shard

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from tidemill.groups.core.entries import Entry
 from tidemill.groups.core.records import encode
 from tidemill.groups.core.shard import Shard
-from tidemill.groups.interface import GroupJournal
 from tidemill.model.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -24,6 +23,7 @@ from tidemill.model.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
 )
+from tidemill.records.journal import Journal
 
 BATCH_ENTRIES_MAX = 2_000
 """More entries of one request are written as a batch of their own, and encoded in a thread."""
@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 class ShardWriter:
     """Writes for one shard."""
 
-    def __init__(self, journal: GroupJournal, partition: int, shard: Shard) -> None:
+    def __init__(self, journal: Journal, partition: int, shard: Shard) -> None:
         self._journal = journal
         self._partition = partition
         self._shard = shard

@@ -16,7 +16,7 @@ before the outcome is durable.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -41,13 +41,14 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import TopicPartition
+from tidemill.records.journal import Journal
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
 from tidemill.transactions.core.rules import InitProducer, Outcome
 from tidemill.transactions.core.state import Identity, Transaction
 from tidemill.transactions.core.table import TransactionTable
-from tidemill.transactions.interface import Marker, TransactionJournal, TransactionLimits, WriteMarker
+from tidemill.transactions.interface import Marker, TransactionLimits, WriteMarker
 
 MARKERS_WAIT_S = 10.0
 MARKERS_IN_FLIGHT_MAX = 256
@@ -74,7 +75,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        journal: TransactionJournal,
+        journal: Journal,
         *,
         write_marker: WriteMarker,
         new_producer_id: Callable[[], Awaitable[int]],
@@ -93,7 +94,8 @@ class TransactionCoordinator:
         self._limits = limits or TransactionLimits()
         self._may_expire = may_expire
         self._table = TransactionTable()
-        self._led: dict[int, int] | None = None
+        self.led: Mapping[int, int] | None = None
+        """The partitions of the journal that this broker leads, with their epochs; None before the start."""
         self._loaded: dict[int, int] = {}
         """The partitions that were read, and in which epochs."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -104,28 +106,19 @@ class TransactionCoordinator:
         self._markers = asyncio.Semaphore(MARKERS_IN_FLIGHT_MAX)
         self._swept_ms = self._steady()
 
-    async def start(self, led: Mapping[int, int] | None = None) -> None:
-        """Learn what the journal knows, then finish what a crash interrupted (in the background)."""
-        await self.follow(dict.fromkeys(range(self._journal.partitions), 0) if led is None else led)
+    @property
+    def loaded(self) -> Collection[int]:
+        """The partitions of the journal that were read."""
+        return self._loaded.keys()
 
-    async def follow(self, led: Mapping[int, int]) -> None:
-        """Coordinate the ids of these partitions of the journal, with their epochs, and no others.
+    async def let_go(self, partitions: Iterable[int]) -> None:
+        """Forget the ids of partitions that another broker leads."""
+        gone = set(partitions)
+        self._loaded = {partition: epoch for partition, epoch in self._loaded.items() if partition not in gone}
+        self._table.drop(lambda name: self._journal.partition_of(name) in gone)
 
-        A partition that is led anew is read anew: another broker may have written to it in between. One that cannot be
-        read does not keep the others: what is wrong with it is raised when they are there.
-        """
-        before, self._led = self._led or {}, dict(led)
-        gone = {partition for partition, epoch in before.items() if led.get(partition) != epoch}
-        if gone:
-            self._loaded = {partition: epoch for partition, epoch in self._loaded.items() if partition not in gone}
-            self._table.drop(lambda name: self._journal.partition_of(name) in gone)
-        missing = [partition for partition in led if partition not in self._loaded]
-        results = await asyncio.gather(*map(self._load, missing), return_exceptions=True)
-        for error in filter(None, results):
-            raise error
-
-    async def _load(self, partition: int) -> None:
-        epoch = (self._led or {}).get(partition, 0)
+    async def load(self, partition: int, epoch: int) -> None:
+        """Read the ids of a partition that this broker leads since `epoch`; finish what a crash interrupted."""
         try:
             async for records in self._journal.replay(partition):
                 # How old an open transaction is, only the wall clock can say; in doubt it gets its whole time again.
@@ -150,7 +143,7 @@ class TransactionCoordinator:
             if not self._journal.leads(partition, self._loaded[partition]):
                 raise NotCoordinator
             return
-        raise CoordinatorLoadInProgress if self._led is None or partition in self._led else NotCoordinator
+        raise CoordinatorLoadInProgress if self.led is None or partition in self.led else NotCoordinator
 
     def _seated(self, names: Iterable[str]) -> list[str]:
         """Those of the ids that are coordinated here, and read to the end."""
@@ -385,7 +378,7 @@ class TransactionCoordinator:
         return True
 
     def _epoch_of(self, known: Transaction) -> int:
-        return (self._led or {}).get(self._journal.partition_of(known.transactional_id), 0)
+        return (self.led or {}).get(self._journal.partition_of(known.transactional_id), 0)
 
     def _turn(self, transactional_id: str) -> asyncio.Lock:
         turn = self._turns.get(transactional_id)

@@ -1,35 +1,9 @@
-"""What the coordinator asks of the world: a journal, someone who writes markers, and its limits."""
+"""What the transaction coordinator needs besides a journal: a function that writes markers, and limits."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
 
 from tidemill.model.topics import TopicPartition
-from tidemill.records.record import Record
-
-
-class TransactionJournal(Protocol):
-    """Ordered, durable records in partitions."""
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions there are."""
-        ...
-
-    def partition_of(self, key: str) -> int:
-        """The partition that keeps this transactional id."""
-        ...
-
-    def leads(self, partition: int, epoch: int) -> bool:
-        """Whether this broker leads the partition since this epoch: what it has read of it may be old otherwise."""
-        ...
-
-    async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        """Write all or none; returns when they are durable, in the order of the calls."""
-        ...
-
-    def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
-        """Every record that is kept, oldest first."""
-        ...
 
 
 class Marker(NamedTuple):

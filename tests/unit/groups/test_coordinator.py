@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from tidemill.broker.seats import take_over
 from tidemill.groups.alarms import Alarms
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
@@ -86,6 +87,10 @@ class Lab:
             limits=limits,
         )
 
+    async def start(self) -> None:
+        self.groups.start()
+        await take_over(self.groups, dict.fromkeys(range(self.journal.partitions), 0))
+
     def _new_id(self) -> str:
         self.ids += 1
         return str(self.ids)
@@ -126,7 +131,7 @@ class Lab:
 def play(scene: Callable[[Lab], Awaitable[None]], journal: FakeJournal | None = None, **options: GroupLimits) -> None:
     async def run() -> None:
         lab = Lab(journal or FakeJournal(), **options)
-        await lab.groups.start()
+        await lab.start()
         try:
             await asyncio.wait_for(scene(lab), WAIT_S)
         finally:
@@ -147,7 +152,7 @@ def test_before_the_start_nothing_is_answered_and_after_the_end_neither() -> Non
         for ask in (lambda: lab.groups.fetch("g", None), lab.groups.list_groups):
             with pytest.raises(CoordinatorLoadInProgress):
                 ask()
-        await lab.groups.start()
+        await lab.start()
         lab.groups.fetch("g", None)
         await lab.groups.close()
         with pytest.raises(NotCoordinator):
@@ -321,7 +326,7 @@ def test_a_lost_member_is_noticed_without_anyone_asking() -> None:
 def test_whoever_waits_is_answered_at_the_end() -> None:
     async def run() -> None:
         lab = Lab(FakeJournal(), GroupLimits(initial_rebalance_delay_ms=60_000))
-        await lab.groups.start()
+        await lab.start()
         waiting = asyncio.ensure_future(lab.enter("g", "a"))
         await asyncio.sleep(0.01)
         assert not waiting.done()

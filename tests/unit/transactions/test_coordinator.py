@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.transactions.world import World, partitions
+from tests.unit.transactions.world import World, lead_all, partitions
 
 from tidemill.model.errors import (
     ConcurrentTransactions,
@@ -47,7 +47,7 @@ async def settle(coordinator: TransactionCoordinator, transactional_id: str, sta
 
 async def opened(world: World, *names: str) -> tuple[TransactionCoordinator, Identity]:
     coordinator = world.coordinator()
-    await coordinator.start()
+    await lead_all(coordinator)
     identity = await coordinator.init_producer(INIT)
     await coordinator.add_partitions("a", identity, partitions(*names))
     return coordinator, identity
@@ -66,7 +66,7 @@ def test_a_commit_has_written_its_markers_when_it_returns() -> None:
 def test_a_producer_without_a_transactional_id_just_gets_a_number() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
-        await coordinator.start()
+        await lead_all(coordinator)
         assert await coordinator.init_producer(None) == Identity(0, 0)
         assert await coordinator.init_producer(None) == Identity(1, 0)
         assert world.journal.records == [[], []]
@@ -77,7 +77,7 @@ def test_a_producer_without_a_transactional_id_just_gets_a_number() -> None:
 def test_a_timeout_beyond_the_limit_is_refused() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator(TransactionLimits(timeout_ms_max=1000))
-        await coordinator.start()
+        await lead_all(coordinator)
         with pytest.raises(InvalidTransactionTimeout):
             await coordinator.init_producer(InitProducer("a", 1001))
 
@@ -87,7 +87,7 @@ def test_a_timeout_beyond_the_limit_is_refused() -> None:
 def test_producer_ids_are_never_given_twice() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
-        await coordinator.start()
+        await lead_all(coordinator)
         wanted = [coordinator.init_producer(InitProducer(f"id-{index}", 1000)) for index in range(50)]
         identities = await asyncio.gather(*wanted)
         assert len({identity.producer_id for identity in identities}) == 50
@@ -98,7 +98,7 @@ def test_producer_ids_are_never_given_twice() -> None:
 def test_racing_instances_get_different_epochs() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
-        await coordinator.start()
+        await lead_all(coordinator)
         identities = await asyncio.gather(*(coordinator.init_producer(INIT) for _ in range(20)))
         assert sorted(identity.epoch for identity in identities) == list(range(20))
         assert len({identity.producer_id for identity in identities}) == 1
@@ -143,7 +143,7 @@ def test_a_caller_that_goes_away_does_not_tear_memory_from_journal() -> None:
         caller.cancel()
         await settle(coordinator, "a", State.COMPLETE_COMMIT)
         again = world.coordinator()
-        await again.start()
+        await lead_all(again)
         assert again.describe("a") == coordinator.describe("a")
 
     play(scene)
@@ -160,7 +160,7 @@ def test_half_written_markers_are_finished_after_a_crash(monkeypatch: pytest.Mon
         assert {where for where, *_ in world.marked()} <= {"t-0"}
         world.refuse = lambda _: None
         again = world.coordinator()
-        await again.start()
+        await lead_all(again)
         with pytest.raises(ConcurrentTransactions):
             await again.add_partitions("a", identity, {T0})
         await settle(again, "a", State.COMPLETE_COMMIT)
@@ -234,7 +234,7 @@ def test_a_coordinator_that_still_reads_ends_nothing() -> None:
                 await asyncio.sleep(0)
 
         world.journal.between = tick
-        await heir.start()
+        await lead_all(heir)
         assert heir.describe("a").state is State.ONGOING
         assert world.marked() == before
 
@@ -268,7 +268,7 @@ def test_the_next_coordinator_knows_the_age_by_the_time_of_the_day(
         world.now_ms += passed_ms
         world.set_by_ms = set_by_ms
         heir = world.coordinator()
-        await heir.start()
+        await lead_all(heir)
         world.now_ms += left_ms
         await heir.tick()
         assert heir.describe("a").state is State.ONGOING
@@ -307,7 +307,7 @@ def test_an_id_that_rests_is_forgotten_also_by_the_journal() -> None:
         world.now_ms += shell.SWEEP_INTERVAL_MS
         await coordinator.tick()
         again = world.coordinator()
-        await again.start()
+        await lead_all(again)
         for each in (coordinator, again):
             assert [known.transactional_id for known in each.select()] == ["b"]
             with pytest.raises(TransactionalIdNotFound):
@@ -324,7 +324,7 @@ def test_nothing_expires_while_the_clock_is_in_doubt() -> None:
         world.is_clock_trusted = False
         world.set_by_ms = 10 * TransactionLimits().id_expiry_ms
         again = world.coordinator()
-        await again.start()
+        await lead_all(again)
         await again.tick()
         assert again.describe("a").state is State.ONGOING, "an open transaction is not aborted by a wrong clock"
         await again.end_transaction("a", identity, commit=True, bump=False)
@@ -401,7 +401,7 @@ def test_only_partitions_of_the_open_transaction_may_be_written() -> None:
 def test_a_write_may_join_the_transaction_by_itself() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
-        await coordinator.start()
+        await lead_all(coordinator)
         identity = await coordinator.init_producer(INIT)
         await coordinator.verify("a", *identity, T0, implicit=True)
         assert coordinator.describe("a").partitions == {T0}
@@ -442,7 +442,7 @@ def test_b16_a_late_batch_of_an_old_transaction_does_not_join_the_next(commit: b
 def test_writes_that_join_by_themselves_keep_their_order() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
-        await coordinator.start()
+        await lead_all(coordinator)
         identity = await coordinator.init_producer(INIT)
         written: list[int] = []
 

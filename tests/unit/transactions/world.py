@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
+from tidemill.broker.seats import take_over
 from tidemill.model.errors import KafkaStorageError, TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.records.record import Record
@@ -39,6 +40,11 @@ class MemoryJournal:
         for offset, (key, value) in enumerate(self.records[partition]):
             yield [Record(offset, 0, key, value)]
             await self.between()
+
+
+async def lead_all(coordinator: TransactionCoordinator) -> None:
+    """Let a coordinator lead every partition of its journal."""
+    await take_over(coordinator, dict.fromkeys(range(MemoryJournal.partitions), 0))
 
 
 class World:

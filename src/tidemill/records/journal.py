@@ -1,4 +1,4 @@
-"""What groups ask of their surroundings: a journal that is durable and keeps its order."""
+"""The journal of a coordinator: durable records in partitions, each with one order."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -6,18 +6,18 @@ from typing import Protocol
 from tidemill.records.record import Record
 
 
-class GroupJournal(Protocol):
-    """The partitions of `__consumer_offsets`."""
+class Journal(Protocol):
+    """The partitions of one internal topic."""
 
     @property
     def partitions(self) -> int:
         """How many partitions there are."""
 
     def partition_of(self, key: str) -> int:
-        """The partition that keeps this group."""
+        """The partition that keeps this group or transactional id."""
 
     def leads(self, partition: int, epoch: int) -> bool:
-        """Whether this broker leads the partition since this epoch: what it has read of it may be old otherwise."""
+        """Whether this broker has led the partition since this epoch; if not, other brokers may have written to it."""
 
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """Write the records, all or none; returns when they are durable, in the order of the calls."""
