@@ -18,7 +18,7 @@ RESERVED_OFFSETS = 1_000_000
 class Reservation:
     """What is recorded of one partition; `record` makes a bound durable and returns the bound that is."""
 
-    __slots__ = ("_flush", "_offset", "_record", "_recording", "due_offset")
+    __slots__ = ("_flush", "_offset", "_record", "_recording", "_turn", "due_offset", "waiting")
 
     def __init__(
         self, offset: int, flush: Callable[[int], Awaitable[None]], record: Callable[[int], Awaitable[int]]
@@ -29,16 +29,29 @@ class Reservation:
         self._recording: asyncio.Task[None] | None = None
         self.due_offset = offset - RESERVED_OFFSETS // 2
         """When the log reaches it, the next step has to be recorded (`cover`)."""
+        self.waiting = 0
+        """Batches that wait for a step. Later batches wait behind them (`cover`), so that calls return in order."""
+        self._turn = asyncio.Lock()
 
     async def cover(self, next_offset: int) -> None:
         """Record the next step; return when everything before `next_offset` is covered, or cannot be for now."""
         if self._recording is None:
             self._recording = asyncio.get_running_loop().create_task(self._extend(next_offset))
             self._recording.add_done_callback(self._ended)
-        if next_offset > self._offset:
+        if next_offset <= self._offset and not self.waiting:
+            return
+        self.waiting += 1
+        try:
+            async with self._turn:
+                await self._wait_for(next_offset)
+        finally:
+            self.waiting -= 1
+
+    async def _wait_for(self, next_offset: int) -> None:
+        if next_offset > self._offset and self._recording is not None:
             await asyncio.shield(self._recording)
-            if next_offset > self._offset:
-                await self._extend(next_offset)
+        if next_offset > self._offset:
+            await self._extend(next_offset)
 
     async def _extend(self, next_offset: int) -> None:
         await self._flush(next_offset)

@@ -95,8 +95,9 @@ class Writer:
         A log that takes longer than `timeout_s` is a RequestTimedOut; the batch goes its way.
         """
         placed = await self._write(batch, header, marker, timeout_s)
-        if self.reservation is not None and placed.next_offset > self.reservation.due_offset:
-            await self.reservation.cover(placed.next_offset)
+        reservation = self.reservation
+        if reservation is not None and (reservation.waiting or placed.next_offset > reservation.due_offset):
+            await reservation.cover(placed.next_offset)
         return placed
 
     async def _write(
