@@ -148,12 +148,26 @@ def test_a_cut_record_is_refused_and_not_guessed(entry: e.Entry, data: st.DataOb
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.binary(max_size=60), st.binary(max_size=60))
-def test_noise_is_refused(key: bytes, value: bytes) -> None:
+@given(all_entries, st.integers(-(2**15), -1) | st.integers(5, 2**15 - 1), blobs)
+def test_noise_is_refused(entry: e.Entry, version: int, noise: bytes) -> None:
+    key, _ = encode(entry)
+    with pytest.raises(ValueError, match=f"a value of version {version}; the newest known"):
+        decode(key, version.to_bytes(2, "big", signed=True) + noise)
+    with pytest.raises(ValueError):  # noqa: PT011 - which field is missing depends on the record
+        decode(key[:-1], None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([0, 1, 2, 3, 5, 6, 7, 8, 1000]), st.binary(max_size=60), st.integers(0, 4), st.binary(max_size=60)
+)
+def test_random_bytes_are_refused_or_are_a_record(kind: int, key: bytes, version: int, value: bytes) -> None:
     try:
-        decode(key, value)
+        entry = decode(kind.to_bytes(2, "big") + key, version.to_bytes(2, "big") + value)
     except ValueError:
         return
+    assert entry is not None
+    assert decode(*encode(entry)) == entry
 
 
 def test_a_reader_does_not_believe_in_large_arrays() -> None:

@@ -13,7 +13,7 @@ what a starting one reads back are the same `Entry`, applied by the same `replay
 | 6 | the target assignment: its epoch | 0 | 0 |
 | 7 | a member's target assignment | 0 | 0 |
 | 8 | a member's current assignment | 0 | 0 |
-| 1000 | an offset staged by a transaction (Tidemill's own) | 3 | 3 |
+| 1000 | an offset staged by a transaction (Tidemill's own) | 0-4 | 3 |
 
 Keys of other types (4 and 16 are caches of Kafka's, 9 and above belong to other kinds of groups) are passed over.
 """
@@ -59,6 +59,8 @@ _FORMS: dict[type[Any], tuple[int, tuple[str, ...]]] = {
     StagedKey: (1000, ("int64", "string", "string", "int32")),
 }
 _KEYS: dict[int, type[Any]] = {number: kind for kind, (number, _) in _FORMS.items()} | {0: OffsetKey}
+# The newest version of a value that is read; 0 for all others.
+_NEWEST: dict[type[Any], int] = {OffsetKey: 4, StagedKey: 4, GroupKey: 4}
 
 
 def encode(entry: Entry) -> tuple[bytes, bytes | None]:
@@ -113,7 +115,10 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
     if value is None:
         return Entry(owner, None)
     body = FieldReader(value)
-    return Entry(owner, _VALUES[kind](body, body.int16()))
+    version, newest = body.int16(), _NEWEST.get(kind, 0)
+    if not 0 <= version <= newest:
+        raise ValueError(f"a value of version {version}; the newest known for {kind.__name__} is {newest}")
+    return Entry(owner, _VALUES[kind](body, version))
 
 
 def _write_offset(value: OffsetValue) -> bytes:

@@ -1,7 +1,9 @@
 """Compilation off the hot path: every kernel is used once on a few records, so that the first real ones are fast."""
 
+import numpy as np
 import pyarrow as pa
 
+from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.decoder import Decoder
 from tidemill.records.arrow.encoder import Encoder
 from tidemill.records.arrow.schema import HEADER
@@ -19,3 +21,6 @@ def warm_up(twin: Kernels) -> None:
     for encoded in encoder.batches():
         for _ in Decoder("warm", 0, twin=twin).decode(encoded.batch):
             pass
+    columns = Columns.of(rows, 0)
+    runs = Runs(np.array([len(rows)]), np.zeros(1, np.int64), np.arange(len(rows)))
+    twin.write_runs(twin.prepare(columns), runs, int(columns.sizes().sum()))
