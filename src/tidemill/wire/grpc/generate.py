@@ -2,13 +2,27 @@
 
 The generated files are committed, so that a user needs no protoc; run this after every change of the schema. The
 generator writes absolute imports of a top-level module; they are turned into imports of this package.
+
+It also writes checks that reject every protobuf and grpcio older than the generator itself. They are removed: the
+ranges in pyproject.toml say which versions work, and `make lowest` runs the tests with the lowest of them.
 """
 
+import re
 import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SCHEMAS = ("broker.proto", "timeline.proto")
+
+MESSAGE_CHECKS = (
+    r"# Protobuf Python Version: .*\n",
+    r"from google\.protobuf import runtime_version as _runtime_version\n",
+    r"_runtime_version\.ValidateProtobufRuntimeVersion\(\n(?:    .*\n)+\)\n",
+)
+STUB_CHECKS = (
+    r"import warnings\n",
+    r"GRPC_GENERATED_VERSION = .*\n(?:.*\n)*?    raise RuntimeError\(\n(?:        .*\n)+    \)\n\n\n",
+)
 
 
 def generate(target: Path) -> None:
@@ -20,9 +34,20 @@ def generate(target: Path) -> None:
         options = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
         if protoc.main(["protoc", f"-I{FOLDER}", *options, schema]) != 0:
             sys.exit(f"protoc refused {schema}")
-        stubs = target / f"{name}_pb2_grpc.py"
+        messages, stubs = target / f"{name}_pb2.py", target / f"{name}_pb2_grpc.py"
         absolute = f"import {name}_pb2 as"
-        stubs.write_text(stubs.read_text().replace(absolute, f"from tidemill.wire.grpc {absolute}"))
+        messages.write_text(without(MESSAGE_CHECKS, messages.read_text()))
+        text = without(STUB_CHECKS, stubs.read_text())
+        stubs.write_text(text.replace(absolute, f"from tidemill.wire.grpc {absolute}"))
+
+
+def without(patterns: tuple[str, ...], text: str) -> str:
+    """The text without the one match of each pattern."""
+    for pattern in patterns:
+        text, count = re.subn(pattern, "", text)
+        if count != 1:
+            sys.exit(f"the generated code has {count} matches of {pattern!r}, not 1: the generator writes another form")
+    return text
 
 
 if __name__ == "__main__":
