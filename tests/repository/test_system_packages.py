@@ -44,7 +44,7 @@ class Machine:
             "APT_LOCK_WAIT_S": str(wait_s),
             "APT_RETRY_EVERY_S": "0.05",
         }
-        command = [self.bin / "bash", SCRIPT, *words]
+        command = [str(self.bin / "bash"), str(SCRIPT), *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S)
 
     def steps(self) -> list[str]:

@@ -255,7 +255,7 @@ def test_warming_up_uses_every_kernel_without_effect(twin: str) -> None:
     table = rows([NewRecord(b"k", b"v", (("h", b"1"),), NOW_MS), NewRecord(None, None, (), NOW_MS + 1)])
     before = encoded(twin, table)
     recording = Recording(kernels(twin))
-    warm_up(recording)  # type: ignore[arg-type]  # it passes everything on
+    warm_up(recording)
     assert recording.used == {
         name for name in vars(Kernels) if inspect.isfunction(getattr(Kernels, name)) and name[0] != "_"
     }
