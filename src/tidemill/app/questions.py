@@ -29,6 +29,9 @@ from tidemill.query_engine.process import (
 )
 from tidemill.settings import Settings
 
+# pyarrow imports pandas when it makes its first value: 0.3 s. Here it happens in the thread that imports this module.
+pa.scalar(0)
+
 THREADS_MAX = 2
 NO_SANDBOX = (
     "SQL needs a sandbox for its process (seccomp on Linux, x86-64 or arm64), which is missing here; "

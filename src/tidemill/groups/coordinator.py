@@ -7,7 +7,7 @@ later.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import ParamSpec, TypeVar
+from functools import partial
 
 from tidemill.groups.core import described, heartbeats, joining, mixed, overview
 from tidemill.groups.core.consumer_group import ConsumerGroup
@@ -27,7 +27,7 @@ from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.overview import Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.engine import GroupEngine
-from tidemill.groups.writer import BATCH_ENTRIES_MAX, ShardWriter
+from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     InvalidRequest,
@@ -38,8 +38,8 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import INTERNAL, TopicPartition
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+LEAVERS_AT_ONCE = 200
+"""After so many members of one LeaveGroup, others have the event loop."""
 
 
 class GroupCoordinator(GroupEngine):
@@ -56,6 +56,7 @@ class GroupCoordinator(GroupEngine):
             raise InvalidSessionTimeout(f"a session lasts {allowed}, not {request.session_timeout_ms}")
         if request.member_id and request.group_id not in shard.groups:
             raise UnknownMemberId
+        self.check_protocols(len(request.protocols))
         self._check_names(request.instance_id, request.protocol_type, *(name for name, _ in request.protocols))
         new_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
         ticket = self._ticket(request.group_id)
@@ -71,7 +72,7 @@ class GroupCoordinator(GroupEngine):
         async with self._turn(request.group_id):
             await self._make_room(shard, request.group_id, for_consumers=False)
             try:
-                await self._perform(shard, request.group_id, decide)
+                await self._perform(shard, request.group_id, decide, size=self._join_size(shard, request.group_id))
             finally:
                 shard.drop_unused(request.group_id)
         answer: JoinAnswer = await ticket
@@ -107,21 +108,23 @@ class GroupCoordinator(GroupEngine):
             self._schedule(shard, group_id)
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[Left]:
-        """LeaveGroup."""
+        """LeaveGroup; some members at a time, in one turn."""
         shard = self._shard(group_id)
         results: list[Left] = []
 
-        def decide(now_ms: int) -> Step:
+        def decide(some: Sequence[Leaver], now_ms: int) -> Step:
             group = shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                step, left = heartbeats.remove(group, leavers)
+                step, left = heartbeats.remove(group, some)
             else:
-                step, left = joining.leave(shard.known_classic(group_id), leavers, now_ms)
+                step, left = joining.leave(shard.known_classic(group_id), some, now_ms)
             results.extend(left)
             return step
 
         async with self._turn(group_id):
-            await self._perform(shard, group_id, decide)
+            for start in range(0, len(leavers), LEAVERS_AT_ONCE):
+                await self._perform(shard, group_id, partial(decide, leavers[start : start + LEAVERS_AT_ONCE]))
+                await asyncio.sleep(0)
             await self._downgrade(shard, group_id)
         return results
 
@@ -145,7 +148,7 @@ class GroupCoordinator(GroupEngine):
             if request.member_epoch < 0:
                 beat = heartbeats.leave(group, request, now_ms)
             else:
-                beat = heartbeats.heartbeat(group, request, self._topics_now(), now_ms)
+                beat = heartbeats.heartbeat(group, request, topics, now_ms)
             answers.append(beat.answer)
             return beat.step
 
@@ -153,7 +156,11 @@ class GroupCoordinator(GroupEngine):
             if joins:
                 await self._make_room(shard, request.group_id, for_consumers=True)
             try:
-                await self._perform(shard, request.group_id, decide)
+                group = shard.groups.get(request.group_id)
+                known = group if isinstance(group, ConsumerGroup) else None
+                topics = self._topics_now()
+                size = heartbeats.decision_size(known, request, topics)
+                await self._perform(shard, request.group_id, decide, size=size)
             finally:
                 shard.drop_unused(request.group_id)
             if request.member_epoch < 0:
@@ -175,7 +182,7 @@ class GroupCoordinator(GroupEngine):
         """OffsetCommit."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
-            entries = await _computed(len(offsets), shard.offsets.commit, group_id, offsets, self._clock())
+            entries = await self._computed(len(offsets), shard.offsets.commit, group_id, offsets, self._clock())
             shard.check_commit(group_id, generation, member_id, instance_id, names_epochs=names_epochs)
             self._keep_alive(shard, group_id, member_id)
             written = self._submit(group_id, entries)
@@ -200,7 +207,7 @@ class GroupCoordinator(GroupEngine):
         shard = self._shard(group_id)
         async with self._turn(group_id):
             now = self._clock()
-            entries = await _computed(len(offsets), shard.offsets.stage, group_id, producer_id, offsets, now)
+            entries = await self._computed(len(offsets), shard.offsets.stage, group_id, producer_id, offsets, now)
             check()
             shard.check_commit(group_id, generation, member_id, group_instance_id, in_transaction=True)
             written = self._submit(group_id, entries)
@@ -251,7 +258,9 @@ class GroupCoordinator(GroupEngine):
         """OffsetDelete."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
-            step, results = shard.delete_offsets(group_id, partitions)
+            group = shard.groups.get(group_id)
+            size = len(partitions) + (0 if group is None else len(group.members))
+            step, results = await self._computed(size, shard.delete_offsets, group_id, partitions)
             await self._perform(shard, group_id, lambda _now: step)
         return results
 
@@ -280,19 +289,16 @@ class GroupCoordinator(GroupEngine):
         """ConsumerGroupDescribe."""
         return described.describe_consumers(self._shard(group_id), group_id)
 
-    def list_groups(self, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
-        """ListGroups; empty filters let everything through, and capital letters do not matter."""
+    def group_ids(self) -> list[str]:
+        """The groups that ListGroups goes through, a few at a time (`listed`)."""
         if self._closed or self.led is None or len(self._shards) < len(self.led):
             raise CoordinatorLoadInProgress
-        wanted_states = {state.lower() for state in states}
-        wanted_kinds = {kind.lower() for kind in kinds}
-        return [
-            group
-            for shard in self._shards.values()
-            for group in shard.list_groups()
-            if (not wanted_states or group.state.lower() in wanted_states)
-            and (not wanted_kinds or group.kind in wanted_kinds)
-        ]
+        return [group_id for shard in self._shards.values() for group_id in shard.group_ids()]
+
+    def listed(self, group_id: str) -> ListedGroup | None:
+        """What ListGroups tells of one group; None when it is gone."""
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        return None if shard is None else shard.listed(group_id)
 
     def carries(self, group_id: str) -> bool:
         """Whether the group is this broker's."""
@@ -314,6 +320,18 @@ class GroupCoordinator(GroupEngine):
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    def check_protocols(self, count: int) -> None:
+        """Refuse a member that offers more protocols than any client does."""
+        if count > self.limits.protocols_max:
+            raise InvalidRequest(f"{count} protocols; a member offers at most {self.limits.protocols_max}")
+
+    def _join_size(self, shard: Shard, group_id: str) -> int:
+        """How much a join goes through in a consumer group, where it may assign anew; a classic group stays small."""
+        group = shard.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return 0
+        return len(group.members) + group.named_topics + self._topics_now().partitions
+
     def _check_names(self, *names: str | None) -> None:
         """What a client calls things is written to the journal, whose strings have a limit."""
         if any(name is not None and len(name) > self.limits.name_length_max for name in names):
@@ -330,10 +348,3 @@ class GroupCoordinator(GroupEngine):
         await self._perform(
             shard, group_id, lambda now_ms: shard.make_room(group_id, topics, now_ms, for_consumers=for_consumers)
         )
-
-
-async def _computed(size: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """The result of a function that only computes, called in a thread when it has much to do."""
-    if size > BATCH_ENTRIES_MAX:
-        return await asyncio.to_thread(function, *args, **kwargs)
-    return function(*args, **kwargs)

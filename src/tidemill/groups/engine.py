@@ -11,7 +11,9 @@ Rules:
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -37,8 +39,13 @@ from tidemill.records.journal import Journal
 from tidemill.supervision.supervisor import Supervisor
 
 RETRY_MS = 1_000
+COMPUTED_IN_PLACE_MAX = 1_000
+"""Decisions that go through more members, names and partitions are made in a thread."""
 CLOCK_SET_MS = 1_000
 """From so much on, a difference of the two clocks is a clock that was set."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +89,8 @@ class GroupEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
+        # One thread, and not those that files and other parts use: however many groups are large, nothing else waits.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="groups")
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -126,6 +135,7 @@ class GroupEngine:
     async def close(self) -> None:
         """Answer whoever waits, and stop."""
         self._closed = True
+        self._worker.shutdown(wait=False)
         self._alarms.close()
         for task in [*self._tasks, *([self._expiry] if self._expiry else [])]:
             task.cancel()
@@ -181,9 +191,24 @@ class GroupEngine:
     async def _downgrade(self, shard: Shard, group_id: str) -> None:
         await self._perform(shard, group_id, lambda now_ms: shard.downgrade(group_id, self._topics_now(), now_ms))
 
-    async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], Step]) -> None:
-        """Decide, make durable, replay, answer; the caller has the group's turn."""
-        step = decide(self._clock())
+    async def _computed(self, size: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """The result of a function that reads groups and changes none, in the thread for it when it has much to do.
+
+        The caller has the group's turn: nothing else changes the group meanwhile.
+        """
+        if size <= COMPUTED_IN_PLACE_MAX:
+            return function(*args, **kwargs)
+        if self._closed:
+            raise NotCoordinator
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+    async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], Step], *, size: int = 0) -> None:
+        """Decide, make durable, replay, answer; the caller has the group's turn.
+
+        `size` says how much `decide` goes through; a large decision may only read the group.
+        """
+        step = await self._computed(size, decide, self._clock())
         group = shard.groups.get(group_id)
         outbox = group.outbox if group is not None else []
         try:

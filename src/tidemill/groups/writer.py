@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from tidemill.groups.core.entries import Entry
+from tidemill.groups.core.entries import Entry, weight
 from tidemill.groups.core.records import encode
 from tidemill.groups.core.shard import Shard
 from tidemill.model.errors import (
@@ -26,7 +26,9 @@ from tidemill.model.errors import (
 from tidemill.records.journal import Journal
 
 BATCH_ENTRIES_MAX = 2_000
-"""More entries of one request are written as a batch of their own, and encoded in a thread."""
+"""More entries of one request are written as a batch of their own."""
+ENCODED_IN_PLACE_MAX = 1_000
+"""Entries that are made of more things are encoded in a thread."""
 REPLAYED_AT_ONCE = 1_000
 """After so many entries of one request, others have the event loop."""
 
@@ -58,7 +60,7 @@ class ShardWriter:
         if not entries:
             done.set_result(None)
             return done
-        records = _encoded(entries) if len(entries) <= BATCH_ENTRIES_MAX else None
+        records = _encoded(entries) if sum(map(weight, entries)) <= ENCODED_IN_PLACE_MAX else None
         self._queue.append(_Waiting(entries, records, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())

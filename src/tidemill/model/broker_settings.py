@@ -64,11 +64,11 @@ _OWN = (
     Setting("delete.topic.enable", Kind.BOOLEAN, "true", "Topics may be deleted by clients."),
     Setting("fetch.max.bytes", Kind.INT, "57671680", "Largest answer to one fetch.", low=1024),
     Setting("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", "Heartbeats of the new group protocol.", low=1),
-    Setting("group.consumer.max.size", Kind.INT, "10000", "Most members of a group of the new protocol.", low=1),
+    Setting("group.consumer.max.size", Kind.INT, "2000", "Most members of a group of the new protocol.", low=1),
     Setting("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session of the new group protocol.", low=1),
     Setting("group.initial.rebalance.delay.ms", Kind.INT, "500", "How long a new group waits for more members.", low=0),
     Setting("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session a member may ask for.", low=1),
-    Setting("group.max.size", Kind.INT, "10000", "Most members of a group.", low=1),
+    Setting("group.max.size", Kind.INT, "2000", "Most members of a group.", low=1),
     Setting("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session a member may ask for.", low=1),
     Setting(
         "leader.imbalance.check.interval.seconds",

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import threading
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from tidemill.doors.kafka.router import Router
 from tidemill.doors.kafka.server import standard_router
 from tidemill.model.errors import GroupIdNotFound
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER
+from tidemill.wire.kafka.loading import load
 
 API_VERSIONS = 18
+VERSIONS = {0: 3, 1: 4}
 
 
 def test_every_version_of_api_versions(tmp_path: Path) -> None:
@@ -148,6 +151,8 @@ class Slow:
     """Handlers that end when the test says so."""
 
     def __init__(self) -> None:
+        for key, version in VERSIONS.items():  # the first request of a version starts alone
+            load(key, version)
         self.started: list[int] = []
         self.ends: dict[int, asyncio.Event] = {}
         self.cancelled: list[int] = []
@@ -185,7 +190,7 @@ async def until(condition: Any) -> None:
 
 
 def request(key: int, number: int) -> bytes:
-    return frame(key, {0: 3, 1: 4}[key], number, number.to_bytes(4, "big"))
+    return frame(key, VERSIONS[key], number, number.to_bytes(4, "big"))
 
 
 def test_pipelined_requests_start_together_and_are_answered_in_order(tmp_path: Path) -> None:
@@ -587,3 +592,26 @@ def test_the_table_has_each_api_once() -> None:
     assert all(low <= high for low, high in (api.versions for api in router.listed()))
     with pytest.raises(ValueError, match="two handlers"):
         Router([*api_versions.APIS, *api_versions.APIS])
+
+
+def test_the_message_classes_of_a_version_are_imported_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def load_here(key: int, version: int) -> None:
+        threads.append(threading.current_thread().name)
+        load(key, version)
+
+    monkeypatch.setattr(connection, "load", load_here)
+    monkeypatch.setattr(connection, "is_loaded", lambda _key, _version: bool(threads))
+
+    async def test() -> None:
+        async with kafka_door(tmp_path) as door:
+            client = await RawClient.connect(door)
+            assert (await client.ask(API_VERSIONS, 1)).error_code == 0
+            assert (await client.ask(API_VERSIONS, 1)).error_code == 0
+            await client.close()
+
+    run(test)
+    assert [name.rpartition("_")[0] for name in threads] == ["kafka-schema"]

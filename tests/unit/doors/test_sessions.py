@@ -1,13 +1,18 @@
 """Fetch sessions as a table of rules."""
 
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
 import pytest
 
 from tidemill.doors.kafka import sessions
-from tidemill.doors.kafka.sessions import Sessions
+from tidemill.doors.kafka.sessions import Session, Sessions, Wanted
 from tidemill.model.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchPartition, FetchRequest
 
 VERSION = 11
+T = TypeVar("T")
 
 
 def ask(
@@ -18,18 +23,31 @@ def ask(
     return FetchRequest(-1, 0, 1, 1000, False, session_id, epoch, list(topics), [("t", forgotten)] if forgotten else [])
 
 
+async def without_pauses(items: Iterable[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item
+
+
+def begin(table: Sessions, request: FetchRequest, version: int, now: float) -> tuple[Session | None, list[Wanted]]:
+    return asyncio.run(table.begin(request, version, now, without_pauses))
+
+
+def news(session: Session, outcomes: Iterable[tuple[str, FetchOutcome]]) -> list[int]:
+    return [outcome.partition for topic, outcome in outcomes if session.is_news(topic, outcome)]
+
+
 def fresh() -> Sessions:
     ids = iter(range(100, 10_000))
     return Sessions(lambda: next(ids))
 
 
-def offsets(wanted: list[sessions.Wanted]) -> dict[int, int]:
+def offsets(wanted: list[Wanted]) -> dict[int, int]:
     return {each.partition.partition: each.partition.offset for each in wanted}
 
 
 def test_no_session() -> None:
     table = fresh()
-    session, wanted = table.begin(ask(0, -1, {0: 5}), VERSION, 0.0)
+    session, wanted = begin(table, ask(0, -1, {0: 5}), VERSION, 0.0)
     assert session is None
     assert offsets(wanted) == {0: 5}
     assert len(table) == 0
@@ -37,13 +55,13 @@ def test_no_session() -> None:
 
 def test_the_life_of_a_session() -> None:
     table = fresh()
-    session, _ = table.begin(ask(0, 0, {0: 0, 1: 0}), VERSION, 0.0)
+    session, _ = begin(table, ask(0, 0, {0: 0, 1: 0}), VERSION, 0.0)
     assert session is not None
-    _, wanted = table.begin(ask(session.session_id, 1, {1: 7, 2: 3}, forgotten=[0]), VERSION, 1.0)
+    _, wanted = begin(table, ask(session.session_id, 1, {1: 7, 2: 3}, forgotten=[0]), VERSION, 1.0)
     assert offsets(wanted) == {1: 7, 2: 3}
-    _, wanted = table.begin(ask(session.session_id, 2), VERSION, 2.0)
+    _, wanted = begin(table, ask(session.session_id, 2), VERSION, 2.0)
     assert offsets(wanted) == {1: 7, 2: 3}
-    closing, wanted = table.begin(ask(session.session_id, -1), VERSION, 3.0)
+    closing, wanted = begin(table, ask(session.session_id, -1), VERSION, 3.0)
     assert closing is None
     assert wanted == []
     assert len(table) == 0
@@ -51,22 +69,22 @@ def test_the_life_of_a_session() -> None:
 
 def test_errors() -> None:
     table = fresh()
-    session, _ = table.begin(ask(0, 0, {0: 0}), VERSION, 0.0)
+    session, _ = begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
     assert session is not None
     with pytest.raises(FetchSessionIdNotFound):
-        table.begin(ask(7, 1), VERSION, 0.0)
+        begin(table, ask(7, 1), VERSION, 0.0)
     for epoch in (2, 5):
         with pytest.raises(InvalidFetchSessionEpoch):
-            table.begin(ask(session.session_id, epoch), VERSION, 0.0)
+            begin(table, ask(session.session_id, epoch), VERSION, 0.0)
     with pytest.raises(FetchSessionTopicIdError):
-        table.begin(ask(session.session_id, 1), 13, 0.0)
+        begin(table, ask(session.session_id, 1), 13, 0.0)
 
 
 def test_a_full_fetch_takes_the_place_of_the_old_session() -> None:
     table = fresh()
-    first, _ = table.begin(ask(0, 0, {0: 0}), VERSION, 0.0)
+    first, _ = begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
     assert first is not None
-    second, _ = table.begin(ask(first.session_id, 0, {0: 0}), VERSION, 0.0)
+    second, _ = begin(table, ask(first.session_id, 0, {0: 0}), VERSION, 0.0)
     assert second is not None
     assert second.session_id != first.session_id
     assert len(table) == 1
@@ -74,35 +92,35 @@ def test_a_full_fetch_takes_the_place_of_the_old_session() -> None:
 
 def test_the_epoch_wraps_to_1() -> None:
     table = fresh()
-    session, _ = table.begin(ask(0, 0, {0: 0}), VERSION, 0.0)
+    session, _ = begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
     assert session is not None
     session.epoch = 2**31 - 1
-    table.begin(ask(session.session_id, 2**31 - 1), VERSION, 0.0)
-    table.begin(ask(session.session_id, 1), VERSION, 0.0)
+    begin(table, ask(session.session_id, 2**31 - 1), VERSION, 0.0)
+    begin(table, ask(session.session_id, 1), VERSION, 0.0)
 
 
 def test_only_news_are_told_and_what_gave_records_goes_last() -> None:
     table = fresh()
-    session, _ = table.begin(ask(0, 0, {0: 0, 1: 0, 2: 0}), VERSION, 0.0)
+    session, _ = begin(table, ask(0, 0, {0: 0, 1: 0, 2: 0}), VERSION, 0.0)
     assert session is not None
     quiet = [("t", FetchOutcome(index, 0, 10, 10, 0)) for index in range(3)]
-    assert [outcome.partition for _, outcome in session.news(quiet)] == [0, 1, 2]
-    assert list(session.news(quiet)) == []
+    assert news(session, quiet) == [0, 1, 2]
+    assert news(session, quiet) == []
     grown = [("t", FetchOutcome(0, 0, 11, 11, 0, None, [b"x"], 1)), *quiet[1:]]
-    assert [outcome.partition for _, outcome in session.news(grown)] == [0]
+    assert news(session, grown) == [0]
     assert [each.partition.partition for each in session.wanted()] == [1, 2, 0]
     failed = [("t", FetchOutcome(1, 3))]
-    assert len(list(session.news(failed))) == len(list(session.news(failed))) == 1
+    assert news(session, failed) == news(session, failed) == [1]
 
 
 def test_the_table_is_bounded_and_unused_sessions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
     table = fresh()
     for second in range(3):
-        table.begin(ask(0, 0, {0: 0}), VERSION, float(second))
-    refused, wanted = table.begin(ask(0, 0, {0: 9}), VERSION, 10.0)
+        begin(table, ask(0, 0, {0: 0}), VERSION, float(second))
+    refused, wanted = begin(table, ask(0, 0, {0: 9}), VERSION, 10.0)
     assert refused is None
     assert offsets(wanted) == {0: 9}
-    taken, _ = table.begin(ask(0, 0, {0: 0}), VERSION, sessions.UNUSED_S + 1)
+    taken, _ = begin(table, ask(0, 0, {0: 0}), VERSION, sessions.UNUSED_S + 1)
     assert taken is not None
     assert len(table) == 3

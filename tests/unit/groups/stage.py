@@ -176,7 +176,7 @@ class Stage:
         client = self.client(name)
         named = {self.client(who).member_id: blob for who, blob in (assignments or {}).items()}
         request = SyncRequest(
-            group_id, client.generation, client.member_id, client.instance_id, assignments=tuple(named.items())
+            group_id, client.generation, client.member_id, client.instance_id, assignments=named
         )._replace(**changes)  # type: ignore[arg-type]  # fields of the request
 
         def decide(now_ms: int) -> Step:

@@ -157,6 +157,11 @@ class Call:
         """The items, with a pause for other requests whenever this one has used up its time on the event loop."""
         return InSlices(items, self._slice)
 
+    async def pause(self) -> None:
+        """Let others go first when this request has used up its time, or has waited for something else."""
+        if self._slice.is_over:
+            await self._slice.next()
+
     async def in_worker(self, function: Callable[..., _T], *args: Any) -> _T:
         """The result of a function that only computes, called in the worker thread."""
         return await self._guard.in_worker(function, *args)

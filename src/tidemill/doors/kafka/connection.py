@@ -12,7 +12,7 @@ UNKNOWN_SERVER_ERROR where the API has a place for it, is logged, and otherwise 
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
 from struct import Struct
 from time import perf_counter
@@ -28,6 +28,7 @@ from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
 from tidemill.doors.kafka.router import Router
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.wire.kafka.frames import FrameReader
+from tidemill.wire.kafka.loading import is_loaded, load
 from tidemill.wire.kafka.reader import TooManyItems
 from tidemill.wire.kafka.refusals import refusals
 from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, read_header
@@ -299,8 +300,27 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.append(slot)
             self._answer(slot, header, [unsupported_version(api)], flexible=False)
             return
-        flexible = is_flexible(key, version)
-        header = read_header(frame, flexible=flexible)
+        if not is_loaded(key, version):
+            self._start_alone(slot, self._load_and_serve(slot, key, version, frame))
+            return
+        header, call = self._called(key, version, frame)
+        try:
+            request = _read(api, header, frame, LOOP_ITEMS_MAX)
+        except TooManyItems:
+            self._start_alone(slot, self._serve_large(slot, call, header, frame))
+            return
+        self._slots.append(slot)
+        # The handler is called here and not in its task: what it starts at once stays in order of arrival.
+        slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
+
+    def _start_alone(self, slot: Slot, serving: Coroutine[Any, Any, None]) -> None:
+        """Start a request whose handler is called later; so that requests stay in order, none behind it starts."""
+        slot.pipelined = False
+        self._slots.append(slot)
+        slot.task = self._loop.create_task(serving)
+
+    def _called(self, key: int, version: int, frame: bytearray) -> tuple[Header, Call]:
+        header = read_header(frame, flexible=is_flexible(key, version))
         door = self._door
         call = Call(
             door.broker,
@@ -313,17 +333,20 @@ class Connection(asyncio.BufferedProtocol):
             guard=door.guard,
             memory_short=door.memory_short,
         )
+        return header, call
+
+    async def _load_and_serve(self, slot: Slot, key: int, version: int, frame: bytearray) -> None:
+        """Serve the first request of its version: its message classes are imported in a thread."""
+        await self._door.guard.in_loader(load, key, version)
         try:
-            request = _read(api, header, frame, LOOP_ITEMS_MAX)
+            header, call = self._called(key, version, frame)
+            request = _read(slot.api, header, frame, LOOP_ITEMS_MAX)
         except TooManyItems:
-            # Nothing behind it starts before it is answered, not even when it is pipelined: so requests stay in order.
-            slot.pipelined = False
-            self._slots.append(slot)
-            slot.task = self._loop.create_task(self._serve_large(slot, call, header, frame))
-            return
-        self._slots.append(slot)
-        # The handler is called here and not in its task: what it starts at once stays in order of arrival.
-        slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
+            await self._serve_large(slot, call, header, frame)
+        except ProtocolViolation as error:
+            self._end(error)
+        else:
+            await self._serve(slot, call, header, slot.api.handle(call, request))
 
     async def _serve_large(self, slot: Slot, call: Call, header: Header, frame: bytearray) -> None:
         guard = self._door.guard

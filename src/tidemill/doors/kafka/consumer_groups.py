@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.doors.kafka.api import Api, Call, error_code, error_message
+from tidemill.doors.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_GROUP
 from tidemill.groups.core.described import DescribedConsumer
 from tidemill.groups.core.entries import Partitions
@@ -22,7 +23,14 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 async def consumer_group_heartbeat(call: Call, request: Any) -> Any:
     """Join, follow the assignment, leave."""
-    owned = request.topic_partitions
+    owned = None
+    if request.topic_partitions is not None:
+        listed = [
+            (topic.topic_id, index)
+            async for topic in call.in_slices(request.topic_partitions)
+            async for index in call.in_slices(topic.partitions)
+        ]
+        owned = frozenset(listed)
     answer = await call.broker.groups.consumer_heartbeat(
         HeartbeatRequest(
             group_id=request.group_id,
@@ -36,20 +44,16 @@ async def consumer_group_heartbeat(call: Call, request: Any) -> Any:
             topic_names=request.subscribed_topic_names,
             topic_regex=getattr(request, "subscribed_topic_regex", None),
             server_assignor=request.server_assignor,
-            owned=None
-            if owned is None
-            else frozenset((topic.topic_id, index) for topic in owned for index in topic.partitions),
+            owned=owned,
         )
     )
     assignment = None
     if answer.assigned is not None:
-        assignment = call.part(
-            "Assignment",
-            topic_partitions=tuple(
-                call.part("TopicPartitions", topic_id=topic_id, partitions=tuple(indexes))
-                for topic_id, indexes in _by_topic(answer.assigned)
-            ),
-        )
+        topics = [
+            call.part("TopicPartitions", topic_id=topic_id, partitions=tuple(indexes))
+            async for topic_id, indexes in call.in_slices(await _by_topic(call, answer.assigned))
+        ]
+        assignment = call.part("Assignment", topic_partitions=tuple(topics))
     return call.response(
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
@@ -58,9 +62,10 @@ async def consumer_group_heartbeat(call: Call, request: Any) -> Any:
     )
 
 
-def _by_topic(partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:
+async def _by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:
+    ordered = sorted(partitions) if len(partitions) <= LOOP_ITEMS_MAX else await call.in_worker(sorted, partitions)
     topics: dict[UUID, list[int]] = {}
-    for topic_id, index in sorted(partitions):
+    async for topic_id, index in call.in_slices(ordered):
         topics.setdefault(topic_id, []).append(index)
     return topics.items()
 
@@ -91,12 +96,12 @@ async def _described(call: Call, group_id: str, operations: int) -> Any:
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=tuple([_member(call, member) async for member in call.in_slices(group.members)]),
+        members=tuple([await _member(call, member) async for member in call.in_slices(group.members)]),
         authorized_operations=operations,
     )
 
 
-def _member(call: Call, member: DescribedConsumer) -> Any:
+async def _member(call: Call, member: DescribedConsumer) -> Any:
     about = member.about
     return call.part(
         "Member",
@@ -108,22 +113,19 @@ def _member(call: Call, member: DescribedConsumer) -> Any:
         client_host=about.client_host,
         subscribed_topic_names=about.topic_names,
         subscribed_topic_regex=about.topic_regex,
-        assignment=_assignment(call, member.assigned),
-        target_assignment=_assignment(call, member.target),
+        assignment=await _assignment(call, member.assigned),
+        target_assignment=await _assignment(call, member.target),
         member_type=_CONSUMER_MEMBER if about.classic is None else _CLASSIC_MEMBER,
     )
 
 
-def _assignment(call: Call, partitions: Partitions) -> Any:
-    named = [(topic_id, call.broker.topic_by_id(topic_id), indexes) for topic_id, indexes in _by_topic(partitions)]
-    return call.part(
-        "Assignment",
-        topic_partitions=tuple(
-            call.part("TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
-            for topic_id, topic, indexes in named
-            if topic is not None
-        ),
-    )
+async def _assignment(call: Call, partitions: Partitions) -> Any:
+    topics = [
+        call.part("TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
+        async for topic_id, indexes in call.in_slices(await _by_topic(call, partitions))
+        if (topic := call.broker.topic_by_id(topic_id)) is not None
+    ]
+    return call.part("Assignment", topic_partitions=tuple(topics))
 
 
 APIS = [

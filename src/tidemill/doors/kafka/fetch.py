@@ -305,7 +305,8 @@ class FetchHandler:
             copies = request.replica_id >= 0
             if copies and call.peer != request.replica_id:
                 raise ClusterAuthorizationFailed("only brokers of this cluster may fetch as a replica")
-            session, wanted = self._sessions.begin(request, call.version, asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            session, wanted = await self._sessions.begin(request, call.version, now, call.in_slices)
         except TidemillError as error:
             call.broker.telemetry.api("Fetch").failed(error.code)
             return write_fetch(call.version, [], error_code=error.code)
@@ -329,7 +330,7 @@ class FetchHandler:
 async def _answer(call: Call, request: FetchRequest, session: Session | None, fetch: Fetch) -> Buffers:
     pairs = [(reading.topic, reading.outcome) async for reading in call.in_slices(fetch.readings)]
     if session is not None:
-        news = list(session.news(pairs))
+        news = [pair async for pair in call.in_slices(pairs) if session.is_news(*pair)]
         if request.session_epoch > 0:
             pairs = news
     session_id = NO_SESSION if session is None else session.session_id

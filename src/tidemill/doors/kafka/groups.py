@@ -12,6 +12,7 @@ from tidemill.doors.kafka.api import Api, Call, Feature, error_code, error_messa
 from tidemill.doors.kafka.operations import NOT_ASKED, ON_GROUP
 from tidemill.groups.core.described import DescribedGroup
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, SyncRequest
+from tidemill.groups.core.shard import group_filter
 from tidemill.model.errors import GroupIdNotFound, TidemillError, UnknownMemberId
 
 _TAKES_ID_FIRST_FROM = 4
@@ -23,15 +24,16 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 async def join_group(call: Call, request: Any) -> Any:
-    """The answer waits until the generation is complete."""
+    """The answer waits until the generation is complete; many members then get theirs one after the other."""
     try:
         answer = await call.broker.groups.join(_join_request(call, request))
     except TidemillError as error:
-        return _joined(call, JoinAnswer(request.member_id), error)
-    return _joined(call, answer, answer.error)
+        return await _joined(call, JoinAnswer(request.member_id), error)
+    return await _joined(call, answer, answer.error)
 
 
 def _join_request(call: Call, request: Any) -> JoinRequest:
+    call.broker.groups.check_protocols(len(request.protocols))
     session_ms = request.session_timeout // _MILLISECOND
     rebalance_ms = getattr(request, "rebalance_timeout", request.session_timeout) // _MILLISECOND
     return JoinRequest(
@@ -49,16 +51,16 @@ def _join_request(call: Call, request: Any) -> JoinRequest:
     )
 
 
-def _joined(call: Call, answer: JoinAnswer, error: TidemillError | None) -> Any:
-    members = tuple(
+async def _joined(call: Call, answer: JoinAnswer, error: TidemillError | None) -> Any:
+    members = [
         call.part(
             "JoinGroupResponseMember",
             member_id=member.member_id,
             group_instance_id=member.instance_id,
             metadata=member.subscription,
         )
-        for member in answer.members
-    )
+        async for member in call.in_slices(answer.members)
+    ]
     protocol = answer.protocol
     return call.response(
         error_code=error_code(error),
@@ -68,12 +70,13 @@ def _joined(call: Call, answer: JoinAnswer, error: TidemillError | None) -> Any:
         leader=answer.leader,
         skip_assignment=answer.skip_assignment,
         member_id=answer.member_id,
-        members=members,
+        members=tuple(members),
     )
 
 
 async def sync_group(call: Call, request: Any) -> Any:
-    """The answer waits until the leader has sent the assignments."""
+    """The answer waits until the leader has sent the assignments; many members then get theirs one after the other."""
+    assignments = {each.member_id: each.assignment async for each in call.in_slices(request.assignments)}
     answer = await call.broker.groups.sync(
         SyncRequest(
             group_id=request.group_id,
@@ -82,9 +85,10 @@ async def sync_group(call: Call, request: Any) -> Any:
             instance_id=getattr(request, "group_instance_id", None),
             protocol_type=getattr(request, "protocol_type", None),
             protocol=getattr(request, "protocol_name", None),
-            assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+            assignments=assignments,
         )
     )
+    await call.pause()
     return call.response(
         protocol_type=answer.protocol_type, protocol_name=answer.protocol, assignment=answer.assignment
     )
@@ -163,7 +167,8 @@ async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
 
 async def list_groups(call: Call, request: Any) -> Any:
     """Every group that passes the filters."""
-    groups = call.broker.groups.list_groups(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
+    groups = call.broker.groups
+    passes = group_filter(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
     listed = [
         call.part(
             "ListedGroup",
@@ -172,7 +177,8 @@ async def list_groups(call: Call, request: Any) -> Any:
             group_state=str(group.state),
             group_type=group.kind,
         )
-        async for group in call.in_slices(groups)
+        async for group_id in call.in_slices(groups.group_ids())
+        if (group := groups.listed(group_id)) is not None and passes(group)
     ]
     return call.response(groups=tuple(listed))
 

@@ -1,9 +1,10 @@
 """Keeps one client's large request from holding the event loop while others wait.
 
-Three means, and each API needs all of them. A handler that goes through a client's list pauses after SLICE_S; of all
+Four means, and each API needs all of them. A handler that goes through a client's list pauses after SLICE_S; of all
 handlers that have paused, one continues per iteration of the loop, first come first served. Messages with many items
 are decoded and encoded in one worker thread. Only LARGE_REQUESTS_MAX requests with many items are in memory as objects
-at a time: decoded, they take far more memory than their bytes.
+at a time: decoded, they take far more memory than their bytes. The message classes of a version are imported in another
+thread when its first request comes.
 """
 
 import asyncio
@@ -24,16 +25,21 @@ _T = TypeVar("_T")
 
 
 class LoopGuard:
-    """The worker thread of a listener, its places for large requests, and the queue of paused handlers."""
+    """The threads of a listener, its places for large requests, and the queue of paused handlers."""
 
     def __init__(self) -> None:
         self.large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="kafka-schema")
         self._paused: deque[asyncio.Future[None]] = deque()
 
     async def in_worker(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """The result of a function that only computes, called in the worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: function(*args, **kwargs))
+
+    async def in_loader(self, function: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+        """Call a function that imports modules, in a thread that decodes no messages: it never waits for large ones."""
+        await asyncio.get_running_loop().run_in_executor(self._loader, lambda: function(*args, **kwargs))
 
     async def pause(self) -> None:
         """Return in a later iteration of the loop, behind all handlers that have paused before."""
@@ -45,8 +51,9 @@ class LoopGuard:
         await turn
 
     def close(self) -> None:
-        """End the worker thread when it has done what it was given."""
+        """End the threads when they have done what they were given."""
         self._worker.shutdown(wait=False)
+        self._loader.shutdown(wait=False)
 
     def _resume_one(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._paused:

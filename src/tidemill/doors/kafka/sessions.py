@@ -5,10 +5,13 @@ epoch 0 asks for everything and opens a new session, epoch n > 0 changes the ses
 n must be the one that the session expects. An answer within a session leaves out partitions about which there
 is nothing new. A session is a cache: there are at most SESSIONS_MAX, one that was not used for a while makes room,
 and when there is no room the answer simply names no session and the client goes on without.
+
+A request may name very many partitions, so they are taken in slices of time. The epoch moves first: a request that
+comes meanwhile on another connection is told that its epoch is not the expected one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidemill.model.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.wire.kafka.cursor import TopicKey
@@ -23,6 +26,14 @@ FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
 
 Key: TypeAlias = tuple[TopicKey, int]
+_T = TypeVar("_T")
+
+
+class InSlices(Protocol):
+    """Goes through items with pauses for others."""
+
+    def __call__(self, items: Iterable[_T], /) -> AsyncIterable[_T]:
+        """The items, one after the other."""
 
 
 class Wanted(NamedTuple):
@@ -56,39 +67,40 @@ class Session:
     def __len__(self) -> int:
         return len(self._told)
 
-    def update(self, request: FetchRequest) -> None:
-        """Take in what the request adds, changes and forgets."""
-        for wanted in listed(request):
+    async def update(self, added: Iterable[Wanted], forgotten: Iterable[Key], in_slices: InSlices) -> None:
+        """Take in what a request adds, changes and forgets."""
+        async for wanted in in_slices(added):
             key = (wanted.topic, wanted.partition.partition)
             known = self._told.get(key)
             if known is None:
                 self._told[key] = _Told(wanted)
             else:
                 known.wanted = wanted
-        for topic, partitions in request.forgotten:
-            for index in partitions:
-                self._told.pop((topic, index), None)
+        async for key in in_slices(forgotten):
+            self._told.pop(key, None)
 
     def wanted(self) -> list[Wanted]:
         """All partitions of the session."""
         return [told.wanted for told in self._told.values()]
 
-    def news(self, outcomes: Iterable[tuple[TopicKey, FetchOutcome]]) -> Iterator[tuple[TopicKey, FetchOutcome]]:
-        """The outcomes that say something new; what gave records goes to the end of the row, so all get their turn."""
-        for topic, outcome in outcomes:
-            key = (topic, outcome.partition)
-            told = self._told.get(key)
-            if told is None:
-                continue
-            heard = (told.high_watermark, told.log_start_offset) == (outcome.high_watermark, outcome.log_start_offset)
-            if heard and not outcome.records_size and not outcome.error_code:
-                continue
-            told.high_watermark, told.log_start_offset = outcome.high_watermark, outcome.log_start_offset
-            if outcome.error_code:
-                told.high_watermark = told.log_start_offset = -1
-            if outcome.records_size:
-                self._told[key] = self._told.pop(key)
-            yield topic, outcome
+    def is_news(self, topic: TopicKey, outcome: FetchOutcome) -> bool:
+        """Whether an outcome says something new, which is remembered as told.
+
+        A partition that gave records goes to the end of the row, so that all get their turn.
+        """
+        key = (topic, outcome.partition)
+        told = self._told.get(key)
+        if told is None:
+            return False
+        heard = (told.high_watermark, told.log_start_offset) == (outcome.high_watermark, outcome.log_start_offset)
+        if heard and not outcome.records_size and not outcome.error_code:
+            return False
+        told.high_watermark, told.log_start_offset = outcome.high_watermark, outcome.log_start_offset
+        if outcome.error_code:
+            told.high_watermark = told.log_start_offset = -1
+        if outcome.records_size:
+            self._told[key] = self._told.pop(key)
+        return True
 
 
 class Sessions:
@@ -101,21 +113,27 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def begin(self, request: FetchRequest, version: int, now: float) -> tuple[Session | None, list[Wanted]]:
+    async def begin(
+        self, request: FetchRequest, version: int, now: float, in_slices: InSlices
+    ) -> tuple[Session | None, list[Wanted]]:
         """The session of the request, if it has one, and the partitions that it asks for."""
         if request.session_epoch > FULL_EPOCH:
-            session = self._continue(request, version)
+            session = await self._continue(request, version, in_slices)
             session.last_used = now
             return session, session.wanted()
         if request.session_id != NO_SESSION:
             self._by_id.pop(request.session_id, None)
         # A partition that is named twice counts once, as in a session: each one costs a read and a watch.
-        wanted = list({(each.topic, each.partition.partition): each for each in listed(request)}.values())
+        distinct = {(each.topic, each.partition.partition): each async for each in in_slices(listed(request))}
+        wanted = list(distinct.values())
         if request.session_epoch == FINAL_EPOCH:
             return None, wanted
-        return self._open(request, version, now, len(wanted)), wanted
+        opened = self._open(version, now, len(wanted))
+        if opened is not None:
+            await opened.update(wanted, (), in_slices)
+        return opened, wanted
 
-    def _continue(self, request: FetchRequest, version: int) -> Session:
+    async def _continue(self, request: FetchRequest, version: int, in_slices: InSlices) -> Session:
         session = self._by_id.get(request.session_id)
         if session is None:
             raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
@@ -123,21 +141,20 @@ class Sessions:
             raise FetchSessionTopicIdError
         if request.session_epoch != session.epoch:
             raise InvalidFetchSessionEpoch(f"epoch {request.session_epoch} where {session.epoch} is expected")
-        session.update(request)
         session.epoch = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
+        await session.update(listed(request), _forgotten(request), in_slices)
         if len(session) > SESSION_PARTITIONS_MAX:
-            del self._by_id[session.session_id]
+            self._by_id.pop(session.session_id, None)
             raise FetchSessionIdNotFound("the fetch session has too many partitions")
         return session
 
-    def _open(self, request: FetchRequest, version: int, now: float, partitions: int) -> Session | None:
+    def _open(self, version: int, now: float, partitions: int) -> Session | None:
         if partitions > SESSION_PARTITIONS_MAX or not self._make_room(now):
             return None
         session_id = self._new_id()
         while session_id in self._by_id or session_id == NO_SESSION:
             session_id = self._new_id()
         session = Session(session_id, by_id=version >= TOPIC_IDS_FROM)
-        session.update(request)
         session.last_used = now
         self._by_id[session_id] = session
         return session
@@ -157,3 +174,10 @@ def listed(request: FetchRequest) -> Iterator[Wanted]:
     for topic, partitions in request.topics:
         for partition in partitions:
             yield Wanted(topic, partition)
+
+
+def _forgotten(request: FetchRequest) -> Iterator[Key]:
+    """The partitions that leave the session."""
+    for topic, partitions in request.forgotten:
+        for index in partitions:
+            yield topic, index

@@ -16,9 +16,10 @@ class TopicShape(NamedTuple):
 class TopicCatalog:
     """All topics at one moment; `version` grows with every change, so equal versions mean equal topics."""
 
-    __slots__ = ("by_id", "by_name", "version")
+    __slots__ = ("by_id", "by_name", "partitions", "version")
 
     def __init__(self, version: int, topics: Iterable[TopicShape] = ()) -> None:
         self.version = version
         self.by_name = {topic.name: topic for topic in topics}
         self.by_id = {topic.topic_id: topic for topic in self.by_name.values()}
+        self.partitions = sum(topic.partitions for topic in self.by_name.values())

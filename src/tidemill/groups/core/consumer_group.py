@@ -12,8 +12,10 @@ State changes only by `replay`; `heartbeats.py` decides the entries. What lives 
 members said last that they have.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from hashlib import blake2b
 from typing import TypeAlias
 from uuid import UUID
@@ -85,6 +87,8 @@ class ConsumerGroup:
         self.outbox: list[tuple[Ticket, Answer]] = []
         self.wake_ms = NEVER_MS
         self.state_ms = 0
+        self.named_topics = 0
+        """The topics that members name, each as often as it is named."""
         self._patterns: dict[str, TopicPattern] = {}
 
     # -- what others ask ----------------------------------------------------------------------------------------------
@@ -128,12 +132,11 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         return member is not None and member.classic is not None
 
-    def reads(self, topic: str) -> bool:
-        """Whether a member subscribes to this topic, by name or by pattern."""
-        return any(
-            topic in member.topic_names or (member.topic_regex and self.pattern(member.topic_regex).matches(topic))
-            for member in self.members.values()
-        )
+    def reads(self) -> Callable[[str], bool]:
+        """Whether a member subscribes to a topic, by name or by pattern."""
+        names = {name for member in self.members.values() for name in member.topic_names}
+        patterns = [self.pattern(each) for each in {member.topic_regex for member in self.members.values()} if each]
+        return cache(lambda topic: topic in names or any(pattern.matches(topic) for pattern in patterns))
 
     def topics_of(self, member: MemberValue, catalog: TopicCatalog) -> frozenset[UUID]:
         """The topics that a member reads and that exist."""
@@ -250,6 +253,8 @@ class ConsumerGroup:
 
     def _replay_member(self, member_id: str, value: MemberValue | None) -> None:
         old = self.members.pop(member_id, None)
+        self.named_topics += len(value.topic_names) if value is not None else 0
+        self.named_topics -= len(old.topic_names) if old is not None else 0
         if old is not None and old.instance_id is not None and self.static.get(old.instance_id) == member_id:
             del self.static[old.instance_id]
         if value is None:

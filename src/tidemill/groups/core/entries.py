@@ -164,3 +164,15 @@ class Entry(NamedTuple):
 
     key: Key
     value: Value | None
+
+
+def weight(entry: Entry) -> int:
+    """How many things an entry is made of: its encoding takes as long as that of so many offsets."""
+    value = entry.value
+    if isinstance(value, GroupValue):
+        return 1 + len(value.members)
+    if isinstance(value, MemberValue):
+        return 1 + len(value.topic_names)
+    if isinstance(value, TargetValue):
+        return 1 + len(value.partitions)
+    return 1 + len(value.assigned) + len(value.revoking) if isinstance(value, CurrentValue) else 1

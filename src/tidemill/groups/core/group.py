@@ -16,7 +16,7 @@ Rules:
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from tidemill.groups.core.entries import Entry, GroupKey, GroupValue
@@ -108,12 +108,18 @@ class ClassicGroup:
         everyone = len(self.members)
         return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name, _ in protocols)
 
-    def reads(self, topic: str) -> bool:
-        """Whether a member subscribes to this topic; those that are not consumers may read anything."""
+    def reads(self) -> Callable[[str], bool]:
+        """Whether a member subscribes to a topic; those that are not consumers may read anything."""
         if self.protocol_type != CONSUMER_PROTOCOL:
-            return bool(self.members)
-        subscriptions = (read_subscription(member.subscription(self.protocol)) for member in self.members.values())
-        return any(each is None or topic in each.topics for each in subscriptions)
+            has_members = bool(self.members)
+            return lambda _topic: has_members
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscription = read_subscription(member.subscription(self.protocol))
+            if subscription is None:
+                return lambda _topic: True
+            topics.update(subscription.topics)
+        return topics.__contains__
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
         """Keep the member alive; tells it to join again while a rebalance is on."""
@@ -339,7 +345,7 @@ class ClassicGroup:
 
     # -- the journal --------------------------------------------------------------------------------------------------
 
-    def value(self, now_ms: int, assignments: dict[str, bytes] | None = None) -> GroupValue:
+    def value(self, now_ms: int, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
         """The group as the journal keeps it, with these assignments or the ones it has."""
         members = tuple(
             member.snapshot(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))

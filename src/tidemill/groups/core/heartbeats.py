@@ -114,6 +114,18 @@ def check_request(request: HeartbeatRequest) -> None:
         raise UnsupportedAssignor(f"{request.server_assignor} is not one of {known}")
 
 
+def decision_size(group: ConsumerGroup | None, request: HeartbeatRequest, catalog: TopicCatalog) -> int:
+    """About how many names, members and partitions a heartbeat goes through: many only where it may assign anew."""
+    own = len(request.topic_names or ()) + len(request.owned or ())
+    if group is None:
+        return own + catalog.partitions
+    says = request.topic_names is not None or request.topic_regex is not None or request.server_assignor is not None
+    due = group.epoch > group.target_epoch or group.catalog_version != catalog.version
+    if not says and not due and request.member_epoch != JOIN_EPOCH:
+        return own
+    return own + len(group.members) + group.named_topics + catalog.partitions
+
+
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, catalog: TopicCatalog, now_ms: int) -> Beat:
     """Decide one heartbeat of a member that joins or stays."""
     former = _former_self(group, request)

@@ -8,7 +8,7 @@ Rules:
 - A member that joins again is never dropped: cooperative rebalancing (KIP-429) is two quick generations in a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidemill.groups.core.entries import Entry, GroupKey
 from tidemill.groups.core.group import ClassicGroup, State
@@ -150,7 +150,7 @@ def sync(group: ClassicGroup, request: SyncRequest, ticket: Ticket, now_ms: int)
         group.answer_sync(member, RebalanceInProgress())
         member.sync_ticket = ticket
         return group.step()
-    return _assign(group, member, dict(request.assignments), ticket, now_ms)
+    return _assign(group, member, request.assignments, ticket, now_ms)
 
 
 def _check_protocol(group: ClassicGroup, request: SyncRequest) -> None:
@@ -159,7 +159,7 @@ def _check_protocol(group: ClassicGroup, request: SyncRequest) -> None:
         raise InconsistentGroupProtocol
 
 
-def _assign(group: ClassicGroup, leader: Member, assignments: dict[str, bytes], ticket: Ticket, now_ms: int) -> Step:
+def _assign(group: ClassicGroup, leader: Member, assignments: Mapping[str, bytes], ticket: Ticket, now_ms: int) -> Step:
     def then() -> None:
         group.synced(leader)
         group.touch(leader, now_ms)

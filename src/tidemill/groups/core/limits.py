@@ -12,7 +12,8 @@ class GroupLimits:
     session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
-    members_max: int = 10_000  # group.max.size
+    members_max: int = 2_000  # group.max.size; a rebalance goes through all of them in one piece
+    protocols_max: int = 100  # that a member of a classic group offers; clients offer up to five
     new_member_timeout_ms: int = 300_000  # Kafka's own constant: a first join may wait this long for the others
     name_length_max: int = 4_096  # of a group, member, instance or protocol; a string of the journal has 32,767 bytes
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
@@ -20,5 +21,5 @@ class GroupLimits:
     expiry_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
     consumer_heartbeat_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
-    consumer_members_max: int = 10_000  # group.consumer.max.size
+    consumer_members_max: int = 2_000  # group.consumer.max.size
     pattern_length_max: int = 1_000  # of a subscribed topic pattern

@@ -1,6 +1,7 @@
 """What members ask of a classic group, and what they are answered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from tidemill.groups.core.entries import Entry
@@ -59,7 +60,7 @@ class SyncRequest(NamedTuple):
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
-    assignments: tuple[tuple[str, bytes], ...] = ()
+    assignments: Mapping[str, bytes] = MappingProxyType({})
 
 
 class SyncAnswer(NamedTuple):

@@ -5,7 +5,7 @@ and changes its kind by `make_room` and `downgrade`; offsets stay.
 `replay` is the one place where the journal's entries reach the state, for live traffic and at start alike.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from tidemill.groups.core import mixed
@@ -57,6 +57,15 @@ class FetchedOffset(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
     error: KafkaError | None = None
+
+
+def group_filter(states: Iterable[str], kinds: Iterable[str]) -> Callable[[ListedGroup], bool]:
+    """What ListGroups lets through: empty filters everything, and capital letters do not matter."""
+    wanted_states = {state.lower() for state in states}
+    wanted_kinds = {kind.lower() for kind in kinds}
+    return lambda group: (
+        (not wanted_states or group.state.lower() in wanted_states) and (not wanted_kinds or group.kind in wanted_kinds)
+    )
 
 
 class Shard:
@@ -181,22 +190,25 @@ class Shard:
         group = self.groups.get(group_id)
         if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL:
             raise NonEmptyGroup(f"the members of {group_id} are not consumers")
+        is_read = _is_read(group)
         results: dict[TopicPartition, KafkaError | None] = {
-            each: GroupSubscribedToTopic() if group is not None and group.reads(each.topic) else None
-            for each in partitions
+            each: GroupSubscribedToTopic() if is_read(each.topic) else None for each in partitions
         }
         free = [each for each, error in results.items() if error is None]
         return Step(self.offsets.forget(group_id, free)), results
 
     # -- whole groups -------------------------------------------------------------------------------------------------
 
-    def list_groups(self) -> Iterator[ListedGroup]:
-        """Every group, with what a list tells."""
-        for group_id, group in self.groups.items():
-            yield ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
-        for group_id in self.offsets.groups():
-            if group_id not in self.groups:
-                yield ListedGroup(group_id, "", State.EMPTY, ClassicGroup.kind)
+    def group_ids(self) -> list[str]:
+        """Every group."""
+        return list(dict.fromkeys((*self.groups, *self.offsets.groups())))
+
+    def listed(self, group_id: str) -> ListedGroup | None:
+        """What a list tells of a group; None when there is none of this name."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
+        return ListedGroup(group_id, "", State.EMPTY, ClassicGroup.kind) if self.exists(group_id) else None
 
     def delete(self, group_id: str) -> Step:
         """DeleteGroups: only a group without members goes, and its offsets with it."""
@@ -220,7 +232,7 @@ class Shard:
             since_ms=since_ms,
             retention_ms=self.limits.offsets_retention_ms,
             now_ms=now_ms,
-            is_read=group.reads if group is not None else lambda _topic: False,
+            is_read=_is_read(group),
         )
         nothing_left = len(old) == len(self.offsets.of_group(group_id)) and not self.offsets.has_staged(group_id)
         if group is not None and group.is_empty and nothing_left:
@@ -260,3 +272,8 @@ class Shard:
         """The journal is read: members have a whole session to be heard of."""
         for group in self.groups.values():
             group.loaded(now_ms)
+
+
+def _is_read(group: Group | None) -> Callable[[str], bool]:
+    """Whether a member of the group reads a topic; made once for many topics."""
+    return group.reads() if group is not None else lambda _topic: False
