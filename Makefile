@@ -14,7 +14,7 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system java run test check collect fmt unit long bench chaos proto clean
+.PHONY: help setup system java run test check collect fmt unit long bench chaos docs proto clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -77,8 +77,12 @@ bench: setup ## every benchmark, with the machine and the ratios
 chaos: setup system ## 15 minutes of faults on three brokers and etcd: acknowledged, lost, duplicated (ARGS="minutes seed")
 	$(BIN)/python -m tests.chaos.run $(ARGS)
 
+docs: setup ## the documentation site, into site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 proto: setup ## generate the gRPC code from its schema
 	$(BIN)/python -m tidemill.wire.grpc.generate
 
 clean: ## remove what the build made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis data site

@@ -1,17 +1,23 @@
-"""Writes the pages of this folder from the tables that the broker itself uses: `python docs/reference/generate.py`.
+"""Write the pages of this folder from the tables that the broker itself uses: `python docs/reference/generate.py`.
 
-A test compares the pages with what this program would write, so that they never tell anything but the truth.
+A test compares the pages with what this program would write, so that a page cannot become stale.
 """
 
-# ruff: noqa: INP001 -- a program beside the pages it makes
+# ruff: noqa: INP001 -- a program next to the pages it makes
 
+import ast
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import tidemill
+import tidemill.spark
+import tidemill.testing
 from tidemill import settings
 from tidemill.cli.completion import tree
 from tidemill.cli.main import COMMANDS
+from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.doors.kafka.server import standard_router
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
 from tidemill.model.topic_settings import INT64_MAX, Setting
@@ -19,6 +25,21 @@ from tidemill.model.topic_settings import INT64_MAX, Setting
 FOLDER = Path(__file__).parent
 FAMILIES = {errors.TidemillError, errors.KafkaError, timeline_errors.TimelineError}
 MADE = "<!-- Made by `python docs/reference/generate.py`; change the tables in the source, not this page. -->"
+SOURCE = Path(tidemill.__file__).parent
+METRIC_CALLS = {
+    "Gauge": "gauge",
+    "GaugeMetricFamily": "gauge",
+    "CounterMetricFamily": "counter",
+    "HistogramMetricFamily": "histogram",
+}
+"""Calls that define a metric of the broker, with its Prometheus type."""
+PUBLIC_NAMES = {
+    "Timelines": ("Timeline", "AsyncTimeline", "Message", "Lease", "AsyncLease"),
+    "Streams over gRPC": ("TopicProducer", "AsyncTopicProducer", "Consumer", "AsyncConsumer"),
+    "Parallel consumer": ("ParallelConsumer", "Retry"),
+    "Errors": ("TidemillError", "TimelineError", "StaleLease", "DeliveryFailed", "Halted"),
+}
+"""The names of `tidemill` in the order of the page. A public name that is missing here stops the program."""
 
 
 def settings_page() -> str:
@@ -90,7 +111,133 @@ def cli_page() -> str:
     )
 
 
-PAGES = {"settings.md": settings_page, "apis.md": apis_page, "errors.md": errors_page, "cli.md": cli_page}
+def python_page() -> str:
+    """The public Python names; mkdocstrings fills in signatures and docstrings."""
+    listed = {name for names in PUBLIC_NAMES.values() for name in names} | {"__version__"}
+    if listed != set(tidemill.__all__):
+        raise SystemExit(f"PUBLIC_NAMES does not match tidemill.__all__: {sorted(listed ^ set(tidemill.__all__))}")
+    parts = []
+    for title, names in PUBLIC_NAMES.items():
+        parts += [f"## {title}", *(f"::: tidemill.{name}" for name in names)]
+    return _page(
+        "Python",
+        "The public names. Other modules may change in any version. `make docs` renders the signatures; on a terminal, "
+        '`python -c "import tidemill; help(tidemill.Timeline)"` prints the same text.',
+        *parts,
+        "## Testing",
+        "`from tidemill.testing import Broker`. The pytest fixture `tidemill_broker` returns one. "
+        "[Guide](../guides/testing.md).",
+        *(f"::: tidemill.testing.{name}" for name in tidemill.testing.__all__),
+        "## Spark",
+        "`import tidemill.spark`. [Guide](../guides/spark.md).",
+        *(f"::: tidemill.spark.{name}" for name in tidemill.spark.__all__),
+    )
+
+
+class MetricDefinition(NamedTuple):
+    """A metric as the source defines it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    doc: str
+
+
+def metrics_page() -> str:
+    """Every metric of the broker and of the parallel consumer."""
+    return _page(
+        "Metrics",
+        "`GET /metrics` on the HTTP server returns the metrics in Prometheus text format. The usual `process_*` and "
+        "`python_gc_*` metrics of the Python client are there, too.",
+        "## Broker",
+        _metric_table(broker_metrics(SOURCE)),
+        "## Parallel consumer",
+        "`ParallelConsumer(registry=...)` adds these to a `prometheus_client` registry of your program.",
+        _metric_table(parallel_metrics()),
+    )
+
+
+def broker_metrics(source: Path) -> list[MetricDefinition]:
+    """The metrics that the source defines by a literal name, read from its syntax tree."""
+    found: dict[str, MetricDefinition] = {}
+    for path in sorted(source.rglob("*.py")):
+        if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+            continue
+        tree_of_file = ast.parse(path.read_text(encoding="utf-8"))
+        for function in ast.walk(tree_of_file):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                found |= {each.name: each for each in _metrics_of(function) if each.name not in found}
+    return sorted(found.values())
+
+
+def _metrics_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[MetricDefinition]:
+    for node in ast.walk(function):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in METRIC_CALLS):
+            continue
+        if len(node.args) > 1 and isinstance(node.args[0], ast.Constant) and isinstance(node.args[1], ast.Constant):
+            name, doc, kind = node.args[0].value, node.args[1].value, METRIC_CALLS[node.func.id]
+            labels = [each.value for each in node.keywords if each.arg == "labels"] or node.args[3:4]
+            known = _assigned_before(function, node.lineno)
+            names = tuple(label for each in labels for label in _label_names(each, known))
+            yield MetricDefinition(f"{name}_total" if kind == "counter" else name, kind, names, doc)
+
+
+def _assigned_before(function: ast.AST, line: int) -> dict[str, ast.expr]:
+    """The variables of a function with their newest value before a line."""
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno < line]
+    return {
+        target.id: node.value
+        for node in sorted(assignments, key=lambda each: each.lineno)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _label_names(node: ast.expr, assigned: Mapping[str, ast.expr]) -> Iterator[str]:
+    """Names in `["api", "code"]`, in `(("op", operation), label)` and behind the variables of the function."""
+    if isinstance(node, ast.Name) and node.id in assigned:
+        yield from _label_names(assigned[node.id], assigned)
+    elif isinstance(node, ast.List):
+        yield from (each.value for each in node.elts if isinstance(each, ast.Constant))
+    elif isinstance(node, ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
+        yield node.elts[0].value
+    elif isinstance(node, ast.Tuple):
+        for each in node.elts:
+            yield from _label_names(each, assigned)
+
+
+def parallel_metrics() -> list[MetricDefinition]:
+    """The metrics of a parallel consumer, as its collector reports them."""
+    empty: dict[str, Any] = dict.fromkeys(inspect.signature(Stats).parameters, 0)
+    collector = StatsCollector()
+    collector.add("group", lambda: Stats(**empty | {"committed": {}, "contiguous": {}, "assigned": ()}))
+    return [
+        MetricDefinition(
+            f"{each.name}_total" if each.type == "counter" else each.name,
+            each.type,
+            each._labelnames,  # noqa: SLF001 -- the library has no public name for it
+            each.documentation,
+        )
+        for each in collector.collect()
+    ]
+
+
+def _metric_table(metrics: Iterable[MetricDefinition]) -> str:
+    rows = [
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.doc)
+        for each in metrics
+    ]
+    return _table(("metric", "type", "labels", "meaning"), rows)
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "apis.md": apis_page,
+    "errors.md": errors_page,
+    "cli.md": cli_page,
+    "python.md": python_page,
+    "metrics.md": metrics_page,
+}
 
 
 def _page(title: str, *parts: str) -> str:

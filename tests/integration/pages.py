@@ -20,6 +20,10 @@ TABLE_PAGES = {"docs/guides/clickhouse.md"}
 """Pages whose commands need servers of ClickHouse: tests/integration/test_clickhouse_servers.py runs them."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+_HOME = re.compile(
+    r"https://(?:github\.com/tidemill/tidemill/(?:blob|tree)|raw\.githubusercontent\.com/tidemill/tidemill)/main/"
+)
+"""How pages name files of the project from outside: they are read on a package index and on the site, too."""
 _VARIABLE_PARTS = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE TIME"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)"), "TIME"),
@@ -65,8 +69,15 @@ def blocks(page: Path) -> list[Block]:
     return [Block(match[1], match[2]) for match in _FENCE.finditer(page.read_text(encoding="utf-8"))]
 
 
-def links(page: Path) -> list[str]:
-    """What a page links to inside of the project."""
+def links(page: Path) -> list[Path]:
+    """The files of the project that a page links to."""
+    targets = _LINK.findall(page.read_text(encoding="utf-8"))
+    inside = [page.parent / target for target in targets if "://" not in target]
+    return inside + [ROOT / _HOME.sub("", target) for target in targets if _HOME.match(target)]
+
+
+def relative_links(page: Path) -> list[str]:
+    """Links that work only where the page lies in a checkout."""
     return [target for target in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.pages import ROOT, difference, links, names, pages, same, without_spark
+from tests.integration.pages import ROOT, difference, links, names, pages, relative_links, same, without_spark
 from tests.integration.reader import follow_page
 
 PAGES = pages()
@@ -20,8 +20,13 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_links_lead_somewhere(page: Path) -> None:
-    broken = [target for target in links(page) if not (page.parent / target).exists()]
-    assert broken == []
+    assert [str(target) for target in links(page) if not target.exists()] == []
+
+
+def test_the_front_page_renders_on_a_package_index() -> None:
+    readme = ROOT / "README.md"
+    assert relative_links(readme) == []
+    assert len(readme.read_text(encoding="utf-8").splitlines()) < 150
 
 
 def test_the_map_of_the_source_is_complete_and_true() -> None:

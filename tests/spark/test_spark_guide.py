@@ -1,4 +1,4 @@
-"""The guide to Spark and the README do what they say: their programs run in turn, on the session that is there."""
+"""The programs of the Spark guide run one after the other, on the session of the tests."""
 
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,8 @@ from tests.spark.pages import SparkReader, lend
 from tidemill.testing import Broker
 
 GUIDE = ROOT / "docs" / "guides" / "spark.md"
-README = ROOT / "README.md"
-ORDERS = "tidemill topic create orders"
-"""The block of the README whose orders its part about Spark reads."""
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def wanted(page: Path) -> list[Block]:
-    """The blocks of a page that are about Spark; the other commands of the README are followed elsewhere."""
-    if page == GUIDE:
-        return blocks(page)
-    kinds = {"py", "text", "shellsession"}
-    return [each for each in blocks(page) if each.kind in kinds or (each.kind == "console" and ORDERS in each.text)]
 
 
 class Follower:
@@ -38,8 +27,8 @@ class Follower:
         self.shown = 0
 
     def follow(self, block: Block, folder: Path) -> None:
-        if block.kind in {"console", "shellsession"}:
-            self._reader.follow(block._replace(kind="console"))
+        if block.kind == "console":
+            self._reader.follow(block)
         elif block.kind == "py":
             assert self._printed == [], f"the page does not show {self._printed}"
             text = block.text.replace("127.0.0.1:9092", self._servers)
@@ -56,20 +45,14 @@ class Follower:
             self._printed, self.shown = [], self.shown + 1
 
 
-@pytest.mark.parametrize(("page", "shown"), [(GUIDE, 4), (README, 1)], ids=["guide", "readme"])
-def test_a_page_does_what_it_says(
-    page: Path,
-    shown: int,
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_guide_does_what_it_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lend(spark, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with Broker() as broker:
         monkeypatch.setenv("TIDEMILL_KAFKA", broker.bootstrap_servers)
         follower = Follower(SparkReader(broker, tmp_path, capsys), broker.bootstrap_servers, capsys)
-        for block in wanted(page):
+        for block in blocks(GUIDE):
             follower.follow(block, tmp_path)
-    assert follower.shown >= shown
+    assert follower.shown >= 4
