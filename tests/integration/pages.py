@@ -59,6 +59,12 @@ def without_spark() -> list[Path]:
     return [page for page in pages() if str(page.relative_to(ROOT)) not in elsewhere]
 
 
+def followed_pages() -> list[Path]:
+    """The front page, the start pages and the guides, in the order of the site's navigation."""
+    listed = re.findall(r"(?:start|guides)/[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    return [ROOT / "README.md", *(ROOT / "docs" / name for name in listed)]
+
+
 def names(paths: Sequence[Path]) -> list[str]:
     """Where they are in the project."""
     return [str(path.relative_to(ROOT)) for path in paths]

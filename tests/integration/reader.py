@@ -11,24 +11,16 @@ from typing import Protocol
 
 from tests.integration.pages import Block, blocks, commands, difference
 
-from tidemill.testing import Broker
-
 # What a page tells the reader to do before, or what would not end by itself.
 NOT_RUN = ("make", "pip", "git", ". .venv", "tidemill serve", "tidemill --install-completion", "docker", "curl")
 RUN_S = 150
 
 
-def follow_page(page: Path, folder: Path) -> None:
+def follow_page(page: Path, folder: Path, broker: "Served") -> None:
     """Run every block of the page that can be run."""
-    found = [block for block in blocks(page) if block.kind in {"console", "python"}]
-    if not found:
-        return
-    # chDB opens one folder in the life of a process, and another test of this one may have opened its own.
-    asks = any("tidemill sql" in block.text for block in found)
-    with Broker(process=asks) as broker:
-        reader = Reader(broker, folder)
-        for block in found:
-            reader.follow(block)
+    reader = Reader(broker, folder)
+    for block in blocks(page):
+        reader.follow(block)
 
 
 class Served(Protocol):

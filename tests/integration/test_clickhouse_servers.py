@@ -251,7 +251,7 @@ def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
 def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:
     servers = {"127.0.0.1:8123": world.first.name, "127.0.0.1:8124": world.second.name}
     reader = Reader(world.broker, tmp_path, servers)
-    told = "SELECT count(), sum(lag) FROM consumer_lag WHERE group_id = 'mailer' AND topic = 'orders'"
+    told = "SELECT count(), sum(lag) FROM consumer_lag WHERE group_id = 'clerks' AND topic = 'stock'"
     for block in blocks(ROOT / "docs/guides/clickhouse.md"):
         if "consumer_lag" in block.text:
             until(lambda: world.second.ask(told) == "2\t1", "the servers tell the lag")

@@ -6,16 +6,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.pages import ROOT, difference, links, names, pages, relative_links, same, without_spark
+from tests.integration.pages import (
+    ROOT,
+    blocks,
+    difference,
+    followed_pages,
+    links,
+    names,
+    pages,
+    relative_links,
+    same,
+    without_spark,
+)
 from tests.integration.reader import follow_page
 
+from tidemill.testing import Broker
+
 PAGES = pages()
-HERE = [page for page in without_spark() if "guides" not in page.parts]
+RUN = {"console", "python"}
+HERE = [page for page in without_spark() if page not in followed_pages() and RUN & {each.kind for each in blocks(page)}]
 
 
 @pytest.mark.parametrize("page", HERE, ids=names(HERE))
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    follow_page(page, tmp_path)
+    with Broker() as broker:
+        follow_page(page, tmp_path, broker)
+
+
+def test_every_start_page_and_guide_is_in_the_navigation() -> None:
+    folders = [*(ROOT / "docs" / "start").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
+    assert set(folders) == set(followed_pages()) - {ROOT / "README.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
