@@ -61,7 +61,7 @@ collect: setup
 unit: setup
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { \
 	  test $$? -eq 1 || exit 1; \
-	  echo "again, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none || test $$? -eq 5; }
+	  echo "second try, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none --second-try || test $$? -eq 5; }
 
 long: setup ## the tests that `make test` leaves out for their time: Spark clusters, killed drivers, more of ClickHouse, Apache Kafka beside us
 	$(BIN)/pytest -q -m long

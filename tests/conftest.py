@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from tests import unreported
+from tests import retried, unreported
 from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure
@@ -79,8 +79,13 @@ def librdkafka_clients() -> int:
     return count
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    retried.pytest_addoption(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     unreported.pytest_configure(config)
+    retried.pytest_configure(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
