@@ -35,6 +35,11 @@ SETTINGS = (*TOPIC_SETTING_OF.values(), "lease_ms", "max_attempts", "dead_letter
 VALUES = ("", "1", "-1", "true", "1e9", "9" * 5_000, "compact", "orders", "\0")
 
 
+def repeated(field: FieldDescriptor) -> bool:
+    """`is_repeated` where protobuf has it; older versions have `label`, which newer ones removed."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED)
+
+
 def drawn(kind: type[Message], rng: random.Random, session: str) -> Message:
     """A message of this kind with fields that were left out, are odd, or are right."""
     message = kind()
@@ -43,7 +48,7 @@ def drawn(kind: type[Message], rng: random.Random, session: str) -> Message:
             continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             getattr(message, field.name).update({rng.choice(SETTINGS): rng.choice(VALUES) for _ in range(2)})
-        elif field.is_repeated:
+        elif repeated(field):
             for _ in range(rng.randrange(4)):
                 add(getattr(message, field.name), field, rng, session)
         elif field.message_type is not None:

@@ -54,12 +54,14 @@ COMMANDS = {
 
 HINT = "see tidemill --help"
 PLAIN_KINDS = {
+    "integer range": "a whole number",
+    "integer": "a whole number",
     "int range": "a whole number",
     "int": "a whole number",
     "float range": "a number",
     "float": "a number",
 }
-"""What the parser of the command line calls a kind of value, and what people do."""
+"""What the parser of the command line calls a kind of value (some versions write "integer"), and what people do."""
 FRAMED_COLUMNS = 80
 """In a terminal that is narrower, frames would cut the names of flags: it gets its help without."""
 

@@ -123,7 +123,7 @@ def test_failures_are_one_line_with_their_code(
 ) -> None:
     assert main(["sample", *words]) == code
     errors = capsys.readouterr().err
-    assert errors.startswith(said)
+    assert errors.lower().startswith(said.lower())  # some versions of typer write names of arguments in capitals
     assert errors.count("\n") == bool(said)
 
 
