@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -89,16 +90,24 @@ def test_a_call_that_ignores_the_time_limit_is_ended(broker: Broker) -> None:
     assert post(broker, "SELECT 1") == (200, [[1]])
 
 
-def test_other_queries_and_producers_go_on_while_one_is_stuck(broker: Broker) -> None:
-    stuck = threading.Thread(target=post, args=(broker, ENDLESS))
+@pytest.mark.parametrize("sql", [ENDLESS, STUCK], ids=["endless", "stuck"])
+def test_other_queries_and_producers_go_on_while_one_is_stuck(broker: Broker, sql: str) -> None:
+    stuck = threading.Thread(target=post, args=(broker, sql))
     stuck.start()
     try:
+        time.sleep(0.5)
+        assert stuck.is_alive()
         assert post(broker, "SELECT 1") == (200, [[1]])
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("beside", b"x")
         assert producer.flush(WAIT_S) == 0
     finally:
         stuck.join(WAIT_S)
+
+
+def test_queries_give_way_to_the_broker(broker: Broker) -> None:
+    child = psutil.Process(only_child_of(broker))
+    assert child.nice() > psutil.Process(pid_of(broker)).nice()
 
 
 def test_memory_stays_near_its_limit_and_out_of_the_broker(broker: Broker) -> None:
