@@ -68,6 +68,13 @@ def test_a_count_that_is_a_lie_does_not_move_the_offsets(broker: Broker, client:
     assert f"{COUNT_MAX} records" in reason
 
 
+@pytest.mark.parametrize("payload", [NEGATIVE_DELTA, HUGE_KEY])
+def test_a_record_that_consumers_cannot_read_is_refused_by_default(
+    broker: Broker, client: RawClient, payload: bytes
+) -> None:
+    assert "cannot be read" in refused(client, new_partition(broker), sealed(payload, 1))
+
+
 @pytest.mark.parametrize(("payload", "count"), [(RECORD * 3, 2), (RECORD * 3, 4), (RECORD[:-2] + RECORD, 2)])
 def test_lengths_that_do_not_fit_the_count_are_refused(
     broker: Broker, client: RawClient, payload: bytes, count: int

@@ -216,7 +216,7 @@ SETTINGS: dict[str, Setting] = {
             "tidemill.validate",
             Kind.STRING,
             "header",
-            "How far a produced batch is checked: its header and the lengths of uncompressed records, or every record.",
+            "How far a produced batch is checked: its header and uncompressed records, or every record.",
             choices=("header", "records"),
         ),
         Setting(

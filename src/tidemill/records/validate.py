@@ -2,13 +2,13 @@
 
 `check_produced` is on the hot path: one header, one CRC, no record is opened. Its order is Kafka's, because clients see
 which error comes first. The count moves the offsets of the log, so a batch may claim no more records than its bytes
-could stand for. The count of an uncompressed batch is exact (`check_lengths`); that walk takes time by the record, so
-it comes when the size of the batch is known to be allowed.
+could stand for.
 
-The checks that need the records opened come last: `tidemill.validate=records` (`check_records`), another
-`compression.type` (`recompress`) and keys on a compacted topic (`records_without_key`). There the CRC is known to be
-right, so bytes that make no sense are the producer's fault: InvalidRecord, which is not retried, and not
-CorruptMessage, which is.
+`check_records` follows where records can be seen without decompression, or where the topic asks for it
+(`tidemill.validate=records`). It takes time by the record, so it comes when the size of the batch is known to be
+allowed. Another `compression.type` (`recompress`) and keys on a compacted topic (`records_without_key`) check the
+records, too. The CRC is known to be right then, so bytes that make no sense are the producer's fault: InvalidRecord,
+which is not retried, and not CorruptMessage, which is.
 """
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
@@ -28,12 +28,12 @@ from tidemill.records.header import (
     check_crc,
     read_header,
 )
-from tidemill.records.read import RECORD_BYTES_MIN, read_payload, read_records, read_varint
+from tidemill.records.read import RECORD_BYTES_MIN, read_payload, read_records, read_varint, scan_records
 
 RECORD_ERRORS_MAX = 100
 """Records that one answer names as refused; a batch may hold millions of them."""
 ZSTD_VERSION_MIN = 7  # KIP-110: consumers that fetch with old versions cannot read zstd
-LENGTH_BYTE_MIN = (RECORD_BYTES_MIN - 1) << 1  # the shortest length, which does not count its own byte, in zig-zag
+TIMESTAMP_DELTA_BYTES_MAX = 6  # 42 bits: 69 years around the timestamp of the batch
 
 
 def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
@@ -74,36 +74,104 @@ def _check_fields(header: BatchHeader) -> None:
         raise InvalidRecord(f"a batch counts {header.count} records, more than its {header.size} bytes can hold")
 
 
-def check_lengths(payload: memoryview | bytes, count: int) -> None:
-    """InvalidRecord unless `count` records, by their lengths, fill the payload exactly; no record is opened."""
-    at, shortest = 0, LENGTH_BYTE_MIN
-    try:
-        # This loop runs for every uncompressed record that is produced, so lengths of one and two bytes are written
-        # out. Zig-zag makes a length odd when it is negative.
-        for index in range(count):
-            low = payload[at]
-            if low & 1 or low < shortest:
-                raise InvalidRecord(f"record {index} has an impossible length")
-            if low < 0x80:
-                at += (low >> 1) + 1
-            elif (high := payload[at + 1]) < 0x80:
-                at += (low >> 1) + (high << 6) - 62
-            else:
-                size, at = read_varint(payload, at)
-                at += size
-    except (IndexError, CorruptMessage):
-        raise InvalidRecord(f"a batch counts {count} records, more than it holds") from None
-    if at != len(payload):
-        raise InvalidRecord(f"the lengths of {count} records add up to {at} bytes, the batch holds {len(payload)}")
-
-
 def check_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> None:
     """InvalidRecord unless every record of the batch can be read; for a batch that `check_produced` has passed."""
+    header = read_header(batch)
+    if header.codec == Codec.NONE:
+        check_payload(memoryview(batch)[HEADER_SIZE : header.size], header)
+    else:
+        check_payload(_decompressed(batch, header, limit_bytes), header)
+
+
+def check_payload(payload: memoryview | bytes, header: BatchHeader) -> None:
+    """InvalidRecord unless the payload is the records that the header counts."""
+    if is_plain(payload, header.count):
+        return
     try:
-        for _ in read_records(batch, limit_bytes=limit_bytes):
+        for _ in scan_records(bytes(payload), header):
             pass
     except CorruptMessage as error:
         raise invalid_record(error) from None
+
+
+def is_plain(payload: memoryview | bytes, count: int) -> bool:
+    """Whether `count` records fill the payload exactly, numbered from 0, with every length inside its record.
+
+    No record is opened. False also stands for what needs a closer look, such as an unusually long number.
+    """
+    # This loop runs for every uncompressed record that is produced, so numbers of one and two bytes are written out.
+    # Zig-zag doubles a number and makes it odd when it is negative; -1 (the byte 1) is a missing key or value. The
+    # position only moves forward, so one comparison at a record's end proves that all its lengths lay inside.
+    at = 0
+    try:
+        for doubled_index in range(0, count * 2, 2):
+            low = payload[at]
+            if not low & 0x81:
+                end = at + (low >> 1) + 1
+                at += 2
+            elif not low & 1 and (high := payload[at + 1]) < 0x80:
+                end = at + (low >> 1) + (high << 6) - 62
+                at += 3
+            else:
+                size, at = read_varint(payload, at)
+                end = at + size
+                at += 1
+            if payload[at] >= 0x80:
+                at = at + 1 if payload[at + 1] < 0x80 else _skip_timestamp(payload, at + 1)
+            low = payload[at + 1]
+            at += 2
+            if low >= 0x80:
+                low += (payload[at] - 1) << 7
+                at += 1
+                if low >= 0x4000:
+                    low += (payload[at] - 1) << 14
+                    at += 1
+            if low != doubled_index:
+                return False
+            low = payload[at]
+            at = at + (low >> 1) + 1 if not low & 0x81 else at + 1 if low == 1 else _skip_bytes(payload, at)
+            low = payload[at]
+            if not low & 0x81:
+                at += (low >> 1) + 1
+            elif not low & 1 and (high := payload[at + 1]) < 0x80:
+                at += (low >> 1) + (high << 6) - 62
+            else:
+                at = _skip_bytes(payload, at)
+            at = at + 1 if not payload[at] else _skip_headers(payload, at)
+            if at != end:
+                return False
+    except (IndexError, CorruptMessage):
+        return False
+    return at == len(payload)
+
+
+def _skip_timestamp(payload: memoryview | bytes, at: int) -> int:
+    """The last byte of a timestamp delta; CorruptMessage where the timestamp could be outside of 64 bits."""
+    for last in range(at + 1, at + TIMESTAMP_DELTA_BYTES_MAX):
+        if payload[last] < 0x80:
+            return last
+    raise CorruptMessage("a timestamp is far from that of its batch")
+
+
+def _skip_bytes(payload: memoryview | bytes, at: int) -> int:
+    size, at = read_varint(payload, at)
+    if size < -1:
+        raise CorruptMessage(f"a key or value has the length {size}")
+    return at + max(size, 0)
+
+
+def _skip_headers(payload: memoryview | bytes, at: int) -> int:
+    count, at = read_varint(payload, at)
+    if not 0 <= count <= len(payload) - at:
+        raise CorruptMessage(f"a record counts {count} headers")
+    for _ in range(count):
+        low = payload[at]
+        if low & 1:
+            raise CorruptMessage("a header has no key")
+        at = at + (low >> 1) + 1 if low < 0x80 else _skip_bytes(payload, at)
+        low = payload[at]
+        at = at + (low >> 1) + 1 if not low & 0x81 else _skip_bytes(payload, at)
+    return at
 
 
 def recompress(
@@ -113,12 +181,16 @@ def recompress(
     header = read_header(batch)
     if header.codec == codec:
         return batch
+    payload = _decompressed(batch, header, limit_bytes)
+    check_payload(payload, header)
+    return wrap(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), payload)
+
+
+def _decompressed(batch: Buffer, header: BatchHeader, limit_bytes: int) -> bytes:
     try:
-        payload = read_payload(batch, header, limit_bytes=limit_bytes)
+        return read_payload(batch, header, limit_bytes=limit_bytes)
     except CorruptMessage as error:
         raise invalid_record(error) from None
-    check_lengths(payload, header.count)
-    return wrap(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), payload)
 
 
 def records_without_key(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[int]:

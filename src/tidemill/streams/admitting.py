@@ -23,8 +23,8 @@ from tidemill.streams.core.admission import admit, check_opened, opens
 
 OPENED_IN_PLACE_BYTES_MAX = 16 * 1024
 """Uncompressed batches up to this size are opened on the event loop: some milliseconds at most."""
-WALKED_IN_PLACE_MAX = 10_000
-"""Uncompressed batches of up to so many records are measured on the event loop: some milliseconds at most."""
+WALKED_IN_PLACE_MAX = 4_000
+"""Uncompressed batches of up to so many records are checked on the event loop: some milliseconds at most."""
 _OPENER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-opener")
 
 Admitted: TypeAlias = tuple[bytearray | memoryview, BatchHeader]

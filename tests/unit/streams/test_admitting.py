@@ -32,8 +32,8 @@ def admit(batch: bytearray, overrides: dict[str, str]) -> object:
 
 
 def test_a_batch_that_is_too_large_is_refused_before_its_records_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
-    walked: list[int] = []
-    monkeypatch.setattr(admission, "check_lengths", lambda _, count: walked.append(count))
+    walked: list[bytearray] = []
+    monkeypatch.setattr(admission, "check_records", walked.append)
     with pytest.raises(MessageTooLarge):
         admit(batch_of(1_000), {"max.message.bytes": "500"})
     assert walked == []
@@ -41,7 +41,7 @@ def test_a_batch_that_is_too_large_is_refused_before_its_records_are_walked(monk
 
 def test_many_records_are_walked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
-    monkeypatch.setattr(admission, "check_lengths", lambda *_: threads.append(threading.current_thread().name))
+    monkeypatch.setattr(admission, "check_records", lambda _: threads.append(threading.current_thread().name))
     admit(batch_of(10), {})
     admit(batch_of(WALKED_IN_PLACE_MAX + 1), {})
     assert threads == [threading.main_thread().name, "tidemill-opener_0"]
@@ -52,7 +52,7 @@ def test_lengths_that_do_not_fit_the_count_are_refused() -> None:
     pack_into(">i", batch, COUNT_AT, 2)
     pack_into(">i", batch, 23, 1)
     seal(batch, 0, len(batch))
-    with pytest.raises(InvalidRecord, match="add up to"):
+    with pytest.raises(InvalidRecord, match="follow the last record"):
         admit(batch, {})
 
 

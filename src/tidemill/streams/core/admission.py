@@ -1,15 +1,15 @@
 """What a topic's settings ask of a batch before it may enter the log.
 
-`check_produced` has looked at the batch by itself; here it meets its topic: size, lengths, timestamps, keys, codec. All
-but the last two are answered without opening records, unless `tidemill.validate=records` asks for more. The
-answer is the batch to store: the same bytes, or new ones when the topic wants another codec or the broker's time.
+`check_produced` has checked the batch by itself; here it meets its topic: size, records, timestamps, keys, codec.
+Compressed records stay closed, unless the topic is compacted, wants another codec or sets `tidemill.validate=records`.
+The result is the batch to store: the same bytes, or new ones when the topic wants another codec or the broker's time.
 """
 
 from tidemill.model.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.compression import Codec
-from tidemill.records.header import HEADER_SIZE, BatchHeader, read_header, stamp_append_time
-from tidemill.records.validate import check_lengths, check_records, recompress, records_without_key
+from tidemill.records.header import BatchHeader, read_header, stamp_append_time
+from tidemill.records.validate import check_records, recompress, records_without_key
 
 KEEP_CODEC = "producer"
 EVERY_RECORD = "records"
@@ -33,11 +33,9 @@ def admit(
 ) -> tuple[bytearray | memoryview, BatchHeader]:
     """The batch as the topic stores it, with its header; the error when the topic refuses it."""
     _check_size(len(batch), settings)
-    if header.codec == Codec.NONE:
-        check_lengths(memoryview(batch)[HEADER_SIZE:], header.count)
     if settings.compacted:
         _check_keys(batch)
-    elif settings.tidemill_validate == EVERY_RECORD:
+    elif header.codec == Codec.NONE or settings.tidemill_validate == EVERY_RECORD:
         check_records(batch)
     if not settings.log_append_time:
         _check_times(header, settings, now_ms)
