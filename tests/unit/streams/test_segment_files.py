@@ -13,7 +13,7 @@ from tidemill.streams.segments import checkpoint
 from tidemill.streams.segments.checkpoint import Checkpoint, SegmentNote
 from tidemill.streams.segments.files import OpenFiles
 from tidemill.streams.segments.index import Index, IndexFiles, decode, encode
-from tidemill.streams.segments.tail import Tail, TailBudget
+from tidemill.streams.segments.tail import RELEASED_MAX, Tail, TailBudget
 from tidemill.testing.faults import SimDisk
 
 
@@ -163,3 +163,16 @@ def test_tails_share_a_budget_and_the_oldest_goes_first() -> None:
     for offset in range(8, 30):
         two.add(header(offset), bytes(100))
     assert budget.size <= 1000
+
+
+def test_a_log_that_is_closed_gives_its_bytes_back_at_once() -> None:
+    budget = TailBudget()
+    kept = Tail(budget)
+    kept.add(header(0), bytes(100))
+    for _ in range(3 * RELEASED_MAX):
+        deleted = Tail(budget)
+        deleted.add(header(0), bytes(100))
+        deleted.clear()
+        assert budget.size == 100
+    assert kept.read(0, 1, 10_000, at_least_one=True) == [bytes(100)]
+    assert len(budget._kept) <= RELEASED_MAX + 2

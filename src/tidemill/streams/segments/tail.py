@@ -1,18 +1,19 @@
 """The newest batches of all logs, still in memory: a consumer that keeps up is served without touching a file.
 
-All logs share one budget of bytes; what was appended first goes first. The buffers are those that came in with the
-request; as a rule keeping them costs no copy.
+All logs share one budget of bytes; the oldest batch leaves first. The buffers are those that came in with the request;
+as a rule keeping them costs no copy. A log that is cut, closed or deleted gives its bytes back at once.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tidemill.records.header import BatchHeader, Buffer
 
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 1024 * 1024
 BATCHES_PER_READ_MAX = 256
+RELEASED_MAX = 1_000  # released batches in the queue of the budget before it is rewritten without them
 FRAME_SHARE_MIN = 2  # views that are less than half of the frame they came in are copied, or they would keep all of it
 
 
@@ -29,11 +30,12 @@ class _Kept:
 class TailBudget:
     """The bytes that all tails together may keep."""
 
-    __slots__ = ("_kept", "_limit", "size")
+    __slots__ = ("_kept", "_limit", "_released", "size")
 
     def __init__(self, limit: int = TAIL_BYTES_MAX) -> None:
         self._limit = limit
         self._kept: deque[_Kept] = deque()
+        self._released = 0
         self.size = 0
 
     def take(self, kept: _Kept) -> None:
@@ -45,6 +47,18 @@ class TailBudget:
             self.size -= len(oldest.batch)
             if oldest.tail is not None:
                 oldest.tail.drop_oldest()
+            else:
+                self._released -= 1
+
+    def release(self, kept: Collection[_Kept]) -> None:
+        """Give the bytes of these back; they stay in the queue, empty, until there are many of them."""
+        for each in kept:
+            self.size -= len(each.batch)
+            each.tail, each.batch = None, b""
+        self._released += len(kept)
+        if self._released > max(RELEASED_MAX, len(self._kept) // 2):
+            self._kept = deque(each for each in self._kept if each.tail is not None)
+            self._released = 0
 
 
 class Tail:
@@ -84,9 +98,8 @@ class Tail:
         self._batches.popleft()
 
     def clear(self) -> None:
-        """Keep nothing: the log was cut or closed. The budget counts the bytes until their turn comes."""
-        for kept in self._batches:
-            kept.tail = None
+        """Keep nothing: the log was cut, closed or deleted."""
+        self._budget.release(self._batches)
         self._batches.clear()
 
     def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer] | None:
