@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tidemill.model import topic_settings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.topic_settings import Kind, Setting
+from tidemill.model.topic_settings import Setting, SettingKind
 
 MINUTE_MS = 60_000
 
@@ -50,130 +50,178 @@ TOPIC_SETTING_OF = {
 """The broker's setting on the left is the default of the topic's setting on the right."""
 
 _OWN = (
-    Setting("auto.create.topics.enable", Kind.BOOLEAN, "true", "A topic is created when it is first used."),
+    Setting("auto.create.topics.enable", SettingKind.BOOLEAN, "true", "A topic is created when it is first used."),
     Setting(
         "auto.leader.rebalance.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         "true",
         "The controller gives leadership back to the first replica of a partition.",
     ),
     Setting(
-        "connections.max.idle.ms", Kind.LONG, "600000", "A connection that is quiet for this long is closed.", low=1
+        "connections.max.idle.ms",
+        SettingKind.LONG,
+        "600000",
+        "A connection that is quiet for this long is closed.",
+        low=1,
     ),
-    Setting("default.replication.factor", Kind.INT, "1", "Copies of each partition of a new topic.", low=1),
-    Setting("delete.topic.enable", Kind.BOOLEAN, "true", "Topics may be deleted by clients."),
-    Setting("fetch.max.bytes", Kind.INT, "57671680", "Largest answer to one fetch.", low=1024),
-    Setting("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", "Heartbeats of the new group protocol.", low=1),
-    Setting("group.consumer.max.size", Kind.INT, "2000", "Most members of a group of the new protocol.", low=1),
-    Setting("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session of the new group protocol.", low=1),
-    Setting("group.initial.rebalance.delay.ms", Kind.INT, "500", "How long a new group waits for more members.", low=0),
-    Setting("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session a member may ask for.", low=1),
-    Setting("group.max.size", Kind.INT, "2000", "Most members of a group.", low=1),
-    Setting("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session a member may ask for.", low=1),
+    Setting("default.replication.factor", SettingKind.INT, "1", "Copies of each partition of a new topic.", low=1),
+    Setting("delete.topic.enable", SettingKind.BOOLEAN, "true", "Topics may be deleted by clients."),
+    Setting("fetch.max.bytes", SettingKind.INT, "57671680", "Largest answer to one fetch.", low=1024),
+    Setting(
+        "group.consumer.heartbeat.interval.ms", SettingKind.INT, "5000", "Heartbeats of the new group protocol.", low=1
+    ),
+    Setting("group.consumer.max.size", SettingKind.INT, "2000", "Most members of a group of the new protocol.", low=1),
+    Setting("group.consumer.session.timeout.ms", SettingKind.INT, "45000", "Session of the new group protocol.", low=1),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        SettingKind.INT,
+        "500",
+        "How long a new group waits for more members.",
+        low=0,
+    ),
+    Setting("group.max.session.timeout.ms", SettingKind.INT, "1800000", "Longest session a member may ask for.", low=1),
+    Setting("group.max.size", SettingKind.INT, "2000", "Most members of a group.", low=1),
+    Setting("group.min.session.timeout.ms", SettingKind.INT, "6000", "Shortest session a member may ask for.", low=1),
     Setting(
         "leader.imbalance.check.interval.seconds",
-        Kind.LONG,
+        SettingKind.LONG,
         "300",
         "How often the controller looks for partitions that their first replica does not lead.",
         low=1,
     ),
     Setting(
         "log.retention.check.interval.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "300000",
         "How often retention looks for records that are too old or too many; at once while the disk is full.",
         low=1,
     ),
-    Setting("max.connections", Kind.INT, "10000", "Most connections at a time.", low=1),
-    Setting("num.partitions", Kind.INT, "1", "Partitions of a new topic that does not say.", low=1),
-    Setting("offset.metadata.max.bytes", Kind.INT, "4096", "Longest text beside a committed offset.", low=0),
-    Setting("offsets.retention.check.interval.ms", Kind.LONG, "600000", "How often old offsets are looked for.", low=1),
-    Setting("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", low=1),
-    Setting("offsets.topic.num.partitions", Kind.INT, "8", "Partitions of the topic of offsets.", low=1),
+    Setting("max.connections", SettingKind.INT, "10000", "Most connections at a time.", low=1),
+    Setting("num.partitions", SettingKind.INT, "1", "Partitions of a new topic that does not say.", low=1),
+    Setting("offset.metadata.max.bytes", SettingKind.INT, "4096", "Longest text beside a committed offset.", low=0),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        SettingKind.LONG,
+        "600000",
+        "How often old offsets are looked for.",
+        low=1,
+    ),
+    Setting(
+        "offsets.retention.minutes", SettingKind.INT, "10080", "How long an empty group's offsets are kept.", low=1
+    ),
+    Setting("offsets.topic.num.partitions", SettingKind.INT, "8", "Partitions of the topic of offsets.", low=1),
     Setting(
         "offsets.topic.replication.factor",
-        Kind.INT,
+        SettingKind.INT,
         "3",
         "Copies of the topic of offsets; as many as there are brokers, if they are fewer.",
         low=1,
     ),
-    Setting("offsets.topic.segment.bytes", Kind.INT, "104857600", "Segment size of the topic of offsets.", low=1),
-    Setting("producer.id.expiration.ms", Kind.INT, "86400000", "How long a quiet producer is remembered.", low=1),
+    Setting(
+        "offsets.topic.segment.bytes", SettingKind.INT, "104857600", "Segment size of the topic of offsets.", low=1
+    ),
+    Setting(
+        "producer.id.expiration.ms", SettingKind.INT, "86400000", "How long a quiet producer is remembered.", low=1
+    ),
     Setting(
         "queued.max.request.bytes",
-        Kind.LONG,
+        SettingKind.LONG,
         "167772160",
         "Memory of requests that are not answered, all connections together; at least the largest request.",
         low=1,
     ),
-    Setting("replica.fetch.max.bytes", Kind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1),
-    Setting("replica.fetch.response.max.bytes", Kind.INT, "10485760", "Bytes that a follower asks for at once.", low=1),
-    Setting("replica.fetch.wait.max.ms", Kind.INT, "500", "How long a leader lets a follower wait for records.", low=1),
+    Setting(
+        "replica.fetch.max.bytes", SettingKind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1
+    ),
+    Setting(
+        "replica.fetch.response.max.bytes",
+        SettingKind.INT,
+        "10485760",
+        "Bytes that a follower asks for at once.",
+        low=1,
+    ),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        SettingKind.INT,
+        "500",
+        "How long a leader lets a follower wait for records.",
+        low=1,
+    ),
     Setting(
         "replica.lag.time.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "30000",
         "A follower that has not had the end of the log for this long is not in sync.",
         low=1,
     ),
-    Setting("socket.request.max.bytes", Kind.INT, "104857600", "Largest request.", low=1),
+    Setting("socket.request.max.bytes", SettingKind.INT, "104857600", "Largest request.", low=1),
     Setting(
         "tidemill.clock.accept.after.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "21600000",
         "A wall clock that jumped and has stood unchanged for this long is accepted.",
         low=1,
     ),
     Setting(
         "tidemill.clock.difference.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "60000",
         "The clock is in doubt when most other brokers, coordination or storage differ by more than this.",
         low=1,
     ),
     Setting(
         "tidemill.clock.jump.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "60000",
         "The clock is in doubt when it jumps by more than this, or is this much earlier than at the last stop.",
         low=1,
     ),
     Setting(
         "tidemill.clock.stop.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         "259200000",
         "After a reboot the clock is in doubt when it is more than this after the last stop.",
         low=1,
     ),
-    Setting("tidemill.racks", Kind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
-    Setting("tidemill.sql.max.bytes", Kind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
-    Setting("tidemill.sql.max.memory.bytes", Kind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
-    Setting("tidemill.sql.max.queries", Kind.INT, "2", "SQL queries that run at a time; others wait.", low=1, high=64),
-    Setting("tidemill.sql.max.rows", Kind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
+    Setting(
+        "tidemill.racks", SettingKind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."
+    ),
+    Setting("tidemill.sql.max.bytes", SettingKind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
+    Setting(
+        "tidemill.sql.max.memory.bytes",
+        SettingKind.LONG,
+        "536870912",
+        "Memory that one question may take.",
+        low=1 << 20,
+    ),
+    Setting(
+        "tidemill.sql.max.queries", SettingKind.INT, "2", "SQL queries that run at a time; others wait.", low=1, high=64
+    ),
+    Setting("tidemill.sql.max.rows", SettingKind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
     Setting(
         "tidemill.sql.sandbox.required",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         "true",
         "Refuse SQL where its process cannot be confined by seccomp (Linux on x86-64 and arm64 can).",
     ),
-    Setting("tidemill.sql.timeout.ms", Kind.INT, "30000", "How long one question in SQL may take.", low=1),
+    Setting("tidemill.sql.timeout.ms", SettingKind.INT, "30000", "How long one question in SQL may take.", low=1),
     Setting(
         "tidemill.tend.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         "5000",
         "How often rotation by age and compaction are looked after.",
         low=10,
     ),
     Setting(
         "tidemill.waiting.topic.num.partitions",
-        Kind.INT,
+        SettingKind.INT,
         "8",
         "Partitions of the topic of records for later, in a cluster without shared timelines.",
         low=1,
     ),
     Setting(
         "tidemill.waiting.topic.replication.factor",
-        Kind.INT,
+        SettingKind.INT,
         "3",
         "Copies of the topic of records for later; as many as there are brokers, if they are fewer. All but one have"
         " to have a record.",
@@ -181,36 +229,44 @@ _OWN = (
     ),
     Setting(
         "tidemill.waiting.topic.segment.bytes",
-        Kind.INT,
+        SettingKind.INT,
         "104857600",
         "Segment size of the topic of records for later.",
         low=1,
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         "1000",
         "How often transactions that ran out of time are looked for.",
         low=1,
     ),
-    Setting("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction a producer may ask for.", low=1),
-    Setting("transaction.state.log.num.partitions", Kind.INT, "8", "Partitions of the topic of transactions.", low=1),
+    Setting(
+        "transaction.max.timeout.ms", SettingKind.INT, "900000", "Longest transaction a producer may ask for.", low=1
+    ),
+    Setting(
+        "transaction.state.log.num.partitions", SettingKind.INT, "8", "Partitions of the topic of transactions.", low=1
+    ),
     Setting(
         "transaction.state.log.replication.factor",
-        Kind.INT,
+        SettingKind.INT,
         "3",
         "Copies of the topic of transactions; as many as there are brokers, if they are fewer.",
         low=1,
     ),
     Setting(
         "transaction.state.log.segment.bytes",
-        Kind.INT,
+        SettingKind.INT,
         "104857600",
         "Segment size of the topic of transactions.",
         low=1,
     ),
     Setting(
-        "transactional.id.expiration.ms", Kind.INT, "604800000", "How long a quiet transactional id is kept.", low=1
+        "transactional.id.expiration.ms",
+        SettingKind.INT,
+        "604800000",
+        "How long a quiet transactional id is kept.",
+        low=1,
     ),
 )
 

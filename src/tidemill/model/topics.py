@@ -26,6 +26,15 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class UnknownTopic(NamedTuple):
+    """A topic that has records in the data directory and is missing in coordination."""
+
+    name: str
+    topic_id: str
+    """Empty when the directory does not say."""
+    partitions: int
+
+
 def refuse_internal(name: str) -> None:
     """Refuse a change to a topic in which the broker keeps its own state; clients may read it."""
     if name in INTERNAL:

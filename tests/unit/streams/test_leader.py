@@ -7,7 +7,7 @@ from tidemill.records.build import NewRecord, build_batch, end_marker
 from tidemill.records.header import BatchHeader, read_header
 from tidemill.streams.core.aborted import AbortedIndex, AbortedRange, AbortedTransaction
 from tidemill.streams.core.epochs import Epochs
-from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Refused
+from tidemill.streams.core.leader import Accepted, ControlMarker, Duplicate, Leader, Refused
 from tidemill.streams.core.waiters import Waiters
 
 NOW = 5
@@ -44,7 +44,7 @@ def test_an_undone_abort_leaves_no_trace() -> None:
     leader = Leader(epoch=0)
     leader.accept(data(0, 2), NOW)
     state = (leader.save(), leader.end_offset)
-    undo = leader.accept(marker(2), NOW, Marker(commit=False, coordinator_epoch=0))
+    undo = leader.accept(marker(2), NOW, ControlMarker(commit=False, coordinator_epoch=0))
     assert leader.aborted.overlapping(0, 10) == [AbortedTransaction(1, 0)]
     assert leader.stable_offset(3) == 3
     leader.undo(undo)
@@ -55,7 +55,7 @@ def test_an_undone_abort_leaves_no_trace() -> None:
 def test_saved_state_is_the_state() -> None:
     leader = Leader(epoch=2)
     leader.accept(data(0, 2)._replace(leader_epoch=2), NOW)
-    leader.accept(marker(2), NOW, Marker(commit=False, coordinator_epoch=7))
+    leader.accept(marker(2), NOW, ControlMarker(commit=False, coordinator_epoch=7))
     leader.clean_until = 1
     other = Leader(epoch=2)
     other.load(leader.save())
