@@ -5,8 +5,8 @@
 Three brokers run in this process without servers, on a real etcd with one member (`etcd` must be on the PATH). Their
 partitions are in memory. The topic has three replicas per partition, and every broker leads a third of the partitions.
 Then the etcd lease of one broker is revoked, as if it had expired. The clock runs from there until another broker has
-an image in which a live broker leads every partition. The election writes every partition: a third get a new leader, the
-others lose one in-sync replica.
+an image in which a live broker leads every partition. The election writes every partition: a third get a new leader,
+the others lose one in-sync replica.
 
 The same election runs with ten partitions, and without etcd (`plan`): the ratio is the cost of a partition. Memory is
 that of a broker's image with all objects that it refers to, by tracemalloc.

@@ -211,7 +211,7 @@ def failovers_s(cluster: Cluster, topic: str, times: int) -> list[float]:
 
 
 def catch_up_mb_s(cluster: Cluster, topic: str, megabytes: int) -> float:
-    """Catch-up rate of a follower that was stopped while this much was written, from its ready line until it is in sync."""
+    """Catch-up rate of a follower that was stopped while this much was written, from ready line to in sync."""
     away = next(number for number in BROKERS if number != cluster.leader(topic))
     cluster.kill(away)
     produce_mb_s(cluster, topic, megabytes)

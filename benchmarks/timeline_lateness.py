@@ -6,7 +6,8 @@ A broker process with the default store (SQLite) holds `--pending` messages of t
 which were written straight into the store before it started. Messages are then due at `--rate` per second; a worker in
 this process leases and completes them. Lateness is the time from the due time to the yield in the worker, by the one
 clock of this machine. Prints p50, p99, max, how many came early (must be 0), the broker's processor time for a message,
-and its memory before, after and at its peak: with --pending 10000000 the peak is the memory that ten million messages need.
+and its memory before, after and at its peak: with --pending 10000000 the peak is the memory that ten million messages
+need.
 """
 
 import argparse

@@ -14,8 +14,8 @@ per message and the ratio to the shortest timeline.
 
 With --postgres and no URL a server is started, with the memory and log size that suit this machine (SERVER). The vacuum
 and the checkpoint after filling run before the measurement. The first change of a page after a checkpoint logs the
-whole page. A short run on a long timeline has only such changes, and costs more than a long one. Checkpoints run every five
-minutes. The processor time is that of this program and of
+whole page. A short run on a long timeline has only such changes, and costs more than a long one. Checkpoints run every
+five minutes. The processor time is that of this program and of
 all processes of that server.
 
 Work that a store does later, for many messages at once, is measured separately:
