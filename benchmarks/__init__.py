@@ -1,1 +1,1 @@
-"""Benchmarks: each prints the machine, its command and a ratio measured in one run beside a peer or a limit."""
+"""Benchmarks: each prints the machine, its command and a ratio to a peer or a limit in the same run."""

@@ -1,8 +1,8 @@
-"""Record batches to Arrow and back, in rows per second of one core: the compiled twin, the reference, and two limits.
+"""Record batches to Arrow and back, in rows per second of one core: compiled kernels, the reference, and two limits.
 
 The limits are Arrow's own C++ in the same run: the same rows read from and written to Parquet in memory, without
-dictionaries and with the same codec. What is read comes in batches of 16 KiB, as producers fill them by default; what
-is written goes in batches of the default size here, about a megabyte.
+dictionaries and with the same codec. Reads use batches of 16 KiB, the default of producers. Writes use our default
+batch size, about a megabyte.
 
 python -m benchmarks.arrow_kernels [--rows 100000] [--full]
 """
@@ -23,7 +23,7 @@ from tidemill.records.compression import Codec
 NOW_MS = 1_700_000_000_000
 READ_BATCH_BYTES = 16 * 1024
 REPEATS = 5
-REFERENCE_SHARE = 20  # the reference gets a twentieth of the rows: it is slow, and its rate does not depend on it
+REFERENCE_SHARE = 20  # the reference is slow, and its rate does not depend on the number of rows
 
 
 def table(rows: int, size: int) -> pa.RecordBatch:
@@ -96,7 +96,7 @@ def main() -> None:
     machine.head("arrow_kernels")
     began = time.perf_counter()
     warm_up(load_kernels("numba"))
-    print(f"warm-up of the compiled twin: {time.perf_counter() - began:.1f} s (once per machine, then from the cache)")
+    print(f"warm-up of the kernels: {time.perf_counter() - began:.1f} s (once per machine, then from the cache)")
     print("  value codec      read      / python  / parquet     write      / python  / parquet")
     for size in (100, 1000):
         for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):

@@ -1,10 +1,10 @@
-"""SQL over a topic of many records, asked of a broker: latency of an analyst's questions, in tables and in files.
+"""Latency of SQL queries over a topic with many records, in tables and in files.
 
     python -m benchmarks.clickhouse_sql [--full] [--rows 1000000]
 
-The same records are produced to a broker with its streams in tables (chDB) and to one with segment files, and the same
-questions are put to both over HTTP. Each is asked several times: the first answer and the median are told, and how much
-longer files take. Where records are in files, every question reads what it needs of them anew.
+One broker keeps its streams in tables (chDB), another in segment files. Both get the same records and, over HTTP, the
+same queries. Each query runs several times. Prints the first time, the median, and the ratio of files to tables. With
+segment files, every query reads the files again.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tidemill.testing import Broker
 PORTION = 500_000
 ASKED = 5
 SLOW_S = 5.0
-"""A question that takes longer than this is asked twice only."""
+"""A query that takes longer than this runs only twice."""
 QUESTIONS = {
     "count by partition": "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL",
     "one key's records": "SELECT count() FROM messages WHERE topic = 'orders' AND key = 'customer-77'",
@@ -41,7 +41,7 @@ FLAGS = {"chdb": "chdb:?fsync=false", "segments": "segments:"}
 
 
 def ask(broker: Broker, question: str) -> float:
-    """Seconds from the question to its answer."""
+    """Seconds from the query to its result."""
     body = json.dumps({"sql": question}).encode()
     request = urllib.request.Request(f"{broker.http}/api/sql", data=body, headers={"content-type": "application/json"})
     began = time.perf_counter()
@@ -51,7 +51,7 @@ def ask(broker: Broker, question: str) -> float:
 
 
 def measure(streams: str, rows: int) -> dict[str, tuple[float, float]]:
-    """For each question, the first and the median time in seconds."""
+    """For each query, the first and the median time in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="tidemill-bench-"))
     found = {}
     try:

@@ -1,12 +1,12 @@
-"""Streams in tables (chDB) beside segment files, in one run: rows in and out, bytes on disk, memory, sizes of inserts.
+"""Streams in tables (chDB) compared with segment files in one run: rates, bytes on disk, memory, sizes of inserts.
 
     python -m benchmarks.clickhouse_streams [--full] [--records 300000] [--producers 50] [--servers host:port,...]
 
-`--servers` measures servers of ClickHouse beside the others, each time in a new database `bench_...`, which stays. Without
-a server at hand: `python -m tests.clickhouse_front FOLDER 8123` in another terminal is the tests' front over chDB.
+`--servers` also measures ClickHouse servers. Each run creates a database `bench_...` and does not delete it. Without a
+server, run `python -m tests.clickhouse_front FOLDER 8123` in another terminal: the HTTP front of the tests over chDB.
 
-The load is librdkafka's: orders of about 150 bytes as JSON, acks=all. `cold` reads after a restart, so that nothing is
-in the broker's memory. The last case has many producers that send one record at a time: one insert serves them all.
+librdkafka produces orders of about 150 bytes as JSON, with acks=all. `cold` reads after a restart, so that nothing is
+in the broker's memory. In the last case many producers send one record at a time, and one insert serves all of them.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SMALL_S = 5.0
 
 
 class Figure(NamedTuple):
-    """What one storage did."""
+    """The results of one storage."""
 
     produce_s: float
     follow_s: float
@@ -117,7 +117,7 @@ def measure(streams: str, count: int, codec: str) -> Figure:
 
 
 def _disk(folder: Path, streams: str) -> int:
-    """Bytes of the topic's records; merged once more in tables, as the engine does by itself in a while."""
+    """Bytes of the topic's records. Tables are merged first, as the engine does by itself later."""
     if streams.startswith(SERVERS):
         return 0  # on another machine
     if streams.startswith("segments"):
@@ -139,7 +139,7 @@ def ask(folder: Path, *statements: str) -> str:
 
 
 def small_producers(streams: str, producers: int) -> tuple[int, str]:
-    """Records per second of many producers that wait for each record, and what inserts they became."""
+    """Records per second of many producers that wait for each record, and the resulting inserts."""
     from confluent_kafka import Producer
 
     folder = Path(tempfile.mkdtemp(prefix="tidemill-bench-"))
@@ -173,7 +173,7 @@ def small_producers(streams: str, producers: int) -> tuple[int, str]:
 
 
 def _url(streams: str) -> str:
-    """Servers get a new database each time: it belongs to the broker that made it."""
+    """Servers get a new database each time, because a database belongs to the broker that created it."""
     return streams if streams in FLAGS.values() else f"{SERVERS}://{streams}/bench_{uuid4().hex[:8]}"
 
 
@@ -186,7 +186,7 @@ def main() -> None:
     options.add_argument("--full", action="store_true", help="a million records")
     options.add_argument("--records", type=int, default=300_000)
     options.add_argument("--producers", type=int, default=50)
-    options.add_argument("--servers", help="HTTP addresses of ClickHouse, to measure them too")
+    options.add_argument("--servers", help="HTTP addresses of ClickHouse servers to measure")
     chosen = options.parse_args()
     count = 1_000_000 if chosen.full else chosen.records
     machine.head("clickhouse_streams")

@@ -2,14 +2,14 @@
 
     python -m benchmarks.cluster [--full] [--partitions 1000]
 
-Three brokers run in this process without doors, on a real etcd with one member (`etcd` has to be on the path); their
-partitions are in memory. A topic has so many partitions with three replicas each, of which a third is led by every
-broker. Then the lease of one broker is revoked, as if its time had run out; the clock runs from there until another
-broker shows an image in which every partition is led by somebody who is there. What is written are one third of the
-partitions (a new leader) and the other two (one replica less in sync), so all of them.
+Three brokers run in this process without servers, on a real etcd with one member (`etcd` must be on the PATH). Their
+partitions are in memory. The topic has three replicas per partition, and every broker leads a third of the partitions.
+Then the etcd lease of one broker is revoked, as if it had expired. The clock runs from there until another broker has
+an image in which a live broker leads every partition. The election writes every partition: a third get a new leader,
+the others lose one in-sync replica.
 
-The same election is done with ten partitions, and alone, without etcd (`plan`): the ratio says what a partition costs.
-Memory is that of the image of a broker with everything it stands on, by tracemalloc.
+The same election runs with ten partitions, and without etcd (`plan`): the ratio is the cost of a partition. Memory is
+that of a broker's image with all objects that it refers to, by tracemalloc.
 """
 
 import argparse
@@ -47,7 +47,7 @@ TTL_MS = 60_000
 
 @contextlib.contextmanager
 def etcd() -> Iterator[str]:
-    """A member of etcd in a temporary folder; its URL."""
+    """Run an etcd member in a temporary folder; yields its URL."""
     program = shutil.which("etcd")
     assert program, "etcd is not on the path; on Debian: apt-get install etcd-server"
     client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
@@ -81,7 +81,7 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def broker(url: str, node_id: int) -> AsyncIterator[BrokerNode]:
-    """A broker without doors."""
+    """A broker without servers."""
     coordination = EtcdCoordination(url)
     clock = time.time_ns
     world = BrokerEnvironment(
@@ -103,7 +103,7 @@ async def broker(url: str, node_id: int) -> AsyncIterator[BrokerNode]:
 
 
 async def election(url: str, partitions: int) -> tuple[float, float]:
-    """Seconds to create a topic, and to have it led by others when a broker is lost."""
+    """Seconds to create a topic, and until other brokers lead it after the loss of a broker."""
     async with broker(url, 1) as first, broker(url, 2) as second, broker(url, 3) as third:
         await asyncio.sleep(1)
         started = time.perf_counter()
@@ -137,7 +137,7 @@ def changes(partitions: int) -> list[Told]:
 
 
 def memory(partitions: int) -> int:
-    """Bytes that a view of so many partitions takes."""
+    """Bytes of a view with this many partitions."""
     told = changes(partitions)
     gc.collect()
     tracemalloc.start()
@@ -151,7 +151,7 @@ def memory(partitions: int) -> int:
 
 
 def planning(partitions: int) -> float:
-    """Seconds to decide what follows from the loss of a broker."""
+    """Seconds to decide the elections after the loss of a broker."""
     view = View({})
     view.apply([*changes(partitions), Told(f"{BROKERS}3", None, 4)])
     started = time.perf_counter()

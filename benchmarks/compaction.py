@@ -1,7 +1,8 @@
-"""Compaction: MB/s of log that it goes through, and what producers of another topic feel of it.
+"""Compaction: MB/s of log, and the latency of producers of another topic meanwhile.
 
-A topic is filled that keeps everything, then told to compact. Producers of another topic send at a fixed rate, before
-(`without`) and while compaction runs (`with`), in one run against one broker. The limit is a copy of the same files.
+A topic without compaction is filled, then compaction is enabled. Producers of another topic send at a fixed rate,
+before (`without`) and while compaction runs (`with`), in one run against one broker. The limit is a copy of the
+same files.
 
 python -m benchmarks.compaction [--mb 200] [--rate 200] [--full]
 """
@@ -30,7 +31,7 @@ PIECE_BYTES = 1024 * 1024
 
 
 def fill(address: str, megabytes: int) -> int:
-    """Write records of which compaction keeps one in ten; the bytes that stay, about."""
+    """Write records of which compaction keeps one in ten; returns about the bytes that remain."""
     settings = {"segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.01", "cleanup.policy": "delete"}
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic("table", 1, 1, config=settings)])["table"].result(60)
@@ -50,7 +51,7 @@ def fill(address: str, megabytes: int) -> int:
 
 
 def compact(address: str) -> None:
-    """Tell the topic to compact from now on."""
+    """Enable compaction of the topic."""
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "table", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": address})
@@ -58,7 +59,7 @@ def compact(address: str) -> None:
 
 
 def paced(producer: Producer, rate: int, done: Callable[[], bool]) -> Spread:
-    """Send at a fixed rate until `done`; how long the answers took."""
+    """Send at a fixed rate until `done`; returns the response times."""
     took: list[float] = []
 
     def answered(error: KafkaError | None, message: Message) -> None:
@@ -76,7 +77,7 @@ def paced(producer: Producer, rate: int, done: Callable[[], bool]) -> Spread:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes in the segments; those that vanish while this looks count as nothing."""
+    """Bytes in the segments; a file that is deleted meanwhile counts as 0."""
     total = 0
     for path in folder.glob("*.log"):
         try:
@@ -105,7 +106,7 @@ def measure(address: str, folder: Path, megabytes: int, rate: int, seconds: floa
     before, limit = size_of(folder), copy_mb_s(folder)
     producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 0})
     until = time.monotonic() + 1
-    paced(producer, rate, lambda: time.monotonic() > until)  # the connection is made, the code is warm
+    paced(producer, rate, lambda: time.monotonic() > until)  # connects and warms the code up
     until = time.monotonic() + seconds
     without = paced(producer, rate, lambda: time.monotonic() > until)
     began = time.monotonic()

@@ -1,8 +1,8 @@
-"""Consumer groups: joining, heartbeats, commits, and starting with many groups, beside Apache Kafka in the same run.
+"""Consumer groups: joining, heartbeats, commits, and starting with many groups, compared with Apache Kafka in one run.
 
     python -m benchmarks.groups [--full]
 
-Joins and commits are real clients'. Heartbeats are written by hand: five thousand clients would be most of the load.
+Real clients join and commit. Heartbeats are raw requests, because five thousand clients would be most of the load.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def blob(data: bytes) -> bytes:
 
 
 class Raw:
-    """A connection that sends requests of old, inflexible versions as fast as they are answered."""
+    """A connection that sends the next request as soon as the last one is answered; in old, inflexible versions."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -51,7 +51,7 @@ class Raw:
         return (await self._reader.readexactly(size))[4:]
 
     async def join(self, group: str) -> tuple[int, str]:
-        """Become the only member of a group; answers with generation and member id."""
+        """Become the only member of a group; returns generation and member id."""
         body = string(group) + struct.pack(">ii", 1_800_000, 60_000) + string("") + string("consumer")
         answer = await self.ask(JOIN, 1, body + struct.pack(">i", 1) + string("range") + blob(b""))
         error, generation = struct.unpack_from(">hi", answer)
@@ -73,7 +73,7 @@ class Raw:
 
 
 def first_record_s(peer: peers.Peer, members: int) -> float:
-    """From the first subscribe until every member has got a record."""
+    """Time from the first subscribe until every member has a record."""
     topic = f"join-{members}"
     create(peer.address, topic, members)
     producer = Producer({"bootstrap.servers": peer.address})
@@ -106,7 +106,7 @@ def first_record_s(peer: peers.Peer, members: int) -> float:
 
 
 async def heartbeat_us(peer: peers.Peer, members: int, rounds: int) -> float:
-    """Processor time of the broker for one heartbeat, with so many members."""
+    """Processor time of the broker for one heartbeat, with this many members."""
     connection = await Raw.connect(peer.address)
     known = [(f"hb-{index}", *await connection.join(f"hb-{index}")) for index in range(members)]
     before = peer.cpu_s()
@@ -120,7 +120,7 @@ async def heartbeat_us(peer: peers.Peer, members: int, rounds: int) -> float:
 
 
 async def commits_per_s(peer: peers.Peer, connections: int, seconds: float) -> float:
-    """Commits of one partition each, by groups without members, from so many connections."""
+    """Commits of one partition each, by groups without members, from this many connections."""
     create(peer.address, f"commit-{connections}", 1)
     done = 0
     deadline = time.perf_counter() + seconds
@@ -147,7 +147,7 @@ async def commits_per_s(peer: peers.Peer, connections: int, seconds: float) -> f
 
 
 def start_with_groups(count: int) -> None:
-    """The start of a broker that has so many groups, against an empty one."""
+    """Start time of a broker with this many groups, compared with an empty one."""
     with tempfile.TemporaryDirectory(prefix="tidemill-groups-") as folder:
         child, address, empty_s = serve(folder)
         create(address, "t", 1)
@@ -201,7 +201,7 @@ def main() -> None:
     options.add_argument("--full", action="store_true")
     full = options.parse_args().full
     machine.head("groups")
-    # As Kafka is set here too: nobody waits for others who might join.
+    # The same setting as for Kafka: a join does not wait for further members.
     with brokers("--set", "group.initial.rebalance.delay.ms=0") as running:
         for members in (1, 10, 100):
             table(

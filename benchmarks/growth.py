@@ -1,4 +1,4 @@
-"""What growth costs: a produce at 1, 100 and 1,000 partitions, and opening a large log after a clean stop and after a kill.
+"""The cost of growth: a produce at 1, 100 and 1,000 partitions, and opening a large log after a clean stop and a kill.
 
 python -m benchmarks.growth [--full] [--gb 1]
 """

@@ -1,4 +1,4 @@
-"""p50 and p99 of a produce, and from produce to consume, at fixed rates, beside Apache Kafka in the same run.
+"""p50 and p99 of a produce, and from produce to consume, at fixed rates, compared with Apache Kafka in one run.
 
 python -m benchmarks.latency [--rates 100 1000] [--seconds 5] [--acks all]
 """

@@ -1,4 +1,4 @@
-"""The lines that every benchmark prints first: what it ran on, and how to run it again."""
+"""The lines that every benchmark prints first: the machine and the command."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def describe() -> str:
-    """Cores, memory, Python, and the load before the run: figures from a busy machine are only good as ratios."""
+    """Cores, memory, Python, and the load before the run: on a busy machine only ratios are meaningful."""
     model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?")
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     load = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""The parallel consumer: its speed-up over one record at a time, its cost per record, its memory, and what a kill costs.
+"""The parallel consumer: speed-up over one record at a time, cost per record, memory, and repeats after a kill.
 
     python -m benchmarks.parallel_consumer [--full]
 
@@ -39,7 +39,7 @@ def fill(address: str, topic: str, count: int) -> None:
 
 
 def works() -> list[float]:
-    """How long each record takes, the same for every run."""
+    """Handling time of each record, the same for every run."""
     draw = random.Random(1)
     return [draw.random() * WORK_S for _ in range(RECORDS)]
 
@@ -62,7 +62,7 @@ def sequential_s(address: str, topic: str, waits: list[float]) -> float:
 
 
 class Counted:
-    """Counts what is handled and ends the consumer after the last; the clock starts with the first."""
+    """Counts handled records and stops the consumer after the last one; the clock starts with the first."""
 
     def __init__(self, enough: int) -> None:
         self.enough, self.count = enough, 0
@@ -112,7 +112,7 @@ def speed_up(address: str) -> None:
 
 
 def io_bound(address: str) -> None:
-    """Handlers that wait 20 ms for somebody else, as a call over the network does."""
+    """Handlers that wait 20 ms, like a network call."""
     count, wait_s = 4_000, 0.02
     fill(address, "waiting", count)
     counted = Counted(count)
@@ -148,7 +148,7 @@ def commit_latency(address: str) -> None:
 
 
 def overhead(address: str, count: int) -> None:
-    """What the consumer adds to a record when the handler does nothing, over a bare poll loop."""
+    """Cost per record with a no-op handler, compared with a bare poll loop."""
     fill(address, "noop", count)
     bare = Consumer({"bootstrap.servers": address, "group.id": "bare", "enable.auto.commit": False})
     bare.assign([TopicPartition("noop", 0, 0)])
@@ -181,7 +181,7 @@ def overhead(address: str, count: int) -> None:
 
 
 def memory(address: str, count: int) -> None:
-    """Resident memory while so many records are in hand."""
+    """Resident memory while the consumer holds this many records."""
     fill(address, "held", count)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gate = threading.Event()

@@ -1,4 +1,4 @@
-"""Brokers to measure: Tidemill, Apache Kafka (from Maven, when it can be had), and the limit: a socket that writes a file."""
+"""Brokers to measure: Tidemill, Apache Kafka (from Maven, if available), and the limit: a socket that writes a file."""
 
 import os
 import shutil
@@ -20,24 +20,24 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidemi
 
 
 class Peer(NamedTuple):
-    """A running broker: where it is, and the process that does its work."""
+    """A running broker: its address and its process."""
 
     name: str
     address: str
     process: psutil.Process
 
     def cpu_s(self) -> float:
-        """Seconds of processor that it has used so far."""
+        """Seconds of processor time used so far."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def resident_mb(self) -> float:
-        """Memory it holds now."""
+        """Current memory."""
         return float(self.process.memory_info().rss) / 1e6
 
 
 def free_port() -> int:
-    """A port that nobody uses at the moment."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 @contextmanager
 def tidemill(*flags: str) -> Iterator[Peer]:
-    """`tidemill serve` in a process of its own, in a fresh folder."""
+    """`tidemill serve` in a separate process, in an empty folder."""
     with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
         command = [sys.executable, "-m", "tidemill", "serve", "--data-dir", folder, "--kafka", "127.0.0.1:0"]
         command += ["--http", "none", "--grpc", "none", "--log-level", "error", *flags]

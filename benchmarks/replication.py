@@ -1,4 +1,4 @@
-"""A cluster of three brokers: what replication costs, how fast followers catch up, how long a failover takes.
+"""A cluster of three brokers: the cost of replication, the speed of catch-up, the time of a failover.
 
     python -m benchmarks.replication [--full] [--mb 60]
 
@@ -32,7 +32,7 @@ from tidemill.testing.child import Child
 VALUE = bytes(1024)
 TTL_MS = 3000
 LOAD = 5_000.0
-"""Records of 1 KiB a second while the lag is looked at."""
+"""Records of 1 KiB a second while the lag is measured."""
 BROKERS = (1, 2, 3)
 
 
@@ -96,7 +96,7 @@ class Cluster:
         return used / ticks
 
     def lags(self, leader: int) -> dict[int, Lag]:
-        """How far the followers of a broker are behind, as it tells."""
+        """The lag of a broker's followers, as the broker reports it."""
         resource = ConfigResource(ResourceType.BROKER, str(leader))
         told = self.admin.describe_configs([resource])[resource].result(30)
         return decode_lags(told["tidemill.replica.lag"].value or "")
@@ -158,7 +158,7 @@ def latencies_ms(cluster: Cluster, topic: str, acks: str, seconds: float, rate: 
 
 
 def lags_under_load(cluster: Cluster, topic: str, seconds: float, rate: float) -> list[Lag]:
-    """The worst follower of the topic's leader, looked at again and again while records come at a steady rate."""
+    """The lag of the worst follower of the topic, sampled while records are produced at a steady rate."""
     client, leader = producer(cluster, "all"), cluster.leader(topic)
     over = threading.Event()
 
@@ -211,7 +211,7 @@ def failovers_s(cluster: Cluster, topic: str, times: int) -> list[float]:
 
 
 def catch_up_mb_s(cluster: Cluster, topic: str, megabytes: int) -> float:
-    """A follower that was away while this much was written, from its ready line until it is in sync."""
+    """Catch-up rate of a follower that was stopped while this much was written, from ready line to in sync."""
     away = next(number for number in BROKERS if number != cluster.leader(topic))
     cluster.kill(away)
     produce_mb_s(cluster, topic, megabytes)

@@ -1,4 +1,4 @@
-"""Spark's own kafka connector, from Maven when it can be had: the peer of the Spark benchmarks."""
+"""Spark's own kafka connector, from Maven if available: the peer of the Spark benchmarks."""
 
 import shutil
 import subprocess
@@ -13,12 +13,12 @@ SCALA = "2.13"
 FALLBACK = "4.2.0"
 """Not every mirror has every version; this connector also runs on Spark 4.3."""
 TOKENS = "4.0.0"
-"""The part for Hadoop's tokens, which nobody uses here; it also brings Kafka's own client."""
+"""The part for Hadoop's tokens is not used here, but it depends on Kafka's own client."""
 NEEDED = ("kafka", "commons-pool2")
 
 
 def connector_jars() -> list[str]:
-    """The jars of the connector; none, with a line that says so, when Maven does not provide them."""
+    """The jars of the connector. Prints a line and returns none when Maven does not provide them."""
     for version in dict.fromkeys((pyspark.__version__, FALLBACK)):
         folder = CACHE / f"spark-kafka-{version}"
         if folder.exists() or _copied(version, folder):

@@ -1,11 +1,11 @@
-"""Rows a second from Spark into a topic, beside Spark's own kafka sink and a Parquet write of the same rows.
+"""Rows a second from Spark into a topic, compared with Spark's own kafka sink and a Parquet write of the same rows.
 
 python -m benchmarks.spark_sink [--only batch streaming] [--sizes 1000] [--codecs zstd] [--full]
 
 All write the same cached rows. Spark's sink has no transactions; ours has them. Zstandard's level is 1 in ours and 3 in
-Spark's sink unless told otherwise, so that is measured with both. Processor time is that of Spark's
-processes; the broker's comes on top and is about the same for both. A sink in Python that drops its rows is the limit
-for every sink in Python: what it takes is Spark's, to hand them over.
+Spark's sink by default, so the latter is measured with both. Processor time is that of Spark's processes; the broker's
+is not included and is about the same for both. A Python sink that drops its rows is the limit of every sink in Python:
+it measures what Spark needs to pass rows to Python.
 """
 
 import argparse
@@ -35,12 +35,12 @@ SMALL_ROWS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
-"""What docs/guides/spark.md says of rows that are known to be small."""
+"""The settings of docs/guides/spark.md for rows that are known to be small."""
 STREAM_BATCHES = 10
 ROWS = {100: 2_000_000, 1000: 500_000}
-"""How many of each size; fewer, and what is the same for every query counts most."""
+"""Rows of each size; with fewer rows the fixed cost of a query dominates."""
 MEMORY = "4g"
-"""The rows are to stay there."""
+"""The cached rows must stay in memory."""
 
 
 class _DroppingWriter(DataSourceArrowWriter):
@@ -51,7 +51,7 @@ class _DroppingWriter(DataSourceArrowWriter):
 
 
 class DroppingSink(DataSource):
-    """Takes rows and does nothing with them."""
+    """Drops its rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,7 +82,7 @@ class Bench:
         return name
 
     def rows(self, total: int, size: int) -> DataFrame:
-        """Rows that differ, in memory before anybody is measured."""
+        """Distinct rows, cached before the measurement."""
         value = f"rpad(concat(lpad(id, 12, '0'), ' ', uuid()), {size}, concat(lpad(id, 12, '0'), ' '))"
         rows = self.spark.range(0, total, 1, CORES).selectExpr(
             "cast(id % 1000 as string) as key", f"cast({value} as binary) as value"
@@ -109,7 +109,7 @@ class Bench:
 
     @contextmanager
     def _set(self, settings: dict[str, str]) -> Iterator[None]:
-        """Other settings of the session for a while."""
+        """Change settings of the session within the block."""
         before = {name: str(self.spark.conf.get(name)) for name in settings}
         for name, value in settings.items():
             self.spark.conf.set(name, value)
@@ -133,14 +133,14 @@ class Bench:
             print(f"        {name:<26}{rate}{beside}", flush=True)
 
     def streaming(self) -> None:
-        """What exactly once costs a small micro-batch."""
+        """The cost of exactly once for a small micro-batch."""
         source = self.topic()
         rows = self.spark.range(STREAM_BATCHES * CORES).selectExpr("cast(id as string) as value", f"id % {CORES} as p")
         options = {"kafka.bootstrap.servers": self.servers, "topic": source}
         rows = rows.selectExpr("value", "cast(p as int) as partition")
         rows.write.format("tidemill").mode("append").options(**options).save()
         names = (OURS, IDEMPOTENT, JVM) if self.connector else (OURS, IDEMPOTENT)
-        for warm in (False, True):  # the second time counts, when the JVM has compiled what all of them use
+        for warm in (False, True):  # only the second run counts: the JVM has compiled the shared code by then
             for name in names:
                 took = sorted(self._stream(source, name))
                 if warm:

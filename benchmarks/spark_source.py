@@ -1,4 +1,4 @@
-"""Rows a second from a topic into Spark, beside Spark's own kafka connector and a Parquet scan of the same rows.
+"""Rows a second from a topic into Spark, compared with Spark's own kafka connector and a Parquet scan.
 
 python -m benchmarks.spark_source [--only start rates latency partitions] [--sizes 1000] [--codecs zstd] [--full]
 """
@@ -26,10 +26,10 @@ CODECS = ("none", "lz4", "zstd")
 CORES = 2
 ROUNDS = 3
 ROWS = {100: 400_000, 1000: 300_000}
-"""How many of each size; fewer, and what is the same for every query counts most."""
+"""Rows of each size; with fewer rows the fixed cost of a query dominates."""
 PARTITION_COUNTS = (1, 100, 1000)
 PARTITIONS_QUICK = 100
-"""Above it the connector takes minutes: it has a task for each partition."""
+"""Above this the connector takes minutes, because it runs one task per partition."""
 PARTITION_ROWS = 100_000
 MICRO_BATCHES = 25
 PARTS = ("start", "rates", "latency", "partitions")
@@ -37,7 +37,7 @@ OURS, JVM, PARQUET = "tidemill", "kafka connector", "Parquet scan"
 
 
 def fill(servers: str, topic: str, total: int, size: int, codec: str = "none", partitions: int = CORES) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})  # it must outlive its answers
+    admin = AdminClient({"bootstrap.servers": servers})  # it must outlive its responses
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
     settings = {"bootstrap.servers": servers, "linger.ms": 20, "batch.size": 500_000, "compression.type": codec}
     producer = Producer(settings)
@@ -53,16 +53,16 @@ def fill(servers: str, topic: str, total: int, size: int, codec: str = "none", p
 
 
 class Took(NamedTuple):
-    """Seconds by the clock, and of processor in all of Spark's processes. The latter is what a busy machine leaves."""
+    """Seconds by the clock, and of processor in all of Spark's processes. The latter is reliable on a busy machine."""
 
     seconds: float
     cpu_s: float
 
 
 def middle(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, warm_ups: int = 1) -> dict[str, Took]:
-    """The median of each; they take turns, so that a busy moment of the machine hits them all.
+    """The median of each; they take turns, so that a busy moment of the machine affects all of them.
 
-    The first turns do not count: the JVM compiles then.
+    The first rounds do not count, because the JVM compiles its code then.
     """
     times: dict[str, list[Took]] = {name: [] for name in runs}
     for _ in range(warm_ups + rounds):
@@ -74,7 +74,7 @@ def middle(runs: Mapping[str, Callable[[], object]], rounds: int = ROUNDS, warm_
 
 
 def cpu_s() -> float:
-    """Processor time of the JVM and the Python workers so far, of those too that have ended: their parents know it."""
+    """Processor time of the JVM and the Python workers so far, including ended ones, which their parents report."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -89,7 +89,7 @@ def noop(rows: DataFrame) -> None:
 
 
 class Bench:
-    """A session, a broker, and what the sources are called."""
+    """A session, a broker, and the names of the sources."""
 
     def __init__(self, spark: SparkSession, servers: str, *, connector: bool) -> None:
         self.spark = spark
@@ -124,7 +124,7 @@ class Bench:
             print(f"        {name:<22}{rate}{''.join(ratio(found, took, peer) for peer in (PARQUET, JVM))}", flush=True)
 
     def latency(self, folder: Path) -> None:
-        """Twice, in turns; the second time counts, when the JVM has compiled what all of them use."""
+        """Two rounds; only the second counts, because the JVM has compiled the shared code by then."""
         topic = "one-by-one"
         fill(self.servers, topic, MICRO_BATCHES, 100, partitions=1)
         for warm in (False, True):
@@ -173,7 +173,7 @@ def ratio(found: Mapping[str, Took], took: Took, peer: str) -> str:
 
 
 def resident() -> str:
-    """What Spark's processes hold now."""
+    """Current memory of Spark's processes."""
     found = {"JVM": 0.0, "Python workers": 0.0}
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -1,9 +1,9 @@
-"""Where the processor time of the source goes: each stage of a task alone, on the bytes that a task reads.
+"""Processor time of the source: each stage of a task alone, on the bytes that a task reads.
 
 python -m benchmarks.spark_stages [--rows 100000] [--size 1000]
 
-Seconds of processor for a million rows, in this process; the other end of the pipe is a process of its own. What is
-decompressed costs whoever reads it as much, so decompression by itself, on all cores, is a limit for every source.
+Seconds of processor for a million rows, in this process; the other end of the pipe is a separate process. Every source
+has to decompress the same bytes, so decompression alone, on all cores, is a limit for all of them.
 """
 
 import argparse
@@ -38,7 +38,7 @@ while pipe.recv_into(room):
 
 
 def cpu_s(work: Callable[[], object]) -> float:
-    """The least of several runs."""
+    """The minimum of several runs."""
     found = []
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -48,7 +48,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def fetched(servers: str, topic: str, rows: int) -> Iterator[Buffer]:
-    """What the tasks get from the broker."""
+    """The bytes that tasks fetch from the broker."""
     with KafkaClient({"bootstrap.servers": servers}) as client:
         for index in range(CORES):
             for piece in client.read_range(TopicPartition(topic, index), 0, rows // CORES):
@@ -77,7 +77,7 @@ def decoded(pieces: Iterable[Buffer], room: DecompressedRecords, take: Callable[
 
 
 def piped(pieces: Iterable[Buffer], room: DecompressedRecords) -> None:
-    """Decoded, and written into a pipe as Spark's workers do it."""
+    """Decode, and write into a pipe as Spark's workers do."""
     ours, theirs = socket.socketpair()
     with subprocess.Popen([sys.executable, "-c", _DRAIN, str(theirs.fileno())], pass_fds=[theirs.fileno()]), theirs:
         writer: list[pa.RecordBatchStreamWriter] = []

@@ -1,4 +1,4 @@
-"""From exec to the ready line, idle memory, and the cost of `import tidemill`, beside a bare Python in the same run.
+"""Time from exec to the ready line, idle memory, and the cost of `import tidemill`, compared with a bare Python.
 
 python -m benchmarks.startup [--runs 5]
 """
@@ -25,7 +25,7 @@ def ready() -> tuple[float, float]:
     began = time.perf_counter()
     with peers.tidemill("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0") as broker:
         took = time.perf_counter() - began
-        time.sleep(1)  # what is loaded after the ready line belongs to the idle memory
+        time.sleep(1)  # modules that are loaded after the ready line count as idle memory
         return took, broker.resident_mb()
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     options.add_argument("--full", action="store_true")
     runs = options.parse_args().runs
     machine.head("startup")
-    # As an installer leaves it: the bytecode is there, also where Python may not write any.
+    # Compile the bytecode, as an installer does; Python may not be allowed to write it later.
     compileall.compile_dir(Path(tidemill.__file__).parent, quiet=1)
     bare = statistics.median(seconds(sys.executable, "-c", "pass") for _ in range(runs))
     imported = statistics.median(seconds(sys.executable, "-c", "import tidemill") for _ in range(runs))

@@ -1,8 +1,8 @@
-"""MB/s, records/s, processor per GB and memory of a broker, beside Apache Kafka and beside a socket that writes a file.
+"""MB/s, records/s, processor time per GB and memory, compared with Apache Kafka and a socket that writes a file.
 
     python -m benchmarks.throughput [--full] [--mb 200]
 
-The load is librdkafka's, in a process of its own. Every row of one case is measured in the same run on the same disk.
+librdkafka produces the load, in a separate process. Every row of one case is measured in the same run on the same disk.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PARTITIONS = (1, 12)
 
 
 class Case(NamedTuple):
-    """One way to write and read."""
+    """One combination of sizes, acks and partitions."""
 
     size: int
     batch: int
@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """What one broker did in one case."""
+    """The results of one broker in one case."""
 
     produce_mb_s: float
     consume_mb_s: float
@@ -126,7 +126,7 @@ def consume(address: str, topic: str, partitions: int, count: int) -> float:
 
 @contextmanager
 def brokers(*flags: str) -> Iterator[list[peers.Peer]]:
-    """Tidemill with these flags, and Apache Kafka when it can be had."""
+    """Tidemill with these flags, and Apache Kafka if available."""
     with peers.tidemill(*flags) as ours, peers.kafka() as theirs:
         yield [ours] + ([theirs] if theirs else [])
 

@@ -1,8 +1,8 @@
 """Fills a timeline's file with millions of messages, through the store's own code and before a broker opens it.
 
-Messages go in by batches of ten thousand, many of which share one transaction of the store's writer: on a long timeline
-with random due times nearly every message is on another page, and a page is then written once for several. Where their
-order does not matter for what is measured, messages come in the order of their due times, which is faster still.
+Messages are written in batches of ten thousand, and many batches share one transaction. On a long timeline with random
+due times nearly every message is on another page, so a page is written once for several messages. Where the order does
+not matter for the measurement, messages are written in due-time order, which is faster still.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ BATCHES_AT_ONCE = 30
 BODY = bytes(100)
 SEED = 1
 DRAWN_MS = 1_700_000_000_000
-"""When ids were drawn, as it were: before all that a client draws, which then come behind them in the store's index."""
+"""The assumed creation time of the ids: older than any id of a client, so that new ids follow them in the index."""
 
 
 async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, *, ordered: bool) -> None:
-    """Create the timeline with so many messages, due between the two times; ids grow as if drawn."""
+    """Create the timeline with this many messages, due between the two times; ids grow with time, like real ones."""
     store = await open_store(path)
     await store.govern(Create(name))
     await store.govern(MakeReady(name))
@@ -46,7 +46,7 @@ async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, 
         ]
         waiting.append(asyncio.create_task(store.schedule(name, batch)))
         await asyncio.sleep(0)
-        if len(waiting) == 2 * BATCHES_AT_ONCE:  # one half is being written while the other is drawn
+        if len(waiting) == 2 * BATCHES_AT_ONCE:  # one half is written while the other is generated
             await asyncio.gather(*waiting[:BATCHES_AT_ONCE])
             del waiting[:BATCHES_AT_ONCE]
     await asyncio.gather(*waiting)
@@ -54,19 +54,19 @@ async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, 
 
 
 async def filled(folder: str, name: str, pending: int, start_ms: int, end_ms: int, *, ordered: bool = False) -> None:
-    """Fill the timelines of a data directory and say how long it took."""
+    """Fill the timelines of a data directory and print how long it took."""
     begun = time.perf_counter()
     await fill(Path(folder, "timelines.db"), name, pending, start_ms, end_ms, ordered=ordered)
     print(f"pending: {pending:,} messages, straight into the store in {time.perf_counter() - begun:.0f} s", flush=True)
 
 
 async def kept(home: Path, name: str, pending: int, start_ms: int, end_ms: int) -> Path:
-    """A data directory with that timeline: the one that is there from an earlier run, or a new one."""
+    """A data directory with that timeline: from an earlier run, or a new one."""
     folder = home / f"{name}-{pending}"
     if await asyncio.to_thread(folder.exists):
         print(f"pending: {pending:,} messages, from {folder}", flush=True)
         return folder
-    with tempfile.TemporaryDirectory(dir=home) as making:  # it gets its name when it is complete
+    with tempfile.TemporaryDirectory(dir=home) as making:  # renamed when it is complete
         await filled(f"{making}/data", name, pending, start_ms, end_ms)
         await asyncio.to_thread(os.rename, f"{making}/data", folder)
     return folder

@@ -1,20 +1,21 @@
-"""What a message costs on a short timeline and on a long one: it should be the same.
+"""The cost of a message on a short timeline and on a long one. It should be the same.
 
     python -m benchmarks.timeline_growth [--full] [--messages 40000] [--directory DIR | --keep DIR]
 
 Brokers hold 10^4 and 10^6 (with --full also 10^7) messages over a month, written straight into the store. Then the same
-traffic goes through each: messages are scheduled, leased and completed by a client in this process, a thousand at a
-time, so that the timeline stays as long as it is. There are two kinds of traffic:
+traffic goes through each: a client in this process schedules, leases and completes messages, a thousand at a time, so
+that the length of the timeline does not change. There are two kinds of traffic:
 
-    near   the new messages are due at once; those that were there come later. This is how timers and retries are used
-    far    the new messages are due at any time of a month that has passed, and the oldest ones of the timeline are
-           done: every message is in another place of the file, which is the worst case for a store on pages
+    near   the new messages are due at once, before the pending ones. This is how timers and retries are used
+    far    the new messages are due at any time of a past month, and the oldest ones of the timeline are completed:
+           every message is on another page of the file, which is the worst case for a store with pages
 
-The cost of a message is the processor time of the broker, all its threads and the system's work for it included: it
-does not wait for what else runs on the machine, and the brokers take turns, so that it disturbs all alike. Prints it, with the time of the clock beside it, and the ratio to the
-shortest timeline. What the store alone costs, and what it costs to remove the rows of messages that are gone (which
-begins when enough of them are, and may be outside of what is measured here), is told by
-`benchmarks.timeline_store_growth`.
+The cost of a message is the processor time of the broker, with all its threads and the kernel's work for it. It does
+not include waiting for other programs. The brokers take turns, so that other programs affect all of them alike. Prints
+the processor time, the time by the clock, and the ratio to the shortest timeline.
+
+`benchmarks.timeline_store_growth` measures the store alone, and the deletion of rows of completed messages. That
+deletion starts when there are enough of them, which may be outside of this measurement.
 """
 
 import argparse
@@ -49,7 +50,7 @@ class Cost(NamedTuple):
 
 
 class Line:
-    """A broker with a timeline of a given length, and the traffic that goes through it."""
+    """A broker with a timeline of a given length, and its traffic."""
 
     def __init__(self, kind: str, pending: int, broker: Broker, timeline: AsyncTimeline) -> None:
         self.pending = pending
@@ -71,7 +72,7 @@ class Line:
         return cls(kind, pending, broker, await stack.enter_async_context(AsyncTimeline(broker.grpc, kind)))
 
     async def round(self) -> None:
-        """Schedule a batch, and complete as many messages: what is pending stays as long as it was."""
+        """Schedule a batch, and complete as many messages, so that the number of pending ones does not change."""
         begun, now = time.perf_counter(), time.time()
         reach_s, draw = self._reach_s, self._draw.random
         await self._timeline.schedule([Message(BODY, now - draw() * reach_s) for _ in range(BATCH)])
@@ -80,7 +81,7 @@ class Line:
         self._clock_s += time.perf_counter() - begun
 
     def spent(self) -> Cost:
-        """What was spent since the start, in microseconds."""
+        """Time since the start, in microseconds."""
         used = self._process.cpu_times()
         return Cost((used.user + used.system) * 1e6, self._clock_s * 1e6)
 
@@ -90,7 +91,7 @@ async def complete(lease: AsyncLease) -> None:
 
 
 async def costs(kind: str, sizes: list[int], options: argparse.Namespace) -> list[Cost]:
-    """What a message costs on timelines of these lengths; they take turns, so that other work hits all of them alike."""
+    """The cost of a message on timelines of these lengths; they take turns, so that other work affects all alike."""
     messages = options.messages
     async with AsyncExitStack() as stack:
         lines = [await Line.opened(kind, pending, options, stack) for pending in sizes]
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=("near", "far"), help="only this kind of traffic")
     parser.add_argument("--messages", type=int, default=40_000)
     parser.add_argument("--directory", help="where the files are written: a real disk")
-    parser.add_argument("--keep", metavar="DIR", help="keep the filled files there, and use those that are there")
+    parser.add_argument("--keep", metavar="DIR", help="keep the filled files there, and reuse existing ones")
     options = parser.parse_args()
     head("timeline_growth")
     uvloop.run(run(options))

@@ -1,12 +1,13 @@
-"""How late messages are: first deliveries at a steady rate, with many more pending behind them.
+"""Lateness of messages: first deliveries at a steady rate, with many more messages pending.
 
     python -m benchmarks.timeline_lateness [--rate 5000] [--seconds 10] [--pending 100000] [--full]
 
 A broker process with the default store (SQLite) holds `--pending` messages of the coming year (a million with --full),
 which were written straight into the store before it started. Messages are then due at `--rate` per second; a worker in
-this process leases and completes them. Lateness is the time from the due time to the worker's hands, by the one clock
-of this machine. Prints p50, p99, max, how many came early (must be 0), the broker's processor time for a message, and
-its memory before, after and at its peak: with --pending 10000000 the peak is the memory that ten million messages need.
+this process leases and completes them. Lateness is the time from the due time to the yield in the worker, by the one
+clock of this machine. Prints p50, p99, max, how many came early (must be 0), the broker's processor time for a message,
+and its memory before, after and at its peak: with --pending 10000000 the peak is the memory that ten million messages
+need.
 """
 
 import argparse
@@ -51,7 +52,7 @@ async def measure(address: str, rate: int, seconds: float) -> list[float]:
 
 
 async def schedule(timeline: AsyncTimeline, rate: int, total: int) -> None:
-    """Schedule everything that will be due, and be done before the first of it is."""
+    """Schedule all messages, and finish before the first one is due."""
     first_due = time.time() + total / SCHEDULED_PER_S + LEAD_S
     for first in range(0, total, SCHEDULE_BATCH):
         numbers = range(first, min(total, first + SCHEDULE_BATCH))
@@ -80,14 +81,14 @@ def show(late_ms: list[float], options: argparse.Namespace) -> None:
 
 
 async def run(options: argparse.Namespace, pending: int) -> None:
-    """Fill, start a broker, measure and tell."""
+    """Fill, start a broker, measure and print."""
     start_ms = time.time_ns() // 1_000_000 + 3_600_000
     with tempfile.TemporaryDirectory() as folder:
         await filled(folder, "late", pending, start_ms, start_ms + YEAR_MS, ordered=True)
         with Broker(process=True, data_dir=folder) as broker:
             process = psutil.Process(broker._runner.pid)  # type: ignore[union-attr] # a child process
             before = memory_mib(process.pid, "VmRSS")
-            gc.disable()  # a pause of the one who measures is not the broker's
+            gc.disable()  # a pause of the measuring process must not count as lateness of the broker
             late_ms = await measure(broker.grpc, options.rate, options.seconds)
             after, peak = memory_mib(process.pid, "VmRSS"), memory_mib(process.pid, "VmHWM")
             used = process.cpu_times()

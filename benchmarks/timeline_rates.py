@@ -1,8 +1,8 @@
-"""How many messages per second: scheduled, and leased and completed; beside beanstalkd in the same run.
+"""Messages per second, scheduled and leased+completed, compared with beanstalkd in the same run.
 
     python -m benchmarks.timeline_rates [--messages 20000] [--full]
 
-Both are real servers in processes of their own, with durable storage, driven by one client in this process with
+Both are real servers in separate processes, with durable storage, driven by one client in this process with
 batches of 1,000. beanstalkd runs twice: with `-f 0` (every job is on disk when it is acknowledged, as in Tidemill) and
 with its default (on disk within 50 ms). Prints messages per second and the ratio of Tidemill to each.
 """
@@ -29,7 +29,7 @@ BATCH = 1_000
 BODY = bytes(100)
 MESSAGES_FULL = 100_000
 DURABLE_LESS = 10
-"""beanstalkd waits for the disk with every job: a tenth of the messages is enough to see its rate."""
+"""beanstalkd waits for the disk with every job, so a tenth of the messages is enough to measure its rate."""
 START_TIMEOUT_S = 10.0
 
 
@@ -132,7 +132,7 @@ def beanstalk(port: int, messages: int) -> Rates:
 
 
 async def both(messages: int) -> dict[str, Rates]:
-    """Tidemill with each of its stores; PostgreSQL is started for the run, and flushes as it does by default."""
+    """Tidemill with each of its stores; PostgreSQL is started for the run, with its default flushing."""
     rates: dict[str, Rates] = {}
     with Broker(process=True) as broker:
         rates["SQLite"] = await tidemill(broker.grpc, messages)

@@ -1,29 +1,31 @@
-"""What a message costs the store alone, on short and on long timelines; `timeline_growth` measures the whole broker.
+"""The cost of a message in the store alone, on short and long timelines; `timeline_growth` measures the whole broker.
 
     python -m benchmarks.timeline_store_growth [--full] [--rounds 30] [--postgres [URL]] [--directory DIR]
 
 With 10^4 and 10^6 (with --full also 10^7) messages pending in the coming month, the same work is done: messages are
 scheduled, found, leased and completed, a thousand at a time. There are two kinds of traffic:
 
-    near   the new messages are due in the next ten seconds, before all that is pending
-    far    the new messages are due at any time of the month, and the next ones of the timeline are done: every message
-           is in another place of the file, which is the worst case for a store on pages
+    near   the new messages are due in the next ten seconds, before the pending ones
+    far    the new messages are due at any time of the month, and the next ones of the timeline are completed: every
+           message is on another page of the file, which is the worst case for a store with pages
 
-Short and long timelines take turns, so that whatever else the machine does hits all of them alike. Prints microseconds
+Short and long timelines take turns, so that other programs affect all of them alike. Prints microseconds
 per message and the ratio to the shortest timeline.
 
-With --postgres and no URL a server is started for it, with memory and room for its log as a server of this size would
-have (SERVER); what the filling leaves to do there (a vacuum, a checkpoint) is done before anything is measured. The
-first change of a page after a checkpoint logs the page as a whole: a short run on a long timeline is all such changes,
-and costs more than a long one. Checkpoints come every five minutes. The processor time is that of this program and of
+With --postgres and no URL a server is started, with the memory and log size that suit this machine (SERVER). The vacuum
+and the checkpoint after filling run before the measurement. The first change of a page after a checkpoint logs the
+whole page. A short run on a long timeline has only such changes, and costs more than a long one. Checkpoints run every
+five minutes. The processor time is that of this program and of
 all processes of that server.
 
-What a store does later, and for many messages at once, is measured by itself. PostgreSQL puts new messages in order
-when there are many: all that have come are sorted, and the processor time, that of the vacuum and the checkpoint behind
-it included, is divided by their number and added to what a far message costs.
-The SQLite store removes the rows of messages that are gone: as many as a sweep waits for, anywhere in the file, are
-cancelled, and the processor time of the sweep is divided by their number. So is the cost of moving the places of new
-messages to where the others are: the blocks that have gathered by then are merged.
+Work that a store does later, for many messages at once, is measured separately:
+
+- PostgreSQL sorts new messages when there are many. All new ones are sorted. The processor time, including the vacuum
+  and the checkpoint that follow, is divided by their number and added to the cost of a far message.
+- SQLite deletes the rows of completed messages later. As many as a sweep waits for, anywhere in the file, are
+  cancelled, and the processor time of the sweep is divided by their number.
+- SQLite merges the positions of new messages into the main index later. The blocks that exist by then are merged, and
+  the processor time is divided in the same way.
 """
 
 import argparse
@@ -63,14 +65,14 @@ START_MS = int(time.time() * 1000)
 SWEEP_MIN = 30_000
 SWEEP_MAX = 3_000_000
 SWEEP_SHARE = 30
-"""Percent of what is pending; a sweep begins at about so many."""
+"""Percent of the pending messages; a sweep starts at about this many."""
 
 NEVER = 10**9
 SORTED_MIN = sort.FRESH_MIN
 OWN = "a server of our own"
 MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
 SERVER = {"shared_buffers": f"{MEMORY_MB // 4}MB", "max_wal_size": "8GB", "wal_compression": "lz4"}
-"""A quarter of the machine's memory, as PostgreSQL's manual advises, and a log of which pages are compressed."""
+"""A quarter of the machine's memory, as PostgreSQL's manual advises, and a log with compressed pages."""
 
 Result = TypeVar("Result")
 
@@ -90,7 +92,7 @@ class Cost(NamedTuple):
 
 
 class Filler:
-    """Draws messages with random due times; ids grow with time, as the doors draw them."""
+    """Draws messages with random due times; ids grow with time, as the servers assign them."""
 
     def __init__(self) -> None:
         self._draw = random.Random(1)
@@ -121,18 +123,18 @@ class Timer:
 
 
 def asked(path: Path, question: str) -> int:
-    """The number that a file answers with."""
+    """The number that a query on a file returns."""
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute(question).fetchone()[0])
 
 
 def rows_gone(path: Path) -> int:
-    """How many messages are gone whose rows may still be there."""
+    """The number of completed messages whose rows may still exist."""
     return asked(path, "SELECT count(*) FROM gone")
 
 
 async def rows_fresh(url: str) -> int:
-    """How many messages a PostgreSQL has that are not in order yet."""
+    """The number of messages that PostgreSQL has not sorted yet."""
     import asyncpg
 
     connection = await asyncpg.connect(url)
@@ -142,7 +144,7 @@ async def rows_fresh(url: str) -> int:
 
 
 class Line:
-    """A timeline of a given length, and what its traffic has cost so far."""
+    """A timeline of a given length, and the cost of its traffic so far."""
 
     def __init__(self, store: TimelineStore, pending: int, processor: Callable[[], float]) -> None:
         self.pending = pending
@@ -156,17 +158,17 @@ class Line:
         self._timers = {kind: [Timer() for _ in range(4)] for kind in REACH_MS}
 
     async def fill(self) -> None:
-        """Make the timeline as long as it is to be."""
+        """Fill the timeline to its length."""
         await self.store.govern(Create(self._name))
         await self.store.govern(MakeReady(self._name))
-        await self.store.catalogue()  # tells it the time
+        await self.store.catalogue()  # passes the time to the store
         for _ in range(self.pending // FILL_BATCH):
             await self._more()
         if isinstance(self.store, PostgresStore):
             await self.store.sorter.finish()
 
     async def round(self, kind: str) -> None:
-        """Let a thousand messages of one kind through."""
+        """Run a thousand messages of one kind."""
         self._rounds[kind] += 1
         batch = self._filler.batch(BATCH, START_MS, START_MS + REACH_MS[kind])
         before = self._processor()
@@ -174,7 +176,7 @@ class Line:
         self._spent[kind] += self._processor() - before
 
     def cost(self, kind: str) -> Cost:
-        """What a message has cost."""
+        """The cost of a message."""
         seconds = [*(timer.seconds for timer in self._timers[kind]), self._spent[kind]]
         return Cost(*(one / (self._rounds[kind] * BATCH) * 1e6 for one in seconds))
 
@@ -185,7 +187,7 @@ class Line:
         known = [f"{START_MS:012x}{number:020x}" for number in range(self.pending)]
         gone = random.Random(2).sample(known + more, len(more))
         limits = sweep.GONE_MIN, sweep.GONE_MAX
-        sweep.GONE_MIN = sweep.GONE_MAX = NEVER  # not before all are gone
+        sweep.GONE_MIN = sweep.GONE_MAX = NEVER  # not before all are completed
         for first in range(0, len(gone), FILL_BATCH):
             commands = [Cancel(one) for one in gone[first : first + FILL_BATCH]]
             await self.store.settle(self._name, commands, now_ms=START_MS)
@@ -197,8 +199,8 @@ class Line:
         return len(gone), (time.process_time() - begun) / len(gone) * 1e6
 
     async def merge(self, path: Path) -> tuple[int, float]:
-        """How many places were merged, and the processor time of each in microseconds."""
-        limit, merge.FRESH_PER_PAGE = merge.FRESH_PER_PAGE, BLOCK  # not before all are there
+        """How many positions were merged, and the processor time of each in microseconds."""
+        limit, merge.FRESH_PER_PAGE = merge.FRESH_PER_PAGE, BLOCK  # not before all are scheduled
         for _ in range(1 + BLOCK // FILL_BATCH):
             await self._more()
         merge.FRESH_PER_PAGE = 0
@@ -227,7 +229,7 @@ class Line:
 async def one_round(
     store: TimelineStore, line: str, messages: list[NewMessage], now_ms: int, timers: list[Timer]
 ) -> int:
-    """A thousand come, and the thousand that are next on the timeline are leased and completed; the time by then."""
+    """Schedule a thousand messages, lease and complete the next thousand; returns the time afterwards."""
     schedule, find, lease, complete = timers
     await schedule.of(store.schedule(line, messages))
     due = await find.of(store.find(line, Selection(), now_ms=now_ms, limit=BATCH, bodies=True))
@@ -293,7 +295,7 @@ def processor_of(server: psutil.Process) -> float:
 
 
 async def tidied(url: str) -> None:
-    """Do now what the server would do by itself about so many new rows, sometime in the next minutes."""
+    """Run the maintenance now that the server would run by itself in the next minutes, after this many new rows."""
     import asyncpg
 
     connection = await asyncpg.connect(url)
@@ -315,10 +317,10 @@ def report(lines: list[Line]) -> None:
 
 
 async def report_sorting(lines: list[Line], url: str, processor: Callable[[], float]) -> None:
-    """What it costs to put the messages in order that have come, and a far message of a long timeline with that."""
+    """The cost of sorting the new messages, and of a far message on a long timeline including it."""
     store = lines[-1].store
     assert isinstance(store, PostgresStore)
-    await tidied(url)  # or the server would clean up behind the rounds meanwhile
+    await tidied(url)  # or the server would clean up after the rounds meanwhile
     fresh, begun = await rows_fresh(url), processor()
     sort.FRESH_MIN, sort.FRESH_PER_PAGE = 1, 0
     store.sorter.scheduled(NEVER)

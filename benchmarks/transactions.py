@@ -1,4 +1,4 @@
-"""Transactions: their throughput as a ratio to plain produce on the same broker, beside Apache Kafka in the same run.
+"""Transactions: throughput relative to plain produce on the same broker, compared with Apache Kafka in one run.
 
 python -m benchmarks.transactions [--full]
 """
@@ -15,7 +15,7 @@ VALUE = bytes(1024)
 
 
 def rate(peer: peers.Peer, total: int, each: int) -> float:
-    """Records a second, committed every `each` records; 0 is without transactions."""
+    """Records a second, committed every `each` records; 0 means without transactions."""
     topic = f"txn-{each}"
     create(peer.address, topic, 3)
     settings = {"bootstrap.servers": peer.address, "linger.ms": 5, "enable.idempotence": True}

@@ -1,4 +1,4 @@
-"""Handle orders with a hundred tasks of one event loop: the handler is a coroutine, nothing else changes.
+"""Process orders with a hundred tasks on one event loop: only the handler is a coroutine, the rest is as with threads.
 
 Run it against `tidemill serve`: python examples/parallel_async.py
 """

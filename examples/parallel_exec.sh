@@ -1,5 +1,5 @@
 #!/bin/sh
-# Handle orders with ten processes of any program, no Python needed; what keeps failing becomes a dead letter.
+# Process orders with ten processes of any program, without Python; a record that fails twice goes to the dead-letter topic.
 # Run it against `tidemill serve`: sh examples/parallel_exec.sh
 set -eu
 topic=example-parallel-exec

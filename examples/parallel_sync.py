@@ -1,4 +1,4 @@
-"""Handle orders with fifty threads, in the order of their keys; what keeps failing becomes a dead letter.
+"""Process orders with fifty threads, in key order; a record that fails three times goes to the dead-letter topic.
 
 Run it against `tidemill serve`: python examples/parallel_sync.py
 """
@@ -26,7 +26,7 @@ def produce() -> None:
 def handle(record: ParallelRecord) -> None:
     time.sleep(WORK_S)  # a database, a web service
     if record.value == b"13":
-        raise ValueError("nobody takes order 13")
+        raise ValueError("order 13 is invalid")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Write ten orders and read them back as a group, with the client that you may already use.
+"""Write ten orders and read them back as a consumer group, with confluent-kafka.
 
 Run it against `tidemill serve`: python examples/produce_consume.py
 """

@@ -1,7 +1,7 @@
 """Orders in one topic become revenue per item in another, on Spark, each order counted once.
 
 Needs a broker (`tidemill serve`), Java 17 or newer and `pip install 'tidemill[spark]'`. Run it twice: the second run
-goes on where the first one ended, because the checkpoint folder is kept in the current directory.
+continues where the first one ended, because the checkpoint folder is kept in the current directory.
 """
 
 import json
@@ -9,7 +9,7 @@ import random
 
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import tidemill.spark
 

@@ -1,4 +1,4 @@
-"""Reminders: schedule, lease, complete, and see how late each one was.
+"""Schedule reminders, lease and complete them, and print how late each one was.
 
 Run it against `tidemill serve`: python examples/timeline_reminders.py
 """

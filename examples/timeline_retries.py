@@ -1,4 +1,4 @@
-"""Retries with growing pauses: work that fails is given back for later, and becomes a dead letter in the end.
+"""Retry with growing delays: a failed job is released for later, and becomes a dead letter after three attempts.
 
 Run it against `tidemill serve`: python examples/timeline_retries.py
 """
@@ -15,7 +15,7 @@ JOBS = 10
 async def handle(body: bytes) -> None:
     await asyncio.sleep(0.01)  # a web service
     if body == b"job 7":
-        raise ValueError("nobody can do job 7")
+        raise ValueError("job 7 cannot be done")
 
 
 async def main() -> None:
