@@ -137,11 +137,11 @@ def test_rows_that_come_while_the_clock_is_in_doubt_count_from_its_end(wrong_by_
         if restarted:
             world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
             log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
-        await log.tend(world.now_ms, chores=MaintenanceTasks(by_time=False))
+        await log.tend(world.now_ms, tasks=MaintenanceTasks(by_time=False))
         is_trusted = True
         await log.append(batch(b"b"), acks=-1)
         assert await expiry() == {EXPIRES_UNKNOWN_S}, "of two rows the newer one never expires first"
-        await log.tend(NOW, chores=MaintenanceTasks(retain=False))
+        await log.tend(NOW, tasks=MaintenanceTasks(retain=False))
         expected = (NOW + RETENTION_MS) // 1000 + 1
         async with asyncio.timeout(WAIT_S):
             while await expiry() != {expected}:  # noqa: ASYNC110 -- the engine works in its own time
@@ -156,7 +156,7 @@ def test_a_changed_retention_does_not_take_the_wrong_time_of_a_row() -> None:
         log = await world.open(0, retention_ms="-1", **ANY_TIME)
         await log.append(batch(b"a"), acks=-1)
         log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
-        await log.tend(NOW, chores=MaintenanceTasks(retain=False))
+        await log.tend(NOW, tasks=MaintenanceTasks(retain=False))
         async with asyncio.timeout(WAIT_S):
             while await expiry() != {(NOW + RETENTION_MS) // 1000 + 1}:  # noqa: ASYNC110 -- as above
                 await asyncio.sleep(0.05)

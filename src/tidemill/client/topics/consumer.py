@@ -3,9 +3,9 @@
 `ConsumerProgress` decides what is handed out, what counts as handled and what has to be committed; here are the tasks
 that talk to the broker. One polls: it keeps the member alive, follows the assignment and fills a bounded buffer, also
 while a record is being handled for long. Another one commits. A third one looks whether the topics are there. A member
-that was fenced (it was silent for too long, or another took its place) forgets what it has in hand and joins again; what it
-had not committed goes to others. So does one whose record is in hand for far too long: it leaves the group until it
-asks for the next one.
+that was fenced (it was silent for too long, or another took its place) forgets what it has in hand and joins again;
+what it had not committed goes to others. So does one whose record is in hand for far too long: it leaves the group
+until it asks for the next one.
 """
 
 import asyncio
