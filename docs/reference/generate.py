@@ -20,7 +20,7 @@ from tidemill.cli.main import COMMANDS
 from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
 from tidemill.model.topic_settings import INT64_MAX, Setting
-from tidemill.servers.kafka.listener import standard_router
+from tidemill.servers.kafka.api_table import standard_table
 
 FOLDER = Path(__file__).parent
 FAMILIES = {errors.TidemillError, errors.KafkaError, timeline_errors.TimelineError}
@@ -66,7 +66,7 @@ def settings_page() -> str:
 
 def apis_page() -> str:
     """The APIs of Kafka's protocol that are served."""
-    router = standard_router()
+    router = standard_table()
     rows = [
         (str(api.key), api.name, f"{max(api.versions[0], api.served_from)}-{api.versions[1]}")
         for api in router.listed()

@@ -14,12 +14,13 @@ from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
 from tests.unit.wire.samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
-from tidemill.servers.kafka.listener import KafkaServer, standard_router
+from tidemill.servers.kafka.api_table import standard_table
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.requests import is_flexible, peek, read_body, read_header
 from tidemill.wire.kafka.schema import request_class
 
-APIS = {api.key: api for api in standard_router().listed()}
+APIS = {api.key: api for api in standard_table().listed()}
 PAIRS = [
     (api.key, version)
     for api in APIS.values()

@@ -10,7 +10,7 @@ from tests.hostile.frames import Peer, request
 from tests.hostile.large_requests import Names, has_arrays, largest
 
 from tidemill.servers.kafka.api import Api
-from tidemill.servers.kafka.listener import standard_router
+from tidemill.servers.kafka.api_table import standard_table
 from tidemill.wire.kafka import fetch, produce
 from tidemill.wire.kafka.requests import REQUEST_ITEMS_MAX
 
@@ -18,7 +18,7 @@ TOPICS = 40
 CONNECTIONS = 3
 GROUPS = 3
 ITEMS_MAX = {0: produce.PARTITIONS_MAX, 1: fetch.PARTITIONS_MAX}
-LISTING = [api for api in standard_router().listed() if has_arrays(api.key, api.versions[1])]
+LISTING = [api for api in standard_table().listed() if has_arrays(api.key, api.versions[1])]
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.broker_settings import parse
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.listener import KafkaServer
-from tidemill.servers.kafka.router import Router
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.wire.kafka.schema import build, request_class, response_class
 
@@ -35,7 +35,7 @@ def clock_ms() -> int:
 
 @asynccontextmanager
 async def kafka_door(
-    folder: Path, settings: dict[str, str] | None = None, router: Router | None = None
+    folder: Path, settings: dict[str, str] | None = None, router: ApiTable | None = None
 ) -> AsyncIterator[KafkaServer]:
     """A broker and its door on a free port."""
     coordination = await LocalCoordination.open(folder)

@@ -13,14 +13,16 @@ from tests.unit.doors.door import RawClient, batch, body_of, frame, kafka_door, 
 from tidemill.model.errors import GroupIdNotFound
 from tidemill.servers.kafka import api_versions, connection
 from tidemill.servers.kafka.api import Api, Buffers, Call
+from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.eviction import SILENT_S
-from tidemill.servers.kafka.listener import standard_router
-from tidemill.servers.kafka.router import Router
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER
 from tidemill.wire.kafka.loading import load
+from tidemill.wire.kafka.schema import api_name
 
 API_VERSIONS = 18
 VERSIONS = {0: 3, 1: 4}
+
+API_VERSIONS_ROW = Api(key=18, name="ApiVersions", versions=(0, 4), handle=api_versions.api_versions)
 
 
 def test_every_version_of_api_versions(tmp_path: Path) -> None:
@@ -173,12 +175,12 @@ class Slow:
             raise
         return [number.to_bytes(4, "big")]
 
-    def router(self, **options: Any) -> Router:
-        return Router(
+    def router(self, **options: Any) -> ApiTable:
+        return ApiTable(
             [
-                *api_versions.APIS,
-                Api(key=0, versions=(3, 3), handle=self.handle, read=self.read, pipelined=True),
-                Api(key=1, versions=(4, 4), handle=self.handle, read=self.read, **options),
+                API_VERSIONS_ROW,
+                Api(key=0, name="Produce", versions=(3, 3), handle=self.handle, read=self.read, pipelined=True),
+                Api(key=1, name="Fetch", versions=(4, 4), handle=self.handle, read=self.read, **options),
             ]
         )
 
@@ -259,7 +261,9 @@ def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) -> None:
         return [bytes(1 << 20)]
 
     async def test() -> None:
-        router = Router([*api_versions.APIS, Api(key=1, versions=(4, 4), handle=large, read=lambda *_: None)])
+        router = ApiTable(
+            [API_VERSIONS_ROW, Api(key=1, name="Fetch", versions=(4, 4), handle=large, read=lambda *_: None)]
+        )
         async with kafka_door(tmp_path, router=router) as door:
             client = await RawClient.connect(door)
             client.writer.write(b"".join(request(1, number) for number in range(1000)))
@@ -352,12 +356,12 @@ def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path: Path
         raise GroupIdNotFound("gone")
 
     async def test() -> None:
-        router = Router(
+        router = ApiTable(
             [
-                *api_versions.APIS,
-                Api(key=12, versions=(0, 4), handle=broken),
-                Api(key=13, versions=(0, 5), handle=refusing),
-                Api(key=3, versions=(0, 12), handle=broken),
+                API_VERSIONS_ROW,
+                Api(key=12, name="Heartbeat", versions=(0, 4), handle=broken),
+                Api(key=13, name="LeaveGroup", versions=(0, 5), handle=refusing),
+                Api(key=3, name="Metadata", versions=(0, 12), handle=broken),
             ]
         )
         async with kafka_door(tmp_path, router=router) as door:
@@ -588,10 +592,11 @@ def test_a_connection_that_asks_for_nothing_gives_way_to_a_new_one(tmp_path: Pat
 
 
 def test_the_table_has_each_api_once() -> None:
-    router = standard_router()
-    assert all(low <= high for low, high in (api.versions for api in router.listed()))
+    table = standard_table()
+    assert all(low <= high for low, high in (api.versions for api in table.listed()))
+    assert [api.name for api in table.listed()] == [api_name(api.key) for api in table.listed()]
     with pytest.raises(ValueError, match="two handlers"):
-        Router([*api_versions.APIS, *api_versions.APIS])
+        ApiTable([API_VERSIONS_ROW, API_VERSIONS_ROW])
 
 
 def test_the_message_classes_of_a_version_are_imported_in_a_thread(

@@ -28,9 +28,10 @@ from tidemill.model.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from tidemill.servers.kafka.listener import KafkaServer, standard_router
+from tidemill.servers.kafka.api_table import standard_table
+from tidemill.servers.kafka.listener import KafkaServer
 
-VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in standard_router().listed()}
+VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in standard_table().listed()}
 JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE = 11, 12, 13, 14, 15, 16, 42
 COMMIT, FETCH, FORGET, PULSE, DESCRIBE_CONSUMERS = 8, 9, 47, 68, 69
 SESSION = timedelta(seconds=10)
@@ -381,5 +382,5 @@ def test_refused_heartbeats(tmp_path: Path, fields: dict[str, Any], error: type[
 
 
 def test_the_features_that_clients_look_for() -> None:
-    router = standard_router()
+    router = standard_table()
     assert ("group.version", 0, 1, 1) in router.features

@@ -1,27 +1,31 @@
-"""What a handler module gives to the router, and what a handler gets.
+"""What a row of the API table is, and what a handler gets.
 
-A handler module lists its APIs in `APIS`. A handler is `async def handle(call, request)`: it returns the answer, made
-with `call.response(...)`, or the answer's encoded buffers, or None for "no answer". It may raise: an error of
-`tidemill.model.errors` becomes the answer's top-level `error_code` (and `error_message`, where the version has one);
-an answer without such a field cannot carry it, so such handlers put `error_code(error)` where it belongs themselves.
+A handler is `async def handle(call, request)`. It returns the response, made with `call.response(...)`, or the encoded
+buffers of the response, or None for "no response". It is typed with kio's classes of the newest version that is served;
+older requests have fewer fields, or others (`cast` them). It may raise: an error of `tidemill.model.errors` becomes the
+top-level `error_code` of the response (and `error_message`, where the version has one). Where a response has no such
+field, the handler puts `error_code(error)` where it belongs.
 
-A handler goes through a list of the client with `async for each in call.in_slices(items)`, so that a long one does not
-hold the event loop. State may change between two items.
+A handler iterates over a client's list with `async for each in call.in_slices(items)`, so that a long list does not
+block the event loop. State may change between two items.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import TidemillError, UnknownServerError
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, InSlices, LoopGuard, LoopSlice
-from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
+from tidemill.wire.kafka.schema import build, field_names, response_class, response_module
 from tidemill.wire.kafka.writer import message_writer
 
 Buffers: TypeAlias = list[bytes | bytearray | memoryview]
-Handler: TypeAlias = "Callable[[Call, Any], Awaitable[Any]]"
 
+Request = TypeVar("Request", default=Any)
+Response = TypeVar("Response", default=Any)
 _T = TypeVar("_T")
 
 
@@ -33,33 +37,29 @@ class Read(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
-    """One API key: the versions that clients are told, and the function that serves it.
+class Api(Generic[Request, Response]):
+    """One API: its key and name, the versions that ApiVersions lists, and the function that serves it.
 
-    `served_from` is above `versions[0]` where old versions are listed but refused: old librdkafka
-    stops compressing when Produce 0 is not listed.
+    `served_from` is above `versions[0]` where old versions are listed but rejected: old librdkafka stops compressing
+    when Produce 0 is not listed.
     `pipelined`: the next request of the connection may start before this one is answered.
-    `abandoned`: the handler is cancelled when its client goes (long polls); all others run to their end.
-    `parked`: the handler may wait for other clients (JoinGroup); a closing door does not wait for it.
-    `read` takes the place of the general reader for requests that carry data.
+    `abandoned`: the handler is cancelled when its client disconnects (long polls); all others run to their end.
+    `parked`: the handler may wait for other clients (JoinGroup); a server that stops does not wait for it.
+    `read` replaces the general reader for requests that carry data.
     """
 
     key: int
+    name: str
     versions: tuple[int, int]
-    handle: Handler
+    handle: Callable[["Call[Response]", Request], Awaitable[Response | Buffers | bytes | None]]
     served_from: int = 0
     pipelined: bool = False
     abandoned: bool = False
     parked: bool = False
     read: Read | None = None
 
-    @property
-    def name(self) -> str:
-        """The API's name as Kafka writes it."""
-        return api_name(self.key)
-
     def serves(self, version: int) -> bool:
-        """Whether a request of this version has an answer."""
+        """Whether a request of this version is served."""
         return max(self.versions[0], self.served_from) <= version <= self.versions[1]
 
 
@@ -82,9 +82,9 @@ class ApiListing(Protocol):
 
 
 class ConnectionIdentity:
-    """Who is at the other end of a connection: a client, or a broker of this cluster that has proved it.
+    """The other end of a connection: a client, or a broker of this cluster that has proved it.
 
-    `offered` is the handshake that is under way, if one is.
+    `offered` is the handshake in progress, if there is one.
     """
 
     __slots__ = ("node_id", "offered")
@@ -94,10 +94,10 @@ class ConnectionIdentity:
         self.offered: bytes | None = None
 
 
-class Call:
-    """One request on its way: who asks, in which version, and the broker that is asked.
+class Call(Generic[Response]):
+    """One request: the client that sent it, its version, and the broker that serves it.
 
-    `memory_short`: clients that do not read their answers hold much memory, so this answer should be small.
+    `memory_short`: clients that do not read their responses hold much memory, so this response should be small.
     """
 
     __slots__ = (
@@ -105,12 +105,12 @@ class Call:
         "_parts",
         "_slice",
         "api_key",
+        "apis",
         "broker",
         "client_host",
         "client_id",
         "identity",
         "memory_short",
-        "router",
         "version",
     )
 
@@ -121,7 +121,7 @@ class Call:
         version: int,
         client_id: str,
         client_host: str,
-        router: ApiListing,
+        apis: ApiListing,
         *,
         identity: ConnectionIdentity,
         guard: LoopGuard,
@@ -135,22 +135,23 @@ class Call:
         self.version = version
         self.client_id = client_id
         self.client_host = client_host
-        self.router = router
+        self.apis = apis
         self.identity = identity
         self.memory_short = memory_short
 
     @property
     def peer(self) -> int | None:
-        """The number of the broker that asks, once it has proved that it knows the cluster's secret."""
+        """The id of the broker that sent the request, once it has proved that it knows the cluster's secret."""
         return self.identity.node_id
 
-    def response(self, **fields: Any) -> Any:
-        """The answer of this call's version; fields that the version does not have are left out."""
-        return build(response_class(self.api_key, self.version), fields)
+    def response(self, **fields: Any) -> Response:
+        """The response in this call's version; fields that the version does not have are left out."""
+        made: Response = build(response_class(self.api_key, self.version), fields)
+        return made
 
     @property
     def is_answer_large(self) -> bool:
-        """Whether the answer has so many parts that the worker encodes it."""
+        """Whether the response has so many parts that the worker encodes it."""
         return self._parts > LOOP_ITEMS_MAX
 
     def in_slices(self, items: Iterable[_T]) -> InSlices[_T]:
@@ -158,7 +159,7 @@ class Call:
         return InSlices(items, self._slice)
 
     async def pause(self) -> None:
-        """Let others go first when this request has used up its time, or has waited for something else."""
+        """Yield to other requests when this one has used up its time, or has waited for something else."""
         if self._slice.is_over:
             await self._slice.next()
 
@@ -167,17 +168,17 @@ class Call:
         return await self._guard.in_worker(function, *args)
 
     async def encoded(self, answer: Any) -> bytearray:
-        """The answer as bytes."""
+        """The response as bytes."""
         kind = response_class(self.api_key, self.version)
         return await self.in_worker(encode, kind, answer) if self.is_answer_large else encode(kind, answer)
 
     def part(self, name: str, /, **fields: Any) -> Any:
-        """A structure inside the answer, by kio's name for it (`MetadataResponseTopic`)."""
+        """A structure inside the response, by kio's name for it (`MetadataResponseTopic`)."""
         self._parts += 1
         return build(getattr(response_module(self.api_key, self.version), name), fields)
 
-    def refusal(self, error: BaseException) -> Any | None:
-        """The answer that carries `error` at its top, or None where this version has no place for it."""
+    def refusal(self, error: BaseException) -> Response | None:
+        """The response that carries `error` at its top, or None where this version has no field for it."""
         names = field_names(response_class(self.api_key, self.version))
         if "error_code" not in names:
             return None
@@ -199,7 +200,7 @@ def error_code(error: BaseException | None) -> int:
 
 
 def error_message(error: BaseException | None) -> str | None:
-    """The sentence that a client may show; errors that nobody foresaw say nothing about the inside."""
+    """The sentence that a client may show; unexpected errors reveal nothing about the broker."""
     if error is None:
         return None
     return str(error) if isinstance(error, TidemillError) else str(UnknownServerError())

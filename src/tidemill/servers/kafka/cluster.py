@@ -1,13 +1,30 @@
 """What clients ask about brokers: the cluster, the coordinator of a key, log directories, elections, reassignments."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.cluster.core.registration import BrokerAddress
 from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER
+
+if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
+    from kio.schema.alter_partition_reassignments.v1.response import AlterPartitionReassignmentsResponse
+    from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+    from kio.schema.describe_cluster.v2.response import DescribeClusterResponse
+    from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
+    from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+    from kio.schema.elect_leaders.v2.response import ElectLeadersResponse
+    from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as FindCoordinatorRequestV3
+    from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+    from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+    from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
+    from kio.schema.list_partition_reassignments.v0.response import ListPartitionReassignmentsResponse
+    from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+    from kio.schema.unregister_broker.v0.response import UnregisterBrokerResponse
 
 _GROUP, _TRANSACTION = 0, 1
 _PREFERRED = 0
@@ -15,7 +32,9 @@ _BROKERS = 1
 _BATCHED_FROM = 4
 
 
-async def describe_cluster(call: Call, request: Any) -> Any:
+async def describe_cluster(
+    call: Call["DescribeClusterResponse"], request: "DescribeClusterRequest"
+) -> "DescribeClusterResponse":
     """The brokers and their controller."""
     if getattr(request, "endpoint_type", _BROKERS) != _BROKERS:
         raise InvalidRequest("controllers have no address of their own here")
@@ -37,17 +56,21 @@ def _described(call: Call, node: BrokerAddress, *, fenced: bool) -> Any:
     return call.part("DescribeClusterBroker", **fields)
 
 
-async def unregister_broker(call: Call, request: Any) -> Any:
+async def unregister_broker(
+    call: Call["UnregisterBrokerResponse"], request: "UnregisterBrokerRequest"
+) -> "UnregisterBrokerResponse":
     """A broker that is gone for good is forgotten."""
     await call.broker.membership.forget(request.broker_id)
     return call.response()
 
 
-async def find_coordinator(call: Call, request: Any) -> Any:
+async def find_coordinator(
+    call: Call["FindCoordinatorResponse"], request: "FindCoordinatorRequest"
+) -> "FindCoordinatorResponse":
     """The brokers that coordinate groups or transactional ids: who leads their partition of the internal topic."""
     kind = getattr(request, "key_type", _GROUP)
     if call.version < _BATCHED_FROM:
-        return call.response(**(await _coordinator(call, kind, request.key)))
+        return call.response(**(await _coordinator(call, kind, cast("FindCoordinatorRequestV3", request).key)))
     coordinators = [
         call.part("Coordinator", key=key, **(await _coordinator(call, kind, key)))
         async for key in call.in_slices(dict.fromkeys(request.coordinator_keys))
@@ -73,7 +96,9 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     return {"node_id": node, "host": host, "port": port, "error_code": 0, "error_message": None}
 
 
-async def describe_log_dirs(call: Call, request: Any) -> Any:
+async def describe_log_dirs(
+    call: Call["DescribeLogDirsResponse"], request: "DescribeLogDirsRequest"
+) -> "DescribeLogDirsResponse":
     """How large each partition is, and how much room there is; null asks for all partitions."""
     broker = call.broker
     if request.topics is None:
@@ -81,7 +106,7 @@ async def describe_log_dirs(call: Call, request: Any) -> Any:
             (topic.name, [info.index for info in topic.partitions]) async for topic in call.in_slices(broker.topics())
         ]
     else:
-        asked = [(topic.topic, topic.partitions) async for topic in call.in_slices(request.topics)]
+        asked = [(topic.topic, list(topic.partitions)) async for topic in call.in_slices(request.topics)]
     topics = []
     async for name, indexes in call.in_slices(asked):
         found = [_directory_part(call, name, index) async for index in call.in_slices(indexes)]
@@ -107,13 +132,13 @@ def _directory_part(call: Call, topic: str, index: int) -> Any | None:
     return call.part("DescribeLogDirsPartition", partition_index=index, partition_size=size, offset_lag=0)
 
 
-async def elect_leaders(call: Call, request: Any) -> Any:
+async def elect_leaders(call: Call["ElectLeadersResponse"], request: "ElectLeadersRequest") -> "ElectLeadersResponse":
     """Elections on demand; null asks for every partition that its first replica could lead and does not."""
     unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
     if request.topic_partitions is None:
         asked: list[tuple[str, Sequence[int]]] = [(name, [index]) for name, index in call.broker.moves.not_preferred()]
     else:
-        asked = [(topic.topic, topic.partitions) async for topic in call.in_slices(request.topic_partitions)]
+        asked = [(topic.topic, list(topic.partitions)) async for topic in call.in_slices(request.topic_partitions)]
     results = []
     async for name, indexes in call.in_slices(asked):
         parts = [await _election(call, name, index, unclean=unclean) async for index in call.in_slices(indexes)]
@@ -133,7 +158,9 @@ async def _election(call: Call, topic: str, index: int, *, unclean: bool) -> Any
     )
 
 
-async def alter_partition_reassignments(call: Call, request: Any) -> Any:
+async def alter_partition_reassignments(
+    call: Call["AlterPartitionReassignmentsResponse"], request: "AlterPartitionReassignmentsRequest"
+) -> "AlterPartitionReassignmentsResponse":
     """Partitions begin to move to other brokers; without replicas, they go back to where they were."""
     growth = getattr(request, "allow_replication_factor_change", True)
     responses = []
@@ -163,7 +190,9 @@ async def _reassigned(call: Call, topic: str, asked: Any, *, growth: bool) -> An
     )
 
 
-async def list_partition_reassignments(call: Call, request: Any) -> Any:
+async def list_partition_reassignments(
+    call: Call["ListPartitionReassignmentsResponse"], request: "ListPartitionReassignmentsRequest"
+) -> "ListPartitionReassignmentsResponse":
     """Partitions that are on their way, of these topics or of all."""
     wanted = None
     if request.topics is not None:
@@ -187,14 +216,3 @@ async def list_partition_reassignments(call: Call, request: Any) -> Any:
         call.part("OngoingTopicReassignment", name=name, partitions=tuple(parts)) for name, parts in found.items()
     )
     return call.response(topics=tuple(topics))
-
-
-APIS = [
-    Api(key=10, versions=(0, 6), handle=find_coordinator),
-    Api(key=35, versions=(1, 4), handle=describe_log_dirs),
-    Api(key=43, versions=(0, 2), handle=elect_leaders),
-    Api(key=45, versions=(0, 1), handle=alter_partition_reassignments),
-    Api(key=46, versions=(0, 0), handle=list_partition_reassignments),
-    Api(key=60, versions=(0, 2), handle=describe_cluster),
-    Api(key=64, versions=(0, 0), handle=unregister_broker),
-]

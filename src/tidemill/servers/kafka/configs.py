@@ -8,7 +8,7 @@ and not a setting: `tidemill.clock.accept=true`, with which an operator confirms
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.cluster.core.image import Topic
@@ -18,7 +18,15 @@ from tidemill.model.errors import InvalidConfig, InvalidRequest, TidemillError, 
 from tidemill.model.topic_settings import Setting, SettingKind
 from tidemill.model.topics import check_topic_name
 from tidemill.replication.lag import encode_lags, worst_lags
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.api import Call, Response, error_code, error_message
+
+if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+    from kio.schema.alter_configs.v2.response import AlterConfigsResponse
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
+    from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
+    from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+    from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 
 TOPIC = 2
 BROKER = 4
@@ -110,7 +118,9 @@ def _clock(broker: BrokerNode) -> str:
     return "" if broker.clock is None else json.dumps(broker.clock.status(), separators=(",", ":"))
 
 
-async def describe_configs(call: Call, request: Any) -> Any:
+async def describe_configs(
+    call: Call["DescribeConfigsResponse"], request: "DescribeConfigsRequest"
+) -> "DescribeConfigsResponse":
     """The settings of topics and brokers, with default, source and meaning."""
     results = []
     seen: set[tuple[int, str]] = set()
@@ -183,20 +193,28 @@ def _described(call: Call, request: Any, entry: ConfigEntry) -> Any:
     )
 
 
-async def alter_configs(call: Call, request: Any) -> Any:
+async def alter_configs(call: Call["AlterConfigsResponse"], request: "AlterConfigsRequest") -> "AlterConfigsResponse":
     """Give topics another whole set of overrides."""
-    return await _alter(call, request, _replaced)
+    return await _alter(call, request.resources, _replaced, validate_only=request.validate_only)
 
 
-async def incremental_alter_configs(call: Call, request: Any) -> Any:
+async def incremental_alter_configs(
+    call: Call["IncrementalAlterConfigsResponse"], request: "IncrementalAlterConfigsRequest"
+) -> "IncrementalAlterConfigsResponse":
     """Change single overrides of topics."""
-    return await _alter(call, request, _changed)
+    return await _alter(call, request.resources, _changed, validate_only=request.validate_only)
 
 
-async def _alter(call: Call, request: Any, decide: Callable[[BrokerNode, Topic, Sequence[Any]], dict[str, str]]) -> Any:
-    counted = Counter([(each.resource_type, each.resource_name) async for each in call.in_slices(request.resources)])
+async def _alter(
+    call: Call[Response],
+    resources: Sequence[Any],
+    decide: Callable[[BrokerNode, Topic, Sequence[Any]], dict[str, str]],
+    *,
+    validate_only: bool,
+) -> Response:
+    counted = Counter([(each.resource_type, each.resource_name) async for each in call.in_slices(resources)])
     responses = []
-    async for asked in call.in_slices(request.resources):
+    async for asked in call.in_slices(resources):
         error: TidemillError | None = None
         try:
             if counted[asked.resource_type, asked.resource_name] > 1:
@@ -204,11 +222,11 @@ async def _alter(call: Call, request: Any, decide: Callable[[BrokerNode, Topic, 
             if len({config.name for config in asked.configs}) != len(asked.configs):
                 raise InvalidRequest("the request names a setting twice")
             if asked.resource_type == BROKER and [config.name for config in asked.configs] == [ACCEPT_CLOCK]:
-                _accept_clock(call.broker, asked, validate_only=request.validate_only)
+                _accept_clock(call.broker, asked, validate_only=validate_only)
             else:
                 topic = _alterable(call.broker, asked)
                 overrides = decide(call.broker, topic, asked.configs)
-                await call.broker.alter_topic(topic.name, overrides, validate_only=request.validate_only)
+                await call.broker.alter_topic(topic.name, overrides, validate_only=validate_only)
         except TidemillError as caught:
             error = caught
         responses.append(
@@ -276,10 +294,3 @@ def _value(config: Any) -> str:
         raise InvalidRequest(f"{config.name[:60]} has no value")
     text: str = config.value
     return text
-
-
-APIS = [
-    Api(key=32, versions=(1, 4), handle=describe_configs),
-    Api(key=33, versions=(0, 2), handle=alter_configs),
-    Api(key=44, versions=(0, 1), handle=incremental_alter_configs),
-]

@@ -23,10 +23,10 @@ import structlog
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
+from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
-from tidemill.servers.kafka.router import Router
 from tidemill.wire.kafka.error_codes import refusals
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.loading import is_loaded, load
@@ -56,7 +56,7 @@ class ConnectionHost(Protocol):
     """What a connection needs of the door it belongs to."""
 
     broker: BrokerNode
-    router: Router
+    apis: ApiTable
     guard: LoopGuard
     scratch: memoryview
     memory_short: bool
@@ -108,9 +108,9 @@ class ResponseSlot:
 class ClientConnection(asyncio.BufferedProtocol):
     """The state of one connection."""
 
-    def __init__(self, door: ConnectionHost) -> None:
-        self._door = door
-        self._frames = FrameReader(door.scratch, door.broker.settings.socket_request_max_bytes)
+    def __init__(self, server: ConnectionHost) -> None:
+        self._server = server
+        self._frames = FrameReader(server.scratch, server.broker.settings.socket_request_max_bytes)
         self._waiting: deque[bytearray] = deque()
         self._pending_bytes = 0
         self._held_bytes = 0
@@ -141,7 +141,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) and name else ""
-        if not self._door.opened(self):
+        if not self._server.opened(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(WRITE_BUFFER_HIGH_BYTES, WRITE_BUFFER_LOW_BYTES)
@@ -157,19 +157,19 @@ class ClientConnection(asyncio.BufferedProtocol):
             if slot.task is not None and slot.api.abandoned:
                 slot.task.cancel()
             elif slot.task is not None:
-                self._door.adopt(slot.task, slot.frame_bytes, waits=slot.waits)
+                self._server.adopt(slot.task, slot.frame_bytes, waits=slot.waits)
                 kept_bytes += slot.frame_bytes
         self._slots.clear()
         self._frames.drop()
-        self._door.hold(kept_bytes - self._held_bytes)
+        self._server.hold(kept_bytes - self._held_bytes)
         self._held_bytes = 0
         self._owe(0)
-        self._door.closed(self)
+        self._server.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         _ = sizehint
-        self._frames.eager_bytes = self._door.eager_bytes
+        self._frames.eager_bytes = self._server.eager_bytes
         return self._frames.space()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -269,9 +269,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             frame = self._waiting[0]
             try:
                 key, version = peek(frame)
-                if key == API_VERSIONS and version > self._door.router.by_key[key].versions[1]:
+                if key == API_VERSIONS and version > self._server.apis.by_key[key].versions[1]:
                     version = 0
-                api = self._door.router.find(key, version)
+                api = self._server.apis.find(key, version)
                 if self._slots and not (api.pipelined and self._slots[-1].pipelined):
                     return
                 self._waiting.popleft()
@@ -285,7 +285,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             frame = self._waiting[0]
             try:
                 key, version = peek(frame)
-                api = self._door.router.find(key, version)
+                api = self._server.apis.find(key, version)
                 if not (api.pipelined and (not self._slots or self._slots[-1].pipelined)):
                     return
                 self._waiting.popleft()
@@ -321,23 +321,23 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _called(self, key: int, version: int, frame: bytearray) -> tuple[Header, Call]:
         header = read_header(frame, flexible=is_flexible(key, version))
-        door = self._door
+        server = self._server
         call = Call(
-            door.broker,
+            server.broker,
             key,
             version,
             header.client_id,
             self.peer,
-            door.router,
+            server.apis,
             identity=self._identity,
-            guard=door.guard,
-            memory_short=door.memory_short,
+            guard=server.guard,
+            memory_short=server.memory_short,
         )
         return header, call
 
     async def _load_and_serve(self, slot: ResponseSlot, key: int, version: int, frame: bytearray) -> None:
         """Serve the first request of its version: its message classes are imported in a thread."""
-        await self._door.guard.in_loader(load, key, version)
+        await self._server.guard.in_loader(load, key, version)
         try:
             header, call = self._called(key, version, frame)
             request = _read(slot.api, header, frame, LOOP_ITEMS_MAX)
@@ -349,7 +349,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             await self._serve(slot, call, header, slot.api.handle(call, request))
 
     async def _serve_large(self, slot: ResponseSlot, call: Call, header: Header, frame: bytearray) -> None:
-        guard = self._door.guard
+        guard = self._server.guard
         async with AsyncExitStack() as place:
             await place.enter_async_context(guard.large_requests)
             if self._ending:
@@ -401,7 +401,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             buffers.insert(0, prefix + b"\0" if flexible else prefix)
         slot.buffers = buffers
         slot.done = True
-        self._door.broker.telemetry.api(slot.api.name).answered(perf_counter() - slot.started)
+        self._server.broker.telemetry.api(slot.api.name).answered(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()
             if not self._ending:
@@ -432,7 +432,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _owe(self, count: int) -> None:
         """Tell the door how many bytes of answers the client has not taken; only those of slow clients count."""
         if count != self._owed_bytes:
-            self._door.owe(count - self._owed_bytes)
+            self._server.owe(count - self._owed_bytes)
             self._owed_bytes = count
 
     def _end(self, error: BaseException) -> None:
@@ -455,15 +455,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         held = self._pending_bytes + self._frames.partial_bytes
         change, self._held_bytes = held - self._held_bytes, held
         if change:
-            self._door.hold(change)
+            self._server.hold(change)
 
     def _regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         many = len(self._waiting) >= WAITING_REQUESTS_MAX or self._pending_bytes >= PENDING_BYTES_MAX
-        crowded = self._door.is_crowded and self._held_bytes > CROWDED_BYTES_MAX
+        crowded = self._server.is_crowded and self._held_bytes > CROWDED_BYTES_MAX
         if crowded:
-            self._door.stall(self)
+            self._server.stall(self)
         full = many or crowded or self._write_paused or self._retired
         if full and not self._read_paused:
             self._read_paused = True

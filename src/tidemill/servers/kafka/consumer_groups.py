@@ -6,22 +6,30 @@ classic group.
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.groups.core.descriptions import DescribedConsumer
 from tidemill.groups.core.entries import Partitions
 from tidemill.model.errors import TidemillError
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+    from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
+    from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+    from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-async def consumer_group_heartbeat(call: Call, request: Any) -> Any:
+async def consumer_group_heartbeat(
+    call: Call["ConsumerGroupHeartbeatResponse"], request: "ConsumerGroupHeartbeatRequest"
+) -> "ConsumerGroupHeartbeatResponse":
     """Join, follow the assignment, leave."""
     owned = None
     if request.topic_partitions is not None:
@@ -30,7 +38,7 @@ async def consumer_group_heartbeat(call: Call, request: Any) -> Any:
             async for topic in call.in_slices(request.topic_partitions)
             async for index in call.in_slices(topic.partitions)
         ]
-        owned = frozenset(listed)
+        owned = cast("frozenset[tuple[UUID, int]]", frozenset(listed))
     answer = await call.broker.groups.consumer_heartbeat(
         HeartbeatRequest(
             group_id=request.group_id,
@@ -70,7 +78,9 @@ async def _by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, 
     return topics.items()
 
 
-async def consumer_group_describe(call: Call, request: Any) -> Any:
+async def consumer_group_describe(
+    call: Call["ConsumerGroupDescribeResponse"], request: "ConsumerGroupDescribeRequest"
+) -> "ConsumerGroupDescribeResponse":
     """Each group on its own."""
     operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
     distinct = dict.fromkeys(request.group_ids)
@@ -126,9 +136,3 @@ async def _assignment(call: Call, partitions: Partitions) -> Any:
         if (topic := call.broker.topic_by_id(topic_id)) is not None
     ]
     return call.part("Assignment", topic_partitions=tuple(topics))
-
-
-APIS = [
-    Api(key=68, versions=(0, 1), handle=consumer_group_heartbeat),
-    Api(key=69, versions=(0, 1), handle=consumer_group_describe),
-]

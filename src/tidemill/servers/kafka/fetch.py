@@ -9,7 +9,6 @@ A woken fetch reads again only the partitions that grew, and only when what they
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from uuid import UUID
 
 from tidemill.model.errors import (
@@ -21,19 +20,17 @@ from tidemill.model.errors import (
 )
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
-from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
+from tidemill.servers.kafka.api import Buffers, Call, error_code
 from tidemill.servers.kafka.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.partition import Partition, ReadResult
 from tidemill.wire.kafka.cursor import TopicKey
-from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, read_fetch, write_fetch
+from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, write_fetch
 
-VERSIONS = (4, 17)
 SHORT_BYTES_MAX = 64 * 1024
 """The most that one answer holds while memory is short."""
 _ZSTD_FROM = 10
-_SESSION_ID_MAX = 2**31 - 1
 
 
 class _PartitionFetch:
@@ -344,10 +341,3 @@ def _encoded(version: int, pairs: list[tuple[TopicKey, FetchOutcome]], session_i
     for topic, outcome in pairs:
         by_topic.setdefault(topic, []).append(outcome)
     return write_fetch(version, list(by_topic.items()), session_id=session_id)
-
-
-def apis() -> list[Api]:
-    """Fetch with sessions of its own."""
-    rng = Random()  # noqa: S311 - an id to tell sessions apart, not a secret
-    handler = FetchHandler(FetchSessions(lambda: rng.randrange(1, _SESSION_ID_MAX)))
-    return [Api(key=1, versions=VERSIONS, handle=handler.handle, read=read_fetch, abandoned=True)]

@@ -17,6 +17,7 @@ from tidemill.model.errors import FetchSessionIdNotFound, FetchSessionTopicIdErr
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.fetch import TOPIC_IDS_FROM, FetchOutcome, FetchPartition, FetchRequest
 
+SESSION_ID_MAX = 2**31 - 1
 SESSIONS_MAX = 1000
 SESSION_PARTITIONS_MAX = 10_000
 UNUSED_S = 120.0

@@ -7,7 +7,7 @@ never a made-up offset.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from tidemill.groups.core.offsets import OffsetCommit
@@ -20,7 +20,16 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import TopicPartition
-from tidemill.servers.kafka.api import Api, Call, error_code
+from tidemill.servers.kafka.api import Call, error_code
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest
+    from kio.schema.offset_commit.v10.response import OffsetCommitResponse
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
+    from kio.schema.offset_delete.v0.response import OffsetDeleteResponse
+    from kio.schema.offset_fetch.v7.request import OffsetFetchRequest as OffsetFetchRequestV7
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest
+    from kio.schema.offset_fetch.v10.response import OffsetFetchResponse
 
 OFFSETS_AT_ONCE = 500
 _MANY_GROUPS_FROM = 8
@@ -30,7 +39,7 @@ _GROUP_ERROR_FROM = 2
 Errors = Mapping[TopicPartition, TidemillError]
 
 
-async def offset_commit(call: Call, request: Any) -> Any:
+async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetCommitRequest") -> "OffsetCommitResponse":
     """All good partitions are committed together; a refused member commits none."""
     topics = [(topic, _topic_name(call, topic)) async for topic in call.in_slices(request.topics)]
     entries = [
@@ -102,7 +111,7 @@ def _naming(topic: Any) -> dict[str, Any]:
     return {"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}
 
 
-async def offset_fetch(call: Call, request: Any) -> Any:
+async def offset_fetch(call: Call["OffsetFetchResponse"], request: "OffsetFetchRequest") -> "OffsetFetchResponse":
     """One group up to version 7, many from version 8 on."""
     stable = getattr(request, "require_stable", False)
     if call.version >= _MANY_GROUPS_FROM:
@@ -112,12 +121,13 @@ async def offset_fetch(call: Call, request: Any) -> Any:
             async for group in call.in_slices(request.groups)
         ]
         return call.response(groups=tuple(groups))
+    old = cast("OffsetFetchRequestV7", request)
     try:
-        found = await _fetch(call, request.group_id, await _wanted(call, request.topics), stable=stable)
+        found = await _fetch(call, old.group_id, await _wanted(call, old.topics), stable=stable)
     except TidemillError as error:
         code = error_code(error)
         on_partitions = code if call.version < _GROUP_ERROR_FROM else 0
-        topics = await _without_offsets(call, request.topics or (), on_partitions, "OffsetFetchResponseTopic")
+        topics = await _without_offsets(call, old.topics or (), on_partitions, "OffsetFetchResponseTopic")
         return call.response(topics=topics, error_code=code)
     return call.response(topics=await _by_topic(call, found, "OffsetFetchResponseTopic"))
 
@@ -207,7 +217,7 @@ def _offset(call: Call, kind: str, index: int, offset: int, leader_epoch: int, m
     )
 
 
-async def offset_delete(call: Call, request: Any) -> Any:
+async def offset_delete(call: Call["OffsetDeleteResponse"], request: "OffsetDeleteRequest") -> "OffsetDeleteResponse":
     """Offsets of topics that nobody in the group reads."""
     wanted = [
         TopicPartition(topic.name, part.partition_index)
@@ -227,10 +237,3 @@ async def offset_delete(call: Call, request: Any) -> Any:
         ]
         topics.append(call.part("OffsetDeleteResponseTopic", name=topic.name, partitions=tuple(parts)))
     return call.response(topics=tuple(topics))
-
-
-APIS = [
-    Api(key=8, versions=(2, 10), handle=offset_commit),
-    Api(key=9, versions=(1, 10), handle=offset_fetch),
-    Api(key=47, versions=(0, 0), handle=offset_delete),
-]

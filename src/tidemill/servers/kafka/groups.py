@@ -5,15 +5,31 @@ empty protocol and the member's own id.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.groups.core.descriptions import DescribedGroup
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, SyncRequest
 from tidemill.groups.core.shard import group_filter
 from tidemill.model.errors import GroupIdNotFound, TidemillError, UnknownMemberId
-from tidemill.servers.kafka import consumer_groups, group_offsets
-from tidemill.servers.kafka.api import Api, Call, Feature, error_code, error_message
+from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
+
+if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+    from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+    from kio.schema.describe_groups.v6.response import DescribeGroupsResponse
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest
+    from kio.schema.heartbeat.v4.response import HeartbeatResponse
+    from kio.schema.join_group.v9.request import JoinGroupRequest
+    from kio.schema.join_group.v9.response import JoinGroupResponse
+    from kio.schema.leave_group.v2.request import LeaveGroupRequest as LeaveGroupRequestV2
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest
+    from kio.schema.leave_group.v5.response import LeaveGroupResponse
+    from kio.schema.list_groups.v5.request import ListGroupsRequest
+    from kio.schema.list_groups.v5.response import ListGroupsResponse
+    from kio.schema.sync_group.v5.request import SyncGroupRequest
+    from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 _TAKES_ID_FIRST_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -23,7 +39,7 @@ _TELLS_NOT_FOUND_FROM = 6
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-async def join_group(call: Call, request: Any) -> Any:
+async def join_group(call: Call["JoinGroupResponse"], request: "JoinGroupRequest") -> "JoinGroupResponse":
     """The answer waits until the generation is complete; many members then get theirs one after the other."""
     try:
         answer = await call.broker.groups.join(_join_request(call, request))
@@ -32,7 +48,7 @@ async def join_group(call: Call, request: Any) -> Any:
     return await _joined(call, answer, answer.error)
 
 
-def _join_request(call: Call, request: Any) -> JoinRequest:
+def _join_request(call: Call, request: "JoinGroupRequest") -> JoinRequest:
     call.broker.groups.check_protocols(len(request.protocols))
     session_ms = request.session_timeout // _MILLISECOND
     rebalance_ms = getattr(request, "rebalance_timeout", request.session_timeout) // _MILLISECOND
@@ -51,7 +67,9 @@ def _join_request(call: Call, request: Any) -> JoinRequest:
     )
 
 
-async def _joined(call: Call, answer: JoinAnswer, error: TidemillError | None) -> Any:
+async def _joined(
+    call: Call["JoinGroupResponse"], answer: JoinAnswer, error: TidemillError | None
+) -> "JoinGroupResponse":
     members = [
         call.part(
             "JoinGroupResponseMember",
@@ -74,7 +92,7 @@ async def _joined(call: Call, answer: JoinAnswer, error: TidemillError | None) -
     )
 
 
-async def sync_group(call: Call, request: Any) -> Any:
+async def sync_group(call: Call["SyncGroupResponse"], request: "SyncGroupRequest") -> "SyncGroupResponse":
     """The answer waits until the leader has sent the assignments; many members then get theirs one after the other."""
     assignments = {each.member_id: each.assignment async for each in call.in_slices(request.assignments)}
     answer = await call.broker.groups.sync(
@@ -94,17 +112,19 @@ async def sync_group(call: Call, request: Any) -> Any:
     )
 
 
-async def heartbeat(call: Call, request: Any) -> Any:
+async def heartbeat(call: Call["HeartbeatResponse"], request: "HeartbeatRequest") -> "HeartbeatResponse":
     """A sign of life."""
     instance_id = getattr(request, "group_instance_id", None)
     call.broker.groups.heartbeat(request.group_id, request.generation_id, request.member_id, instance_id)
     return call.response()
 
 
-async def leave_group(call: Call, request: Any) -> Any:
+async def leave_group(call: Call["LeaveGroupResponse"], request: "LeaveGroupRequest") -> "LeaveGroupResponse":
     """One member, or from version 3 on many, each with its own result."""
     if call.version < _LEAVES_MANY_FROM:
-        left = await call.broker.groups.leave(request.group_id, [Leaver(request.member_id)])
+        left = await call.broker.groups.leave(
+            request.group_id, [Leaver(cast("LeaveGroupRequestV2", request).member_id)]
+        )
         return call.response(error_code=error_code(left[0].error))
     leavers = [Leaver(member.member_id, member.group_instance_id) async for member in call.in_slices(request.members)]
     try:
@@ -123,7 +143,9 @@ def _left(call: Call, left: Left) -> Any:
     )
 
 
-async def describe_groups(call: Call, request: Any) -> Any:
+async def describe_groups(
+    call: Call["DescribeGroupsResponse"], request: "DescribeGroupsRequest"
+) -> "DescribeGroupsResponse":
     """Classic groups; one that does not exist is dead, and from version 6 on an error."""
     asked = getattr(request, "include_authorized_operations", False)
     distinct = dict.fromkeys(request.groups)
@@ -165,7 +187,7 @@ async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
     )
 
 
-async def list_groups(call: Call, request: Any) -> Any:
+async def list_groups(call: Call["ListGroupsResponse"], request: "ListGroupsRequest") -> "ListGroupsResponse":
     """Every group that passes the filters."""
     groups = call.broker.groups
     passes = group_filter(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
@@ -183,7 +205,7 @@ async def list_groups(call: Call, request: Any) -> Any:
     return call.response(groups=tuple(listed))
 
 
-async def delete_groups(call: Call, request: Any) -> Any:
+async def delete_groups(call: Call["DeleteGroupsResponse"], request: "DeleteGroupsRequest") -> "DeleteGroupsResponse":
     """Each group on its own: only one without members goes."""
     results = []
     async for group_id in call.in_slices(request.groups_names):
@@ -194,17 +216,3 @@ async def delete_groups(call: Call, request: Any) -> Any:
             failure = error
         results.append(call.part("DeletableGroupResult", group_id=group_id, error_code=error_code(failure)))
     return call.response(results=tuple(results))
-
-
-APIS = [
-    Api(key=11, versions=(0, 9), handle=join_group, parked=True),
-    Api(key=12, versions=(0, 4), handle=heartbeat),
-    Api(key=13, versions=(0, 5), handle=leave_group),
-    Api(key=14, versions=(0, 5), handle=sync_group, parked=True),
-    Api(key=15, versions=(0, 6), handle=describe_groups),
-    Api(key=16, versions=(0, 5), handle=list_groups),
-    Api(key=42, versions=(0, 2), handle=delete_groups),
-    *group_offsets.APIS,
-    *consumer_groups.APIS,
-]
-FEATURES = [Feature("group.version", 0, 1, 1)]

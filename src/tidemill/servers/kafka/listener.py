@@ -7,23 +7,10 @@ from contextlib import suppress
 import structlog
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.servers.kafka import (
-    api_versions,
-    cluster,
-    configs,
-    fetch,
-    groups,
-    log_offsets,
-    metadata,
-    peer_authentication,
-    produce,
-    topics,
-    transactions,
-)
+from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
 from tidemill.servers.kafka.loop_guard import LoopGuard
-from tidemill.servers.kafka.router import Router
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
 
 DOOR = "kafka"
@@ -50,20 +37,13 @@ FAREWELL_S = 1.0
 log = structlog.get_logger("tidemill.kafka")
 
 
-def standard_router() -> Router:
-    """Every API of this door; metadata and fetch keep state of their own, so each door has its own."""
-    modules = (api_versions, configs, groups, cluster, log_offsets, peer_authentication, produce, topics, transactions)
-    apis = [api for module in modules for api in module.APIS]
-    return Router([*apis, *fetch.apis(), *metadata.apis()], [*groups.FEATURES, *transactions.FEATURES])
-
-
 class KafkaServer:
     """One listening address and the connections that came through it."""
 
     broker: BrokerNode
 
-    def __init__(self, router: Router | None = None) -> None:
-        self.router = router or standard_router()
+    def __init__(self, apis: ApiTable | None = None) -> None:
+        self.apis = apis or standard_table()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.guard = LoopGuard()
         self.address: tuple[str, int] = ("", 0)

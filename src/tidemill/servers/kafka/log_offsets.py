@@ -1,7 +1,7 @@
 """Offsets in the log: found by time (ListOffsets) or by epoch (OffsetForLeaderEpoch), and moved (DeleteRecords)."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.model.errors import (
     FencedLeaderEpoch,
@@ -12,8 +12,16 @@ from tidemill.model.errors import (
     UnsupportedVersion,
 )
 from tidemill.model.topics import refuse_internal
-from tidemill.servers.kafka.api import Api, Call, error_code
+from tidemill.servers.kafka.api import Call, error_code
 from tidemill.streams.partition import FoundOffset, Partition
+
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsRequest
+    from kio.schema.delete_records.v2.response import DeleteRecordsResponse
+    from kio.schema.list_offsets.v10.request import ListOffsetsRequest
+    from kio.schema.list_offsets.v10.response import ListOffsetsResponse
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
+    from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
 
 LATEST = -1
 EARLIEST = -2
@@ -27,7 +35,7 @@ _NOTHING = FoundOffset(-1, -1, -1)
 _COMMITTED = 1
 
 
-async def list_offsets(call: Call, request: Any) -> Any:
+async def list_offsets(call: Call["ListOffsetsResponse"], request: "ListOffsetsRequest") -> "ListOffsetsResponse":
     """The offset that each partition has at a time, or at one of its ends."""
     committed = getattr(request, "isolation_level", 0) == _COMMITTED
     asked: set[tuple[str, int]] = set()
@@ -92,7 +100,9 @@ def _check_epoch(partition: Partition, epoch: int) -> None:
         raise UnknownLeaderEpoch
 
 
-async def offset_for_leader_epoch(call: Call, request: Any) -> Any:
+async def offset_for_leader_epoch(
+    call: Call["OffsetForLeaderEpochResponse"], request: "OffsetForLeaderEpochRequest"
+) -> "OffsetForLeaderEpochResponse":
     """Where an epoch ends, for a client that checks whether its offset survived a change of leaders."""
     topics = []
     async for topic in call.in_slices(request.topics):
@@ -119,7 +129,9 @@ def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
     )
 
 
-async def delete_records(call: Call, request: Any) -> Any:
+async def delete_records(
+    call: Call["DeleteRecordsResponse"], request: "DeleteRecordsRequest"
+) -> "DeleteRecordsResponse":
     """Let logs begin later."""
     topics = []
     async for topic in call.in_slices(request.topics):
@@ -148,10 +160,3 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
         low_watermark=low_watermark,
         error_code=error_code(error),
     )
-
-
-APIS = [
-    Api(key=2, versions=(1, 10), handle=list_offsets),
-    Api(key=21, versions=(0, 2), handle=delete_records),
-    Api(key=23, versions=(2, 4), handle=offset_for_leader_epoch),
-]

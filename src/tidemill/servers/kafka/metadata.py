@@ -18,7 +18,7 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import INTERNAL, check_topic_name
-from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
+from tidemill.servers.kafka.api import Buffers, Call, error_code
 from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 
 CACHED_ANSWERS_MAX = 64
@@ -229,11 +229,3 @@ def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, 
         topic_authorized_operations=ON_TOPIC,
     )
     return part, len(infos), len(topic.partitions) - start - len(infos)
-
-
-def apis() -> list[Api]:
-    """Metadata with answers of its own."""
-    return [
-        Api(key=3, versions=(0, 13), handle=MetadataHandler().handle),
-        Api(key=75, versions=(0, 0), handle=describe_topic_partitions),
-    ]

@@ -4,12 +4,12 @@ A proved connection may fetch as a replica (and nobody else may: CVE-2018-1288).
 """
 
 from secrets import token_bytes
-from typing import Any
+from typing import TYPE_CHECKING
 
 import structlog
 
 from tidemill.model.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from tidemill.servers.kafka.api import Api, Call
+from tidemill.servers.kafka.api import Call
 from tidemill.wire.kafka.cluster_proof import (
     MECHANISM,
     NONCE_BYTES,
@@ -20,10 +20,18 @@ from tidemill.wire.kafka.cluster_proof import (
     write_hello,
 )
 
+if TYPE_CHECKING:
+    from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+    from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+    from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
+
 log = structlog.get_logger("tidemill.kafka")
 
 
-async def sasl_handshake(call: Call, request: Any) -> Any:
+async def sasl_handshake(
+    call: Call["SaslHandshakeResponse"], request: "SaslHandshakeRequest"
+) -> "SaslHandshakeResponse":
     """Say which mechanism is spoken here: that of brokers, in a cluster that has a secret."""
     offered = (MECHANISM,) if call.broker.cluster_secret else ()
     if request.mechanism not in offered:
@@ -32,7 +40,9 @@ async def sasl_handshake(call: Call, request: Any) -> Any:
     return call.response(error_code=0, mechanisms=offered)
 
 
-async def sasl_authenticate(call: Call, request: Any) -> Any:
+async def sasl_authenticate(
+    call: Call["SaslAuthenticateResponse"], request: "SaslAuthenticateRequest"
+) -> "SaslAuthenticateResponse":
     """One of the two steps."""
     identity = call.identity
     offered, identity.offered = identity.offered, None
@@ -54,11 +64,5 @@ async def sasl_authenticate(call: Call, request: Any) -> Any:
     return _step(call, b"")
 
 
-def _step(call: Call, auth_bytes: bytes) -> Any:
+def _step(call: Call["SaslAuthenticateResponse"], auth_bytes: bytes) -> "SaslAuthenticateResponse":
     return call.response(error_code=0, error_message=None, auth_bytes=auth_bytes)
-
-
-APIS = [
-    Api(key=17, versions=(0, 1), served_from=1, handle=sasl_handshake),
-    Api(key=36, versions=(0, 2), handle=sasl_authenticate),
-]

@@ -27,14 +27,11 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
-from tidemill.servers.kafka.api import Api, Buffers, Call, error_code, error_message
+from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.wire.kafka.cursor import TopicKey
-from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
+from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, write_produce
 
-SERVED_FROM = 3
-# librdkafka before 2.11.1 stops compressing when version 0 is not listed (KAFKA-18659).
-VERSIONS = (0, 13)
 APPENDS_AT_ONCE = 100
 """Appends of a large request that are under way together."""
 _ABORTABLE_FROM = 11
@@ -180,8 +177,3 @@ def _name_of(call: Call, topic_id: UUID) -> str:
     if known is None:
         raise UnknownTopicId(f"no topic has the id {topic_id}")
     return known.name
-
-
-APIS = [
-    Api(key=0, versions=VERSIONS, served_from=SERVED_FROM, handle=produce, read=read_produce, pipelined=True),
-]

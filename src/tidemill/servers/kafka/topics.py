@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions: each topic of a request succeeds or fails by itself."""
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from tidemill.cluster.core.image import Topic
@@ -15,13 +15,22 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import refuse_internal
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.configs import topic_listing
+
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+    from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
+    from kio.schema.create_topics.v7.request import CreateTopicsRequest
+    from kio.schema.create_topics.v7.response import CreateTopicsResponse
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as DeleteTopicsRequestV5
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+    from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
 
-async def create_topics(call: Call, request: Any) -> Any:
+async def create_topics(call: Call["CreateTopicsResponse"], request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     """New topics."""
     names = Counter([topic.name async for topic in call.in_slices(request.topics)])
     results = []
@@ -94,10 +103,12 @@ def _created(call: Call, name: str, topic: Topic | None, error: TidemillError | 
     )
 
 
-async def delete_topics(call: Call, request: Any) -> Any:
+async def delete_topics(call: Call["DeleteTopicsResponse"], request: "DeleteTopicsRequest") -> "DeleteTopicsResponse":
     """Topics go with all their records."""
     if call.version < 6:
-        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in request.topic_names]
+        asked: list[tuple[str | None, UUID | None]] = [
+            (name, None) for name in cast("DeleteTopicsRequestV5", request).topic_names
+        ]
     else:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     counted = Counter([each async for each in call.in_slices(asked)])
@@ -128,7 +139,9 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
     )
 
 
-async def create_partitions(call: Call, request: Any) -> Any:
+async def create_partitions(
+    call: Call["CreatePartitionsResponse"], request: "CreatePartitionsRequest"
+) -> "CreatePartitionsResponse":
     """More partitions for topics that exist; `count` is the new total."""
     names = Counter([topic.name async for topic in call.in_slices(request.topics)])
     results = []
@@ -139,7 +152,7 @@ async def create_partitions(call: Call, request: Any) -> Any:
                 raise InvalidRequest(f"the request names {asked.name[:60]!r} twice")
             refuse_internal(asked.name)
             _check_count(asked.count)
-            assignment = asked.assignments and [list(each.broker_ids) for each in asked.assignments]
+            assignment = [list(each.broker_ids) for each in asked.assignments] if asked.assignments else None
             await call.broker.add_partitions(
                 asked.name, asked.count, assignment=assignment, validate_only=request.validate_only
             )
@@ -154,10 +167,3 @@ async def create_partitions(call: Call, request: Any) -> Any:
             )
         )
     return call.response(results=tuple(results))
-
-
-APIS = [
-    Api(key=19, versions=(2, 7), handle=create_topics),
-    Api(key=20, versions=(1, 6), handle=delete_topics),
-    Api(key=37, versions=(0, 3), handle=create_partitions),
-]

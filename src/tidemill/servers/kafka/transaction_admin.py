@@ -2,23 +2,35 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.model.errors import InvalidRequest, KafkaError
 from tidemill.model.topics import TopicPartition
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.transactions.core.state import Transaction, TransactionStatus
+
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+    from kio.schema.describe_producers.v0.response import DescribeProducersResponse
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+    from kio.schema.describe_transactions.v0.response import DescribeTransactionsResponse
+    from kio.schema.list_transactions.v1.request import ListTransactionsRequest
+    from kio.schema.list_transactions.v1.response import ListTransactionsResponse
 
 _STATES = frozenset(state.title for state in TransactionStatus)
 
 
-async def describe_transactions(call: Call, request: Any) -> Any:
+async def describe_transactions(
+    call: Call["DescribeTransactionsResponse"], request: "DescribeTransactionsRequest"
+) -> "DescribeTransactionsResponse":
     """The state of each transactional id."""
     names = dict.fromkeys(request.transactional_ids)
     return call.response(transaction_states=tuple([_described(call, name) async for name in call.in_slices(names)]))
 
 
-async def list_transactions(call: Call, request: Any) -> Any:
+async def list_transactions(
+    call: Call["ListTransactionsResponse"], request: "ListTransactionsRequest"
+) -> "ListTransactionsResponse":
     """The transactional ids that pass the filters; filters that name no state are told back."""
     wanted = frozenset(request.state_filters)
     found = call.broker.transactions.select(
@@ -38,7 +50,9 @@ async def list_transactions(call: Call, request: Any) -> Any:
     return call.response(unknown_state_filters=tuple(sorted(wanted - _STATES)), transaction_states=tuple(states))
 
 
-async def describe_producers(call: Call, request: Any) -> Any:
+async def describe_producers(
+    call: Call["DescribeProducersResponse"], request: "DescribeProducersRequest"
+) -> "DescribeProducersResponse":
     """Who writes to each partition, and since which offset a transaction is open there."""
     topics = []
     seen: set[tuple[str, int]] = set()  # repeated partitions would multiply the answer
@@ -103,10 +117,3 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, index in partitions:
         found[topic].append(index)
     return found
-
-
-APIS = [
-    Api(key=61, versions=(0, 0), handle=describe_producers),
-    Api(key=65, versions=(0, 0), handle=describe_transactions),
-    Api(key=66, versions=(0, 1), handle=list_transactions),
-]

@@ -7,7 +7,7 @@ a version from which the newer error may be told. The same goes for TRANSACTION_
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidemill.client.kafka.transaction_markers import TransactionalProducer
 from tidemill.groups.core.offsets import OffsetCommit
@@ -25,12 +25,26 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
-from tidemill.servers.kafka import transaction_admin
-from tidemill.servers.kafka.api import Api, Call, Feature, error_code
+from tidemill.servers.kafka.api import Call, error_code
 from tidemill.servers.kafka.transaction_admin import by_topic
 from tidemill.transactions.core.rules import InitProducer
 from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from tidemill.transactions.interface import TransactionMarker
+
+if TYPE_CHECKING:
+    from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
+    from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
+    from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as AddPartitionsToTxnRequestV3
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest
+    from kio.schema.add_partitions_to_txn.v5.response import AddPartitionsToTxnResponse
+    from kio.schema.end_txn.v5.request import EndTxnRequest
+    from kio.schema.end_txn.v5.response import EndTxnResponse
+    from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
+    from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+    from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
+    from kio.schema.write_txn_markers.v1.request import WriteTxnMarkersRequest
+    from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse
 
 _FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
 _BUMP_FROM = 5
@@ -42,7 +56,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 _T = TypeVar("_T")
 
 
-async def init_producer_id(call: Call, request: Any) -> Any:
+async def init_producer_id(
+    call: Call["InitProducerIdResponse"], request: "InitProducerIdRequest"
+) -> "InitProducerIdResponse":
     """An identity for a producer; with a transactional id, one that fences all earlier ones."""
     wanted = None
     if request.transactional_id is not None:
@@ -55,19 +71,22 @@ async def init_producer_id(call: Call, request: Any) -> Any:
     return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
-async def add_partitions_to_txn(call: Call, request: Any) -> Any:
+async def add_partitions_to_txn(
+    call: Call["AddPartitionsToTxnResponse"], request: "AddPartitionsToTxnRequest"
+) -> "AddPartitionsToTxnResponse":
     """All of the partitions join the transaction, or none of them."""
     if call.version >= _ASKED_BY_BROKERS_FROM:
         return await _asked_by_broker(call, request)
-    wanted = await _named(call, request.v3_and_below_topics)
+    old = cast("AddPartitionsToTxnRequestV3", request)
+    wanted = await _named(call, old.v3_and_below_topics)
     unknown = {partition async for partition in call.in_slices(wanted) if not _exists(call, partition)}
     errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, OperationNotAttempted())
     errors.update(dict.fromkeys(unknown, UnknownTopicOrPartition()))
     if not unknown:
-        asker = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        asker = ProducerIdAndEpoch(old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
         errors = {}
         try:
-            name = _required(request.v3_and_below_transactional_id)
+            name = _required(old.v3_and_below_transactional_id)
             await _told(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
         except TidemillError as error:
             errors = dict.fromkeys(wanted, error)
@@ -82,7 +101,9 @@ async def _named(call: Call, topics: Iterable[Any]) -> list[TopicPartition]:
     ]
 
 
-async def _asked_by_broker(call: Call, request: Any) -> Any:
+async def _asked_by_broker(
+    call: Call["AddPartitionsToTxnResponse"], request: "AddPartitionsToTxnRequest"
+) -> "AddPartitionsToTxnResponse":
     """A leader asks whether its partition is in a transaction, or lets it join."""
     if call.peer is None:
         raise ClusterAuthorizationFailed("only brokers of this cluster ask in this version")
@@ -111,7 +132,9 @@ async def _asked_by_broker(call: Call, request: Any) -> Any:
     return call.response(error_code=0, results_by_transaction=tuple(results))
 
 
-async def write_txn_markers(call: Call, request: Any) -> Any:
+async def write_txn_markers(
+    call: Call["WriteTxnMarkersResponse"], request: "WriteTxnMarkersRequest"
+) -> "WriteTxnMarkersResponse":
     """A coordinator ends transactions on partitions that this broker leads."""
     results = []
     async for marker in call.in_slices(request.markers):
@@ -145,7 +168,7 @@ async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
     return call.part("WritableTxnMarkerPartitionResult", partition_index=index, error_code=error_code(error))
 
 
-async def end_txn(call: Call, request: Any) -> Any:
+async def end_txn(call: Call["EndTxnResponse"], request: "EndTxnRequest") -> "EndTxnResponse":
     """Commit or abort; from version 5 on the answer holds the identity of the next transaction."""
     identity: ProducerIdAndEpoch = await _told(
         call,
@@ -159,7 +182,9 @@ async def end_txn(call: Call, request: Any) -> Any:
     return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
-async def add_offsets_to_txn(call: Call, request: Any) -> Any:
+async def add_offsets_to_txn(
+    call: Call["AddOffsetsToTxnResponse"], request: "AddOffsetsToTxnRequest"
+) -> "AddOffsetsToTxnResponse":
     """The offsets of a group join the transaction."""
     asker = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     where = frozenset({_offsets_partition(call, request.group_id)})
@@ -167,7 +192,9 @@ async def add_offsets_to_txn(call: Call, request: Any) -> Any:
     return call.response()
 
 
-async def txn_offset_commit(call: Call, request: Any) -> Any:
+async def txn_offset_commit(
+    call: Call["TxnOffsetCommitResponse"], request: "TxnOffsetCommitRequest"
+) -> "TxnOffsetCommitResponse":
     """Stage offsets: they become the group's own when the transaction commits."""
     entries = [
         OffsetCommit(
@@ -283,15 +310,3 @@ async def _commit_results(
         ]
         results.append(call.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=tuple(parts)))
     return tuple(results)
-
-
-APIS = [
-    Api(key=22, versions=(0, 5), handle=init_producer_id),
-    Api(key=24, versions=(0, 5), handle=add_partitions_to_txn),
-    Api(key=25, versions=(0, 4), handle=add_offsets_to_txn),
-    Api(key=26, versions=(0, 5), handle=end_txn),
-    Api(key=27, versions=(1, 1), handle=write_txn_markers),
-    Api(key=28, versions=(0, 5), handle=txn_offset_commit),
-    *transaction_admin.APIS,
-]
-FEATURES = [Feature("transaction.version", 0, 2, 2)]
