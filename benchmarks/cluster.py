@@ -29,6 +29,7 @@ from uuid import UUID, uuid4
 import uvloop
 
 from benchmarks.machine import head
+from tidemill.app.broker_wiring import make_broker
 from tidemill.app.logs import configure
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import MemoryTopics
@@ -91,14 +92,14 @@ async def broker(url: str, node_id: int) -> AsyncIterator[BrokerNode]:
         uuid4,
         uuid4(),
     )
-    node = BrokerNode(world, broker_settings.parse({}), BrokerIdentity(node_id, session_ttl_ms=TTL_MS))
+    node = make_broker(world, broker_settings.parse({}), BrokerIdentity(node_id, session_ttl_ms=TTL_MS))
     await node.start()
-    node.advertise("127.0.0.1", 1)
+    node.view.advertise("127.0.0.1", 1)
     await node.announce()
     try:
         yield node
     finally:
-        await node.close()
+        await node.stop()
         await coordination.close()
 
 
@@ -107,19 +108,19 @@ async def election(url: str, partitions: int) -> tuple[float, float]:
     async with broker(url, 1) as first, broker(url, 2) as second, broker(url, 3) as third:
         await asyncio.sleep(1)
         started = time.perf_counter()
-        await first.create_topic("bench", partitions=partitions, replication_factor=3)
+        await first.topics.create("bench", partitions=partitions, replication_factor=3)
         created = time.perf_counter() - started
-        victim = next(node for node in (third, second) if node.node_id != first.controller_id)
+        victim = next(node for node in (third, second) if node.node_id != first.view.controller_id)
         watcher = next(node for node in (first, second, third) if node is not victim)
         await asyncio.sleep(1)
         session = victim.membership.session
         assert session is not None
         started = time.perf_counter()
         await session.end()  # type: ignore[attr-defined]  # of etcd's sessions
-        while any(victim.node_id in info.isr for topic in watcher.topics() for info in topic.partitions):  # noqa: ASYNC110
+        while any(victim.node_id in info.isr for topic in watcher.view.topics() for info in topic.partitions):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         elected = time.perf_counter() - started
-        assert all(info.leader > 0 for topic in watcher.topics() for info in topic.partitions)
+        assert all(info.leader > 0 for topic in watcher.view.topics() for info in topic.partitions)
     return created, elected
 
 

@@ -30,8 +30,8 @@ async def no_answer(sql: str, form: str, skip_unreadable: bool) -> bytes:
 def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]) -> None:
     async def scenario() -> None:
         async with running(folder, memory=True) as broker:
-            await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "5"})
-            await broker.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
+            await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "5"})
+            await broker.view.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
             door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
             await door.start("127.0.0.1", 0)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
@@ -183,7 +183,7 @@ def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def check(client: httpx.AsyncClient, door: Door) -> None:
         for name in ("billing", "returns", "zebras"):
-            await door._broker.create_topic(name, partitions=1)
+            await door._broker.topics.create(name, partitions=1)
         shown = (await client.get("/")).text
         assert [name for name in ("billing", "orders", "returns", "zebras") if f"<code>{name}</code>" in shown] == [
             "billing",

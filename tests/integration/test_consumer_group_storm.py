@@ -130,7 +130,7 @@ def test_no_partition_has_two_owners(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            topic = await door.broker.create_topic("t", partitions=PARTITIONS)
+            topic = await door.broker.topics.create("t", partitions=PARTITIONS)
             await storm(door, topic.topic_id, seed)
 
     run(test)

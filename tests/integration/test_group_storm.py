@@ -124,7 +124,7 @@ def test_nobody_who_is_alive_is_unknown(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             told = await storm(door, seed)
             print(told)
             assert told[BEAT, RebalanceInProgress.code] > 0, "the members have met"

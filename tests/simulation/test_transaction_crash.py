@@ -15,7 +15,8 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.broker.broker import BrokerEnvironment, BrokerNode
+from tidemill.app.broker_wiring import make_broker
+from tidemill.broker.broker import BrokerEnvironment
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
 from tidemill.groups.core.offsets import OffsetCommit
@@ -54,7 +55,7 @@ class Node:
         topics = MemoryTopics(lambda: SegmentStore(disk), clock)
         ids = Random(1)
         self.clock = clock
-        self.broker = BrokerNode(
+        self.broker = make_broker(
             BrokerEnvironment(coordination, topics, clock, lambda: UUID(int=ids.getrandbits(128))), SETTINGS
         )
 
@@ -73,7 +74,7 @@ class Node:
                 transactional=True,
             )
             await broker.transactions.verify(name, *who, TopicPartition(topic, index))
-            await broker.partition(topic, index).append(batch, acks=-1)
+            await broker.view.partition(topic, index).append(batch, acks=-1)
         await broker.groups.commit_transactional(
             "g",
             producer_id=who.producer_id,
@@ -107,7 +108,7 @@ class Node:
 
     async def seen(self, place: TopicPartition) -> list[int]:
         """What a read_committed reader gets."""
-        partition = self.broker.partition(*place)
+        partition = self.broker.view.partition(*place)
         assert partition.last_stable_offset == partition.high_watermark, f"{place} has an open transaction"
         found, offset = [], 0
         while offset < partition.log_end_offset:
@@ -129,15 +130,15 @@ async def live(folder: Path, fail_at: int, *, power: bool) -> bool:
     disk, told = SimDisk(Random(fail_at)), Told(set(), set(), set())
     node = Node(disk, coordination, clock)
     await node.broker.start()
-    await node.broker.create_topic("a", partitions=2)
-    await node.broker.create_topic("b", partitions=1)
+    await node.broker.topics.create("a", partitions=2)
+    await node.broker.topics.create("b", partitions=1)
     disk.fail_at, disk.fault = disk.operations + fail_at, Fault.KILL
     with suppress(TidemillError, OSError):
         for number in range(TRANSACTIONS):
             await node.write(f"tx-{number % 2}", number, told, bump=number % 2 == 0)
     stopped = disk.dead
     with suppress(TidemillError, OSError):
-        await node.broker.close()
+        await node.broker.stop()
     await coordination.close()
     await check(folder, disk.power_cut() if power else disk.killed(), clock, told)
     return stopped
@@ -156,7 +157,7 @@ async def check(folder: Path, disk: SimDisk, clock: VirtualClock, told: Told) ->
     [offset] = [found.offset for found in node.broker.groups.fetch("g", [TopicPartition("a", 0)])]
     assert offset == (views[0][-1] if views[0] else -1)
     await node.write("tx-0", TRANSACTIONS, told, bump=True)
-    await node.broker.close()
+    await node.broker.stop()
     await coordination.close()
 
 

@@ -22,12 +22,13 @@ from uuid import uuid4
 import structlog
 
 from tidemill import __version__
+from tidemill.app.broker_wiring import make_broker
 from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
 from tidemill.app.lock import DataDirLock
-from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
+from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
 from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
@@ -49,8 +50,8 @@ WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not lis
 
 TIMELINES_ROOM_BYTES = 1 << 20
 """With less free room than this, a file of timelines that cannot be opened is taken for one without room."""
-GRPC_DOOR = "tidemill.servers.grpc.server"
-SQL_DESK = "tidemill.app.sql"
+GRPC_SERVER = "tidemill.servers.grpc.server"
+SQL_MODULE = "tidemill.app.sql"
 GROUP_TABLES = "tidemill.broker.group_tables"
 
 log = structlog.get_logger("tidemill.app")
@@ -80,8 +81,10 @@ class Node:
         self._times = SystemClocks()
         self.tables = Tables(settings, self._times.now_ms)
         self._opened = AsyncExitStack()
+        self._servers = AsyncExitStack()
+        self._servers.push_async_callback(self._close_sql)
         self._broker: BrokerNode | None = None
-        self._desk: asyncio.Task[QueryExecutor] | None = None
+        self._sql: asyncio.Task[QueryExecutor] | None = None
         self._grpc_module: asyncio.Future[ModuleType]
 
     @property
@@ -98,7 +101,7 @@ class Node:
             self.broker.timelines.look_again()
 
     async def start(self) -> None:
-        """Ready for clients when this returns."""
+        """Start the broker and its servers; clients can connect when this returns."""
         try:
             await self._start()
         except BaseException:
@@ -106,7 +109,7 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """Close the doors, then the broker; returns when everything is on disk."""
+        """Stop the servers, then the broker; everything is on disk when this returns."""
         await self._opened.aclose()
 
     @property
@@ -116,12 +119,12 @@ class Node:
 
     async def ask(self, sql: str, form: str, skip_unreadable: bool = False) -> bytes:
         """The answer to a question in SQL; what answers it is loaded with the first one."""
-        opening = self._desk = self._desk or asyncio.create_task(self._open_desk())
+        opening = self._sql = self._sql or asyncio.create_task(self._open_sql())
         try:
             desk = await asyncio.shield(opening)
         except Exception as error:
-            if self._desk is opening:  # the next question tries again
-                self._desk = None
+            if self._sql is opening:  # the next question tries again
+                self._sql = None
             if isinstance(error, InvalidConfig):
                 raise SqlUnavailable(str(error)) from None
             raise
@@ -129,16 +132,16 @@ class Node:
 
     async def tell(self, table: str) -> bytes | None:
         """What this broker has of a table, for others that are asked; None when there is no such table."""
-        found: bytes | None = (await _desk_module()).told(self.broker, table)
+        found: bytes | None = (await _sql_module()).told(self.broker, table)
         return found
 
-    async def _open_desk(self) -> "QueryExecutor":
-        desk: QueryExecutor = await (await _desk_module()).open_desk(self.settings, self.tables, self.broker)
+    async def _open_sql(self) -> "QueryExecutor":
+        desk: QueryExecutor = await (await _sql_module()).open_desk(self.settings, self.tables, self.broker)
         return desk
 
-    async def _close_desk(self) -> None:
-        if self._desk is not None:
-            await (await self._desk).close()
+    async def _close_sql(self) -> None:
+        if self._sql is not None:
+            await (await self._sql).close()
 
     def facts(self) -> Mapping[str, str]:
         """What runs where, for the front page."""
@@ -163,7 +166,7 @@ class Node:
         self._opened.callback(lock.release)
         if settings.grpc is not None:
             # gRPC takes longer to load than all the rest: in a thread, while the others wait for the disk.
-            self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_DOOR))
+            self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_SERVER))
         directory = DataDirectory(settings.data_dir, settings.node_id)
         if settings.roles != ROLES and settings.coordination.startswith("local:"):
             raise InvalidConfig(
@@ -175,21 +178,28 @@ class Node:
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
         self._opened.push_async_callback(watch.close)
-        self._broker = broker = BrokerNode(self._world(coordination, directory, watch), settings.broker, self._place())
-        self._opened.push_async_callback(broker.close)
+        self._broker = broker = make_broker(
+            self._environment(coordination, directory, watch), settings.broker, self._identity()
+        )
+        self._opened.push_async_callback(broker.stop)
         watch.start(broker.supervisor)
-        await broker.start()
-        directory.note_manifest()
-        self._opened.push_async_callback(self._close_desk)
-        await self._record_groups(broker)
-        await self._open_timelines(broker, directory)
-        await self._open_doors(broker)
-        self._opened.push_async_callback(broker.release)
-        await broker.announce(grpc=self._told(self.grpc), http=self._told(self.http))
-        self._opened.push_async_callback(broker.hand_over)
+        self._directory = directory
+        await broker.start(self)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
-    def _world(self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch) -> BrokerEnvironment:
+    async def open(self, broker: BrokerNode) -> ServerAddresses:
+        """Open the servers."""
+        await self._record_groups(broker)
+        await self._open_servers(broker)
+        return ServerAddresses(self._told(self.grpc), self._told(self.http))
+
+    async def close(self) -> None:
+        """Close the servers, the recorder of groups and the query processes."""
+        await self._servers.aclose()
+
+    def _environment(
+        self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch
+    ) -> BrokerEnvironment:
         had_manifest = directory.had_manifest
         store = open_streams(self.settings, self._times.now_ms, self.tables, had_manifest=had_manifest)
         belong = partial(self._belong, coordination, directory)
@@ -202,7 +212,7 @@ class Node:
             await same_servers(coordination, await self.tables.servers())
         await self.tables.warm_up(cluster_id)
 
-    def _place(self) -> BrokerIdentity:
+    def _identity(self) -> BrokerIdentity:
         settings = self.settings
         return BrokerIdentity(
             settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret
@@ -226,19 +236,22 @@ class Node:
         module = await asyncio.to_thread(import_module, GROUP_TABLES)
         tokens = f"tidemill-{self.settings.node_id}-{self.tables.run_id}-"
         recorder = module.GroupRecorder(broker, await self.tables.engine(), tokens)
-        self._opened.push_async_callback(recorder.close)
+        self._servers.push_async_callback(recorder.close)
         recorder.start()
 
-    async def _open_timelines(self, broker: BrokerNode, directory: DataDirectory) -> None:
+    async def open_timelines(self, broker: BrokerNode) -> Dispatcher | None:
+        """Open the timelines of a broker that carries messages."""
+        directory = self._directory
+        directory.note_manifest()
         if not broker.carries:
-            return  # an overseer has no messages; its doors send clients to the carriers
+            return None  # an overseer has no messages; its servers redirect clients to the carriers
         file = timelines_file(self.settings)
         if file is not None:
             directory.check_timelines(file)
         store = await self._open_timeline_store(broker, file)
         if file is not None:
             directory.note_timelines(file)
-        append = dead_letter_writer(broker, self._times.now_ms)
+        append = dead_letter_writer(broker.view, broker.topics, broker.appends, self._times.now_ms)
         watch = broker.clock
         clock = Clock(
             self._times.wall_ns,
@@ -252,16 +265,18 @@ class Node:
             clock,
             SystemRandom(),
             append=append,
-            attendance=broker.attendance,
+            attendance=broker.consumer_registry,
             trust=watch,
             supervisor=broker.supervisor,
         )
         if watch is not None:
             watch.listeners.append(dispatcher.check_clock)
-        self._opened.push_async_callback(dispatcher.close)
-        await dispatcher.open()
-        self._opened.push_async_callback(broker.leave_timelines)
-        await broker.join_timelines(dispatcher)
+        try:
+            await dispatcher.open()
+        except BaseException:
+            await dispatcher.close()
+            raise
+        return dispatcher
 
     async def _open_timeline_store(self, broker: BrokerNode, file: Path | None) -> TimelineStore:
         """SQLite needs room to open its file; on a full disk it gets what is kept for the broker itself."""
@@ -274,15 +289,17 @@ class Node:
             log.warning("timelines opened again in reserved room", error=str(error))
             return await open_timelines(self.settings)
 
-    async def _open_doors(self, broker: BrokerNode) -> None:
+    async def _open_servers(self, broker: BrokerNode) -> None:
         settings = self.settings
         if settings.kafka is not None:
-            broker.advertise(*self._advertised(settings.kafka))
+            broker.view.advertise(*self._advertised(settings.kafka))
             kafka = KafkaServer()
             self.kafka = await self._open("kafka", kafka, settings.kafka, partial(kafka.start, broker))
-            broker.advertise(*self._advertised(self.kafka))
+            broker.view.advertise(*self._advertised(self.kafka))
             if self.kafka.host in WILDCARDS and settings.advertise is None:
-                log.warning("clients on other machines need --advertise host:port", told=str(broker.brokers()[0][1:3]))
+                log.warning(
+                    "clients on other machines need --advertise host:port", told=str(broker.view.brokers()[0][1:3])
+                )
         if settings.grpc is not None:
             grpc = (await self._grpc_module).GrpcServer(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
@@ -291,15 +308,15 @@ class Node:
             self.http = await self._open("http", console, settings.http, console.start)
 
     async def _open(
-        self, name: str, door: RunningServer, at: Address, start: Callable[[str, int], Awaitable[None]]
+        self, name: str, server: RunningServer, at: Address, start: Callable[[str, int], Awaitable[None]]
     ) -> Address:
         try:
             await start(at.host, at.port)
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened: {error.strerror or error}"
             raise ServerUnavailable(f"{name} address {at} {reason}; choose another with --{name} host:port") from None
-        self._opened.push_async_callback(door.close)
-        return Address(*door.address)
+        self._servers.push_async_callback(server.close)
+        return Address(*server.address)
 
     def _advertised(self, bound: Address) -> Address:
         """What clients are told: what was set, else where the door is.
@@ -315,9 +332,9 @@ class Node:
         return bound
 
 
-async def _desk_module() -> ModuleType:
+async def _sql_module() -> ModuleType:
     """What answers questions in SQL, with libraries that a plain installation has not; SqlUnavailable names them."""
     try:
-        return await asyncio.to_thread(import_module, SQL_DESK)
+        return await asyncio.to_thread(import_module, SQL_MODULE)
     except ModuleNotFoundError as error:
         raise SqlUnavailable(f"SQL needs more packages: pip install 'tidemill[clickhouse]' ({error})") from None

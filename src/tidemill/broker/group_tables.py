@@ -117,7 +117,7 @@ class GroupRecorder:
         """Write what has changed since the last time."""
         groups = self._broker.groups
         began = time.monotonic()
-        overview = groups.overview(self._broker.topic_name)
+        overview = groups.overview(self._broker.view.topic_name)
         self._looked_s = time.monotonic() - began
         joined_ns, failed = await self._join_times(overview)
         changes = self._recording.changes(overview, self._broker.clock_ms(), groups.carries, joined_ns)
@@ -138,7 +138,7 @@ class GroupRecorder:
     def _by_server(self, offsets: Sequence[RecordedOffset]) -> Mapping[int, list[RecordedOffset]]:
         found: defaultdict[int, list[RecordedOffset]] = defaultdict(list)
         for each in offsets:
-            topic = self._broker.topic(each.seen.topic)
+            topic = self._broker.view.topic(each.seen.topic)
             spread = topic.settings.tidemill_spread_servers if topic is not None else 0
             found[self._tables.owner_of(each.seen.partition, spread)].append(each)
         return found

@@ -2,14 +2,15 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
-from tidemill.cluster.core.image import Topic
+from tidemill.broker.cluster_view import ClusterView
+from tidemill.broker.topics import Topics
 from tidemill.model.errors import KafkaError
 from tidemill.model.metrics import Gauge
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.timelines.consumer import TimelineConsumer
 from tidemill.timelines.dead_letters import Append
 from tidemill.timelines.dispatcher import Dispatcher
@@ -17,28 +18,17 @@ from tidemill.timelines.health import TimelinesState
 from tidemill.timelines.stats import TimelineStats
 
 
-class DeadLetterTopics(Protocol):
-    """The part of a broker that dead letters go through."""
-
-    def topic(self, name: str) -> Topic | None:
-        """The topic of this name."""
-
-    async def create_topic(self, name: str) -> Topic:
-        """A new topic."""
-
-    async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
-        """Append durably, wherever the partition is led."""
-
-
-def dead_letter_writer(streams: DeadLetterTopics, clock_ms: Callable[[], int]) -> Append:
-    """Appends dead letters to topics, durably; a topic that is not there is created."""
+def dead_letter_writer(
+    view: ClusterView, topics: Topics, appends: LeaderAppends, clock_ms: Callable[[], int]
+) -> Append:
+    """A function that appends dead letters to topics durably, and creates a topic that does not exist."""
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         record = NewRecord(key, value, tuple(headers), clock_ms())
         try:
-            home = streams.topic(topic) or await streams.create_topic(topic)
-            index = zlib.crc32(key) % len(home.partitions) if key is not None else 0
-            await streams.append_at_leader(TopicPartition(topic, index), build_batch([record]))
+            target = view.topic(topic) or await topics.create(topic)
+            index = zlib.crc32(key) % len(target.partitions) if key is not None else 0
+            await appends.append(TopicPartition(topic, index), build_batch([record]))
         except KafkaError as error:
             raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
 

@@ -76,10 +76,10 @@ class Topics:
         *,
         settings: BrokerSettings,
         node_id: int,
-        timelines_differ: Callable[[], bool],
+        new_id: Callable[[], UUID],
     ) -> None:
         self.image = Image()
-        self._timelines_differ = timelines_differ
+        self._new_id = new_id
         self._coordination = coordination
         self._metadata = metadata
         self._partitions = partitions
@@ -124,16 +124,17 @@ class Topics:
     async def create(
         self,
         name: str,
-        partitions: int,
-        replication_factor: int,
-        overrides: Mapping[str, str],
-        assignment: Mapping[int, Sequence[int]] | None,
         *,
-        topic_id: UUID,
-        validate_only: bool,
+        partitions: int = UNSET,
+        replication_factor: int = UNSET,
+        overrides: Mapping[str, str] | None = None,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        topic_id: UUID | None = None,
+        validate_only: bool = False,
         internal: bool = False,
     ) -> Topic:
-        """A new topic; every check of it comes before the first write."""
+        """Create a topic that can be written to when this returns; every check precedes the first write."""
+        overrides = overrides or {}
         check_topic_name(name)
         if name in INTERNAL and not internal:
             raise InvalidTopic(f"{name} is kept by the broker itself")
@@ -145,13 +146,16 @@ class Topics:
             overrides = await self._spread(overrides, internal=internal)
         elif _spread_of(overrides):
             raise InvalidConfig(f"{SPREAD} is for topics on ClickHouse servers; {name} is not stored there")
-        change = TopicCreated(name, topic_id, infos, dict(overrides))
+        change = TopicCreated(name, topic_id or self._new_id(), infos, dict(overrides))
         if not internal:
             self._refuse_different(self.image.apply(change).by_name[name])
         if validate_only:
             self._refuse_blocked(name)
             return self.image.apply(change).by_name[name]
-        return await self._run(self._create(change))
+        topic = await self._run(self._create(change))
+        if not internal:
+            log.info("topic_created", topic=name, partitions=len(topic.partitions))
+        return topic
 
     async def _spread(self, overrides: Mapping[str, str], *, internal: bool) -> Mapping[str, str]:
         """The overrides with the servers that an internal topic is spread over."""
@@ -172,13 +176,18 @@ class Topics:
         await self._run(self._delete(name))
 
     async def add_partitions(
-        self, name: str, total: int, assignment: Sequence[Sequence[int]] | None, *, validate_only: bool
+        self,
+        name: str,
+        total: int,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
     ) -> Topic:
-        """The topic with `total` partitions."""
+        """Add partitions to a topic, up to `total`."""
         return await self._run(self._add_partitions(name, total, assignment, validate_only=validate_only))
 
-    async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
-        """The topic with another whole set of overrides."""
+    async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> Topic:
+        """Replace all overrides of a topic; the new ones apply at once."""
         return await self._run(self._alter(name, overrides, validate_only=validate_only))
 
     def is_shared(self, topic: Topic) -> bool:
@@ -284,6 +293,11 @@ class Topics:
             await self._metadata.caught_up(entry.revision if entry else 0)
             raise InvalidUpdateVersion(f"topic {topic.name} was changed by somebody else; try again")
         await self._metadata.caught_up(written)
+
+    def _timelines_differ(self) -> bool:
+        """Whether some brokers share their timelines and others do not."""
+        brokers = self._metadata.image.brokers.values()
+        return len({one.shares_timelines for one in brokers if one.carries and one.kafka is not None}) > 1
 
     def _refuse_different(self, topic: Topic) -> None:
         """What waits for its time must be where every broker that may lead the topic looks for it."""

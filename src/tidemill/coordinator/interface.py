@@ -22,13 +22,11 @@ class TopicAdmin(Protocol):
     async def create(
         self,
         name: str,
-        partitions: int,
-        replication_factor: int,
-        overrides: Mapping[str, str],
-        assignment: Mapping[int, Sequence[int]] | None,
         *,
-        topic_id: UUID,
-        validate_only: bool,
+        partitions: int = ...,
+        replication_factor: int = ...,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: UUID | None = None,
         internal: bool = False,
     ) -> Topic:
         """Create a topic."""

@@ -63,7 +63,6 @@ class InternalTopics:
         shared: bool,
         look: Callable[[], None],
         clock_ms: Callable[[], int],
-        new_id: Callable[[], UUID],
     ) -> None:
         self._topics = topics
         self._partitions = partitions
@@ -72,7 +71,6 @@ class InternalTopics:
         self._shared = shared
         self._look = look
         self._clock_ms = clock_ms
-        self._new_id = new_id
 
     def journal(self, topic: str) -> TopicJournal:
         """The journal of one of them."""
@@ -149,11 +147,9 @@ class InternalTopics:
             overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,
-            found.partitions if found else shape.partitions,
-            copies,
-            overrides,
-            None,
-            topic_id=UUID(found.topic_id) if found else self._new_id(),
-            validate_only=False,
+            partitions=found.partitions if found else shape.partitions,
+            replication_factor=copies,
+            overrides=overrides,
+            topic_id=UUID(found.topic_id) if found else None,
             internal=True,
         )

@@ -29,12 +29,12 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
 
-from tidemill.cluster.core.image import NOBODY, Topic
+from tidemill.cluster.core.image import NOBODY
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.errors import (
     InvalidRecord,
@@ -55,6 +55,7 @@ from tidemill.scheduling.core.batch_split import BatchSplit, Origin, WaitingReco
 from tidemill.scheduling.core.waiting_records import WaitingEntry, decode, encode, mark_of, new_ticket, topic_id_of
 from tidemill.scheduling.core.waiting_records import in_chunks as pieces_of
 from tidemill.scheduling.delivery import SLACK_MS, Due, Marks, by_partition, in_requests, received, to_send, to_store
+from tidemill.scheduling.interface import EnsureInternal, SchedulingCluster, Send
 from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.streams.admission import Admitted, Verify, opened_in_place, run_aside
 from tidemill.streams.core.admission import admit, check_opened
@@ -90,25 +91,6 @@ SETTINGS = TimelineSettings(lease_ms=LEASE_MS, body_bytes_max=BODY_BYTES_LIMIT)
 log = structlog.get_logger(__name__)
 
 
-class SchedulingBroker(Protocol):
-    """What scheduling needs of the broker."""
-
-    def topic(self, name: str) -> Topic | None:
-        """The topic of this name."""
-
-    def partition(self, topic: str, index: int) -> Partition:
-        """The partition; an error when it is not here."""
-
-    def leader_of(self, partition: TopicPartition) -> int:
-        """Who leads a partition."""
-
-    async def produce_at(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
-        """Send a batch to another broker; RequestTimedOut when it may have arrived all the same."""
-
-    async def ensure_internal(self, topic: str) -> None:
-        """Create one of the broker's own topics, if it is not there."""
-
-
 class ReplicatedStorage(NamedTuple):
     """What waiting rooms need: a journal with copies, what this broker leads of it, and where tickets come from."""
 
@@ -122,10 +104,12 @@ class Scheduler:
 
     def __init__(
         self,
-        streams: SchedulingBroker,
+        cluster: SchedulingCluster,
         timelines: Dispatcher,
         clock_ms: Callable[[], int],
         *,
+        send: Send,
+        ensure_internal: EnsureInternal,
         node_id: int = 0,
         replicated: ReplicatedStorage | None = None,
         supervisor: Supervisor | None = None,
@@ -135,7 +119,9 @@ class Scheduler:
         self._holder = HOLDER.format(node_id)
         self._store = "" if replicated is None else f".{node_id}"
         """Tells the numbers of this broker's own timelines from those of others."""
-        self._streams = streams
+        self._cluster = cluster
+        self._send = send
+        self._ensure_internal = ensure_internal
         self._timelines = timelines
         self._clock_ms = clock_ms
         self._attached: set[str] = set()
@@ -154,7 +140,7 @@ class Scheduler:
                 self,
                 settings=SETTINGS,
                 led=replicated.led,
-                topic=streams.topic,
+                topic=cluster.topic,
                 supervisor=self._supervisor,
             )
 
@@ -294,7 +280,7 @@ class Scheduler:
         self, name: str, waiting: Sequence[WaitingRecord], cancels: Sequence[str], replicated: ReplicatedStorage
     ) -> None:
         """Hand records to whoever keeps the topic's room."""
-        topic = self._streams.topic(name)
+        topic = self._cluster.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         entries = [WaitingEntry(name, one) for one in cancels]
@@ -304,9 +290,9 @@ class Scheduler:
         ]
         if not entries:
             return
-        await self._streams.ensure_internal(WAITING)
+        await self._ensure_internal(WAITING)
         room = TopicPartition(WAITING, replicated.journal.partition_of(name))
-        keeper = self._streams.leader_of(room)
+        keeper = self._cluster.leader_of(room)
         if keeper == NOBODY:
             raise NotEnoughReplicas(f"nobody leads {room} now; try again")
         if keeper == self._node_id and self._rooms is not None:
@@ -315,7 +301,7 @@ class Scheduler:
         now_ms = self._clock_ms()
         for piece in pieces_of(entries):
             records = [NewRecord(*encode(one), timestamp=now_ms) for one in piece]
-            await self._streams.produce_at(keeper, room, build_batch(records))
+            await self._send(keeper, room, build_batch(records))
 
     async def _let_wait(self, partition: Partition, batch: bytearray | memoryview) -> Appended:
         """Another broker brings records for a room that this one keeps."""
@@ -390,7 +376,7 @@ class Scheduler:
     async def _deliver_from_room(self, name: str, granted: Sequence[Granted]) -> None:
         """Hand over what is due, write down that it waits no more, then complete it."""
         topic = name.removeprefix(ROOM)
-        known = self._streams.topic(topic)
+        known = self._cluster.topic(topic)
         topic_id = None if known is None else known.topic_id
         due = [one for one in granted if topic_id_of(one[0].key or b"") == topic_id]
         commands: list[Complete | Release] = [
@@ -419,7 +405,7 @@ class Scheduler:
 
     async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
         """Let the leader store records; what becomes of their messages."""
-        topic = self._streams.topic(partition.topic)
+        topic = self._cluster.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             log.warning("scheduled_partition_gone", partition=str(partition), messages=len(entries))
             return [Complete(one.seq, one.token) for one in entries]
@@ -438,11 +424,11 @@ class Scheduler:
         return commands
 
     async def _store_at_leader(self, partition: TopicPartition, piece: Sequence[Due]) -> None:
-        leader = self._streams.leader_of(partition)
+        leader = self._cluster.leader_of(partition)
         if leader == self._node_id:
-            await self._store_here(self._streams.partition(*partition), piece)
+            await self._store_here(self._cluster.partition(*partition), piece)
         else:
-            await self._streams.produce_at(leader, partition, to_send(piece))
+            await self._send(leader, partition, to_send(piece))
 
     async def _store_here(self, partition: Partition, piece: Sequence[Due]) -> Appended:
         """Store what is not there yet, in the partition's turn."""

@@ -64,20 +64,12 @@ class OpenPartitions(Protocol):
         """Why a partition cannot be used, if so."""
 
 
-class BrokerState(Protocol):
-    """The broker whose state is shown as tables."""
-
-    node_id: int
-    groups: GroupCoordinator
-    timelines: Dispatcher | None
+class ClusterState(Protocol):
+    """The topics and brokers of the cluster."""
 
     @property
     def image(self) -> Image:
-        """The topics and brokers of the cluster."""
-
-    @property
-    def partitions(self) -> OpenPartitions:
-        """The partitions of this broker."""
+        """All topics and brokers."""
 
     def brokers(self) -> Sequence[BrokerAddress]:
         """Every broker that clients may connect to."""
@@ -86,4 +78,23 @@ class BrokerState(Protocol):
         """Every topic."""
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic of this id."""
+        """The name of the topic with this id."""
+
+
+class BrokerState(Protocol):
+    """The broker whose state is shown as tables."""
+
+    groups: GroupCoordinator
+    timelines: Dispatcher | None
+
+    @property
+    def node_id(self) -> int:
+        """The number of the broker."""
+
+    @property
+    def view(self) -> ClusterState:
+        """The cluster as the broker knows it."""
+
+    @property
+    def partitions(self) -> OpenPartitions:
+        """The partitions of this broker."""

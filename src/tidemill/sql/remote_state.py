@@ -30,7 +30,7 @@ class RemoteState:
 
     async def tables(self, name: str) -> list[pa.Table]:
         """A table of each of them; SqlRefused when one does not answer, for the rest alone would be wrong."""
-        others = [each for each in self._broker.image.brokers.values() if each.node_id != self._broker.node_id]
+        others = [each for each in self._broker.view.image.brokers.values() if each.node_id != self._broker.node_id]
         return list(await asyncio.gather(*(self._table(each.node_id, each.http, name) for each in others)))
 
     async def ages_s(
@@ -51,7 +51,7 @@ class RemoteState:
     def _ages_s(
         self, places: Mapping[TopicPartition, Sequence[int]], now_ms: int
     ) -> dict[tuple[TopicPartition, int], float]:
-        bootstrap = ",".join(f"{each.host}:{each.port}" for each in self._broker.brokers())
+        bootstrap = ",".join(f"{each.host}:{each.port}" for each in self._broker.view.brokers())
         found = {}
         with KafkaClient({"bootstrap.servers": bootstrap}) as client:
             for place, offsets in places.items():

@@ -104,7 +104,7 @@ class StateTables:
         if table == "partitions":
             found = [self._broker.partitions.find(*each) for each in self.places()]
             return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None and each.leads])
-        overview = self._broker.groups.overview(self._broker.topic_name)
+        overview = self._broker.groups.overview(self._broker.view.topic_name)
         if table == "group_members":
             now_ms = self._clock_ms()
             return _table(_MEMBERS, [_member(each, now_ms) for each in overview.members])
@@ -117,7 +117,9 @@ class StateTables:
 
     def places(self) -> list[TopicPartition]:
         """Every partition of a user's topic, in order."""
-        topics = sorted((topic for topic in self._broker.topics() if not topic.internal), key=lambda topic: topic.name)
+        topics = sorted(
+            (topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name
+        )
         return [TopicPartition(topic.name, each.index) for topic in topics for each in topic.partitions]
 
     def led_here(self, place: TopicPartition) -> Partition | None:
@@ -132,7 +134,7 @@ class StateTables:
 
     def bootstrap(self) -> str:
         """Where other brokers' partitions are found: any broker knows."""
-        return ",".join(f"{each.host}:{each.port}" for each in self._broker.brokers())
+        return ",".join(f"{each.host}:{each.port}" for each in self._broker.view.brokers())
 
     def storage_of(self, partition: Partition) -> str:
         """Where the records of a partition are."""

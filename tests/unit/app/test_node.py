@@ -9,7 +9,7 @@ import pytest
 from tests.addresses import speaks_ipv6
 
 from tidemill.app.node import Node, ServerUnavailable
-from tidemill.broker.broker import BrokerNode
+from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.kafka.listener import KafkaServer
@@ -36,7 +36,7 @@ def test_what_clients_are_told(tmp_path: Path, kafka: str, advertise: str, told:
         node = Node(settings_of(tmp_path, kafka=kafka, advertise=advertise))
         await node.start()
         assert node.kafka is not None
-        assert [(broker.host, broker.port) for broker in node.broker.brokers()] == [(told, node.kafka.port)]
+        assert [(broker.host, broker.port) for broker in node.broker.view.brokers()] == [(told, node.kafka.port)]
         await node.stop()
 
     asyncio.run(scenario())
@@ -46,7 +46,7 @@ def test_an_advertised_port_may_differ(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = Node(settings_of(tmp_path, advertise="broker.example:19092"))
         await node.start()
-        assert node.broker.brokers()[0][1:3] == ("broker.example", 19092)
+        assert node.broker.view.brokers()[0][1:3] == ("broker.example", 19092)
         await node.stop()
 
     asyncio.run(scenario())
@@ -87,7 +87,7 @@ def test_a_node_without_doors(tmp_path: Path) -> None:
         node = Node(settings_of(tmp_path, kafka="none"))
         await node.start()
         assert node.ready_line == "tidemill ready kafka=none grpc=none http=none"
-        await node.broker.create_topic("orders")
+        await node.broker.topics.create("orders")
         await node.stop()
 
     asyncio.run(scenario())
@@ -97,9 +97,9 @@ def test_members_that_wait_are_answered_before_the_door_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    release, leave = BrokerNode.release, KafkaServer.close
+    release, leave = GroupCoordinator.close, KafkaServer.close
 
-    async def noted_release(self: BrokerNode) -> None:
+    async def noted_release(self: GroupCoordinator) -> None:
         order.append("release")
         await release(self)
 
@@ -107,7 +107,7 @@ def test_members_that_wait_are_answered_before_the_door_waits_for_them(
         order.append("close")
         await leave(self)
 
-    monkeypatch.setattr(BrokerNode, "release", noted_release)
+    monkeypatch.setattr(GroupCoordinator, "close", noted_release)
     monkeypatch.setattr(KafkaServer, "close", noted_close)
 
     async def scenario() -> None:
@@ -116,7 +116,7 @@ def test_members_that_wait_are_answered_before_the_door_waits_for_them(
         await node.stop()
 
     asyncio.run(scenario())
-    assert order == ["release", "close"]
+    assert order == ["release", "close", "release"]
 
 
 def test_the_clock_is_compared_with_old_files_before_the_start_writes_them(tmp_path: Path) -> None:

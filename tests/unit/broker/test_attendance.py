@@ -26,7 +26,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def here(broker: BrokerNode) -> dict[str, bool]:
-    return {seat.member.id: seat.here for seat in broker.attendance.seats("line")}
+    return {seat.member.id: seat.here for seat in broker.consumer_registry.seats("line")}
 
 
 def test_keys_and_values_are_read_as_they_were_written() -> None:
@@ -39,14 +39,14 @@ def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) ->
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
             told: list[str] = []
-            broker.attendance.listen(told.extend)
+            broker.consumer_registry.listen(told.extend)
             for name in ("a", "b"):
-                broker.attendance.enter("line", DealtConsumer(name, "r"))
+                broker.consumer_registry.enter("line", DealtConsumer(name, "r"))
             await until(lambda: here(broker) == {"a": True, "b": True})
-            broker.attendance.leave("line", "a")
+            broker.consumer_registry.leave("line", "a")
             await until(lambda: here(broker) == {"b": True})
             assert set(told) == {"line"}
-            assert not broker.attendance.ousted("line")
+            assert not broker.consumer_registry.ousted("line")
 
     asyncio.run(scenario())
 
@@ -54,13 +54,13 @@ def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) ->
 def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            broker.attendance.enter("line", DealtConsumer("a", "r"))
+            broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
-            coordination, key = broker._world.coordination, consumer_key("line", "a")
+            coordination, key = broker.environment.coordination, consumer_key("line", "a")
             entry = await coordination.get(key)
             assert entry is not None
             assert await coordination.compare_and_put(key, None, entry.revision)  # as with the end of a session
-            await until(lambda: broker._metadata.view.revision_of(key) > entry.revision)
+            await until(lambda: broker.metadata.view.revision_of(key) > entry.revision)
             assert here(broker) == {"a": True}
 
     asyncio.run(scenario())
@@ -69,20 +69,20 @@ def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
 def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes_its_place(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            broker.attendance.enter("line", DealtConsumer("a", "r"))
+            broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
-            coordination, key = broker._world.coordination, consumer_key("line", "a")
+            coordination, key = broker.environment.coordination, consumer_key("line", "a")
             entry = await coordination.get(key)
             assert entry is not None
             since_ms = decode_attendee("a", entry.value).since_ms
             other = encode_consumer(RegisteredConsumer("a", "r", 9, since_ms))
             assert await coordination.compare_and_put(key, other, entry.revision)
-            await until(lambda: broker.attendance.ousted("line") == ["a"])
+            await until(lambda: broker.consumer_registry.ousted("line") == ["a"])
             await asyncio.sleep(0.1)
             assert here(broker) == {"a": False}, "it was fought for"
-            broker.attendance.leave("line", "a")
-            broker.attendance.enter("line", DealtConsumer("a", "r"))
+            broker.consumer_registry.leave("line", "a")
+            broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
-            assert [seat.since_ms for seat in broker.attendance.seats("line")] == [since_ms]
+            assert [seat.since_ms for seat in broker.consumer_registry.seats("line")] == [since_ms]
 
     asyncio.run(scenario())

@@ -33,15 +33,15 @@ from tidemill.testing.clock import VirtualClock
 def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            topic = await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "-1"})
-            await broker.partition("orders", 1).append(batch_of(b"a", b"b"), acks=-1)
+            topic = await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "-1"})
+            await broker.view.partition("orders", 1).append(batch_of(b"a", b"b"), acks=-1)
             cluster_id = broker.cluster_id
         async with running(tmp_path) as broker:
-            assert broker.topic("orders") == topic
-            assert broker.topic_by_id(topic.topic_id) == topic
+            assert broker.view.topic("orders") == topic
+            assert broker.view.topic_by_id(topic.topic_id) == topic
             assert broker.cluster_id == cluster_id
-            assert broker.partition("orders", 1).log_end_offset == 2
-            assert broker.partition("orders", 0).log_end_offset == 0
+            assert broker.view.partition("orders", 1).log_end_offset == 2
+            assert broker.view.partition("orders", 0).log_end_offset == 0
 
     asyncio.run(scenario())
 
@@ -49,7 +49,7 @@ def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
 def test_the_brokers_defaults_make_the_topic(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, {"num.partitions": "3", "log.retention.ms": "77"}, memory=True) as broker:
-            topic = await broker.create_topic("orders")
+            topic = await broker.topics.create("orders")
             assert len(topic.partitions) == 3
             assert topic.settings.retention_ms == 77
             assert topic.overrides == {}
@@ -61,15 +61,15 @@ def test_a_quiet_producer_is_remembered_as_long_as_the_broker_is_told(tmp_path: 
     async def scenario() -> None:
         clock = VirtualClock()
         async with running(tmp_path, {"producer.id.expiration.ms": "1000"}, memory=True, clock=clock) as broker:
-            await broker.create_topic("orders")
-            orders = broker.partition("orders", 0)
+            await broker.topics.create("orders")
+            orders = broker.view.partition("orders", 0)
             await orders.append(build_batch([NewRecord(None, b"a")], producer_id=7, base_sequence=0), acks=-1)
             (seen,) = orders.producers()
             clock.now_ms = seen.last_timestamp + 999
-            await broker.tend()
+            await broker.maintain()
             assert len(orders.producers()) == 1
             clock.advance(1)
-            await broker.tend()
+            await broker.maintain()
             assert orders.producers() == []
 
     asyncio.run(scenario())
@@ -78,27 +78,27 @@ def test_a_quiet_producer_is_remembered_as_long_as_the_broker_is_told(tmp_path: 
 def test_what_cannot_be_created_leaves_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
-            version = broker.image_version
+            await broker.topics.create("orders")
+            version = broker.view.version
             with pytest.raises(TopicAlreadyExists):
-                await broker.create_topic("orders")
+                await broker.topics.create("orders")
             with pytest.raises(TopicAlreadyExists):
-                await broker.create_topic("orders", validate_only=True)
+                await broker.topics.create("orders", validate_only=True)
             with pytest.raises(InvalidTopic):
-                await broker.create_topic("../evil")
+                await broker.topics.create("../evil")
             with pytest.raises(InvalidTopic):
-                await broker.create_topic("__consumer_offsets")
+                await broker.topics.create("__consumer_offsets")
             with pytest.raises(InvalidPartitions):
-                await broker.create_topic("a", partitions=0)
+                await broker.topics.create("a", partitions=0)
             with pytest.raises(InvalidReplicationFactor):
-                await broker.create_topic("a", replication_factor=2)
+                await broker.topics.create("a", replication_factor=2)
             with pytest.raises(InvalidConfig):
-                await broker.create_topic("a", overrides={"retention.mss": "1"})
+                await broker.topics.create("a", overrides={"retention.mss": "1"})
             with pytest.raises(InvalidRequest):
-                await broker.create_topic("a", partitions=1, assignment={0: [0]})
-            assert (await broker.create_topic("a", validate_only=True)).name == "a"
-            assert broker.topic("a") is None
-            assert broker.image_version == version
+                await broker.topics.create("a", partitions=1, assignment={0: [0]})
+            assert (await broker.topics.create("a", validate_only=True)).name == "a"
+            assert broker.view.topic("a") is None
+            assert broker.view.version == version
             assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["orders", "reserve~"]
 
     asyncio.run(scenario())
@@ -107,7 +107,7 @@ def test_what_cannot_be_created_leaves_nothing(tmp_path: Path) -> None:
 def test_one_of_many_creations_wins(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            results = await asyncio.gather(*(broker.create_topic("a") for _ in range(10)), return_exceptions=True)
+            results = await asyncio.gather(*(broker.topics.create("a") for _ in range(10)), return_exceptions=True)
             assert sum(isinstance(result, TopicAlreadyExists) for result in results) == 9
 
     asyncio.run(scenario())
@@ -116,24 +116,24 @@ def test_one_of_many_creations_wins(tmp_path: Path) -> None:
 def test_a_topic_grows_and_changes(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
-            assert len((await broker.add_partitions("orders", 3, validate_only=True)).partitions) == 3
+            await broker.topics.create("orders")
+            assert len((await broker.topics.add_partitions("orders", 3, validate_only=True)).partitions) == 3
             with pytest.raises(UnknownTopicOrPartition):
-                broker.partition("orders", 2)
-            await broker.add_partitions("orders", 3)
-            assert broker.partition("orders", 2).log_end_offset == 0
+                broker.view.partition("orders", 2)
+            await broker.topics.add_partitions("orders", 3)
+            assert broker.view.partition("orders", 2).log_end_offset == 0
             with pytest.raises(InvalidPartitions):
-                await broker.add_partitions("orders", 3)
+                await broker.topics.add_partitions("orders", 3)
             with pytest.raises(InvalidReplicaAssignment):
-                await broker.add_partitions("orders", 5, assignment=[[0]])
-            await broker.alter_topic("orders", {"max.message.bytes": "100"}, validate_only=True)
-            assert broker.partition("orders", 0).settings.max_message_bytes > 100
-            await broker.alter_topic("orders", {"max.message.bytes": "100"})
-            assert broker.partition("orders", 2).settings.max_message_bytes == 100
+                await broker.topics.add_partitions("orders", 5, assignment=[[0]])
+            await broker.topics.alter("orders", {"max.message.bytes": "100"}, validate_only=True)
+            assert broker.view.partition("orders", 0).settings.max_message_bytes > 100
+            await broker.topics.alter("orders", {"max.message.bytes": "100"})
+            assert broker.view.partition("orders", 2).settings.max_message_bytes == 100
             with pytest.raises(UnknownTopicOrPartition):
-                await broker.alter_topic("none", {})
+                await broker.topics.alter("none", {})
         async with running(tmp_path) as broker:
-            assert broker.partition("orders", 2).settings.max_message_bytes == 100
+            assert broker.view.partition("orders", 2).settings.max_message_bytes == 100
 
     asyncio.run(scenario())
 
@@ -142,22 +142,22 @@ def test_a_topic_grows_and_changes(tmp_path: Path) -> None:
 def test_a_deleted_topic_comes_back_empty(tmp_path: Path, memory: bool) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=memory) as broker:
-            first = await broker.create_topic("orders")
-            old = broker.partition("orders", 0)
+            first = await broker.topics.create("orders")
+            old = broker.view.partition("orders", 0)
             await old.append(batch_of(b"a"), acks=-1)
             woken = asyncio.Event()
             old.watch(woken.set)
-            await broker.delete_topic("orders")
+            await broker.topics.delete("orders")
             assert woken.is_set()
             with pytest.raises(UnknownTopicOrPartition):
-                broker.partition("orders", 0)
+                broker.view.partition("orders", 0)
             with pytest.raises(NotLeaderOrFollower):
                 await old.append(batch_of(b"b"), acks=-1)
             with pytest.raises(UnknownTopicOrPartition):
-                await broker.delete_topic("orders")
-            second = await broker.create_topic("orders")
+                await broker.topics.delete("orders")
+            second = await broker.topics.create("orders")
             assert second.topic_id != first.topic_id
-            assert broker.partition("orders", 0).log_end_offset == 0
+            assert broker.view.partition("orders", 0).log_end_offset == 0
 
     asyncio.run(scenario())
 
@@ -165,9 +165,9 @@ def test_a_deleted_topic_comes_back_empty(tmp_path: Path, memory: bool) -> None:
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
-            await broker.partition("orders", 0).append(batch_of(b"a"), acks=-1)
-            await broker.create_topic("kept")
+            await broker.topics.create("orders")
+            await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=-1)
+            await broker.topics.create("kept")
         coordination = await LocalCoordination.open(tmp_path)
         entry = await coordination.get(TOPICS + "orders")
         assert entry is not None
@@ -176,15 +176,15 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
         await coordination.compare_and_put(tombstone_key("orders"), encode_tombstone(bury(topic, 0, [0])), 0)
         await coordination.close()
         async with running(tmp_path) as broker:
-            assert [topic.name for topic in broker.topics()] == ["kept"]
+            assert [topic.name for topic in broker.view.topics()] == ["kept"]
             assert not (tmp_path / "streams" / "orders").exists()
             while True:
                 try:
-                    await broker.create_topic("orders")
+                    await broker.topics.create("orders")
                     break
                 except TopicAlreadyExists:
                     await asyncio.sleep(0)
-            assert broker.partition("orders", 0).log_end_offset == 0
+            assert broker.view.partition("orders", 0).log_end_offset == 0
         assert list((tmp_path / "deleted").iterdir()) == []
 
     asyncio.run(scenario())
@@ -196,8 +196,8 @@ def test_a_folder_of_nobody_is_moved_aside_and_kept(tmp_path: Path) -> None:
         stray.mkdir(parents=True)
         (stray / "note").write_text("mine")
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
-            assert broker.partition("orders", 0).log_end_offset == 0
+            await broker.topics.create("orders")
+            assert broker.view.partition("orders", 0).log_end_offset == 0
         assert [path.read_text() for path in (tmp_path / "orphans").rglob("note")] == ["mine"]
 
     asyncio.run(scenario())
@@ -206,11 +206,11 @@ def test_a_folder_of_nobody_is_moved_aside_and_kept(tmp_path: Path) -> None:
 def test_deleting_may_be_forbidden(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, {"delete.topic.enable": "false"}, memory=True) as broker:
-            await broker.create_topic("orders")
+            await broker.topics.create("orders")
             with pytest.raises(InvalidRequest):
-                await broker.delete_topic("orders")
+                await broker.topics.delete("orders")
             with pytest.raises(InvalidTopic):
-                await broker.delete_topic("__consumer_offsets")
+                await broker.topics.delete("__consumer_offsets")
 
     asyncio.run(scenario())
 
@@ -218,9 +218,9 @@ def test_deleting_may_be_forbidden(tmp_path: Path) -> None:
 def test_producer_ids_are_given_out_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            first = await asyncio.gather(*(broker.new_producer_id() for _ in range(PRODUCER_ID_BLOCK + 10)))
+            first = await asyncio.gather(*(broker.producer_ids.take() for _ in range(PRODUCER_ID_BLOCK + 10)))
         async with running(tmp_path, memory=True) as broker:
-            second = [await broker.new_producer_id() for _ in range(3)]
+            second = [await broker.producer_ids.take() for _ in range(3)]
         assert len({*first, *second}) == len(first) + len(second)
 
     asyncio.run(scenario())
@@ -229,15 +229,15 @@ def test_producer_ids_are_given_out_once(tmp_path: Path) -> None:
 def test_a_partition_that_cannot_be_opened_leaves_the_others(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("good")
-            await broker.create_topic("bad")
+            await broker.topics.create("good")
+            await broker.topics.create("bad")
         folder = tmp_path / "streams" / "bad" / "0"
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
         folder.write_text("not a folder")
         async with running(tmp_path) as broker:
-            assert broker.partition("good", 0).log_end_offset == 0
+            assert broker.view.partition("good", 0).log_end_offset == 0
             assert list(broker.partitions.broken()) == [("bad", 0)]
         assert not (tmp_path / CLEAN_MARKER).exists()
 
@@ -254,18 +254,18 @@ def test_a_topic_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatc
 
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("small")
+            await broker.topics.create("small")
             with monkeypatch.context() as patched:
                 patched.setattr(TopicDirectories, "open", full)
                 with pytest.raises(KafkaStorageError, match="No space left"):
-                    await broker.create_topic("orders", partitions=3)
+                    await broker.topics.create("orders", partitions=3)
                 with pytest.raises(KafkaStorageError, match="No space left"):
-                    await broker.add_partitions("small", 3)
-            assert [topic.name for topic in broker.topics()] == ["small"]
+                    await broker.topics.add_partitions("small", 3)
+            assert [topic.name for topic in broker.view.topics()] == ["small"]
             assert len(broker.partitions) == 1
             assert not (tmp_path / "streams" / "orders").exists()
-            await broker.create_topic("orders", partitions=3)
-            await broker.add_partitions("small", 2)
+            await broker.topics.create("orders", partitions=3)
+            await broker.topics.add_partitions("small", 2)
         async with running(tmp_path) as broker:
             assert len(broker.partitions) == 5
 
@@ -286,16 +286,16 @@ def test_a_clean_stop_leaves_its_marker_and_a_start_takes_it(tmp_path: Path) -> 
 def test_the_image_version_grows_with_every_change(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            versions = [broker.image_version]
-            await broker.create_topic("a")
-            versions.append(broker.image_version)
-            await broker.alter_topic("a", {})
-            versions.append(broker.image_version)
-            broker.advertise("here", 9092)
-            versions.append(broker.image_version)
-            await broker.delete_topic("a")
-            versions.append(broker.image_version)
+            versions = [broker.view.version]
+            await broker.topics.create("a")
+            versions.append(broker.view.version)
+            await broker.topics.alter("a", {})
+            versions.append(broker.view.version)
+            broker.view.advertise("here", 9092)
+            versions.append(broker.view.version)
+            await broker.topics.delete("a")
+            versions.append(broker.view.version)
             assert versions == sorted(set(versions))
-            assert broker.brokers() == [(0, "here", 9092, None)]
+            assert broker.view.brokers() == [(0, "here", 9092, None)]
 
     asyncio.run(scenario())

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.broker.worlds import batch_of
 from tests.unit.cluster.shared_store import Line, Store
 
+from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import STREAMS, TOPIC_ID, TopicDirectories
 from tidemill.cluster.core.changes import full_brokers, live_brokers
@@ -53,15 +54,15 @@ async def member(folder: Path, store: Store, disk: SmallDisk, clock: VirtualCloc
     topics = TopicDirectories(folder, SegmentStore(disk, 4096), clock)
     world = BrokerEnvironment(Line(store), topics, clock, uuid4, UUID(int=1))
     settings = broker_settings.parse({"replica.lag.time.max.ms": "200"})
-    broker = BrokerNode(world, settings, BrokerIdentity(1, session_ttl_ms=60_000))
+    broker = make_broker(world, settings, BrokerIdentity(1, session_ttl_ms=60_000))
     try:
         await broker.start()
-        broker.advertise("127.0.0.1", 9999)
+        broker.view.advertise("127.0.0.1", 9999)
         await broker.announce()
-        await broker.create_topic("orders", partitions=2)
+        await broker.topics.create("orders", partitions=2)
         yield broker
     finally:
-        await broker.close()
+        await broker.stop()
 
 
 def told(store: Store) -> Registration:
@@ -71,7 +72,7 @@ def told(store: Store) -> Registration:
 async def until_told(store: Store, broker: BrokerNode, state: str) -> Registration:
     """Wait until the store has it, and the broker has seen that itself."""
     async with asyncio.timeout(20):
-        while broker.image.brokers[1].state != state:  # noqa: ASYNC110 -- the image is a value
+        while broker.view.image.brokers[1].state != state:  # noqa: ASYNC110 -- the image is a value
             await asyncio.sleep(0.01)
     return told(store)
 
@@ -81,22 +82,22 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
         store, clock = Store(), VirtualClock()
         disk = SmallDisk(tmp_path / STREAMS)
         async with member(tmp_path, store, disk, clock) as broker:
-            await broker.partition("orders", 0).append(batch_of(b"kept"), acks=-1)
+            await broker.view.partition("orders", 0).append(batch_of(b"kept"), acks=-1)
             disk.full = True
             with pytest.raises(KafkaStorageError):
-                await broker.partition("orders", 0).append(batch_of(b"refused"), acks=-1)
+                await broker.view.partition("orders", 0).append(batch_of(b"refused"), acks=-1)
             found = await until_told(store, broker, DEGRADED)
             assert not found.room
             assert "the disk is full" in found.reason
-            assert not live_brokers(broker.image)
-            assert full_brokers(broker.image) == {1}
-            assert broker.partition("orders", 0).leads, "nobody else can: what it has is read"
+            assert not live_brokers(broker.view.image)
+            assert full_brokers(broker.view.image) == {1}
+            assert broker.view.partition("orders", 0).leads, "nobody else can: what it has is read"
             disk.full = False
             clock.advance(RETAKE_INTERVAL_MS)
-            await broker.tend()
+            await broker.maintain()
             found = await until_told(store, broker, HEALTHY)
             assert found.room
-            assert (await broker.partition("orders", 0).append(batch_of(b"again"), acks=-1)).base_offset == 1
+            assert (await broker.view.partition("orders", 0).append(batch_of(b"again"), acks=-1)).base_offset == 1
 
     asyncio.run(scenario())
 
@@ -109,7 +110,7 @@ def put_topic(store: Store, name: str) -> None:
 
 async def until_known(broker: BrokerNode, topic: str) -> None:
     async with asyncio.timeout(20):
-        while broker.topic(topic) is None:  # noqa: ASYNC110 -- the image is a value
+        while broker.view.topic(topic) is None:  # noqa: ASYNC110 -- the image is a value
             await asyncio.sleep(0.01)
 
 
@@ -136,20 +137,20 @@ def test_a_topic_that_came_while_the_disk_was_full_is_opened_when_there_is_room(
                     disk.full = True
                 put_topic(store, "late")
                 await until_known(broker, "late")
-                await broker.tend()
+                await broker.maintain()
                 found = await until_told(store, broker, DEGRADED)
                 assert not found.room, "others that are in sync lead meanwhile"
                 assert "late-0" in found.reason
                 with pytest.raises(KafkaStorageError, match="No space left"):
-                    broker.partition("late", 0)
+                    broker.view.partition("late", 0)
             disk.full = False
-            await broker.tend()
+            await broker.maintain()
             assert (await until_told(store, broker, HEALTHY)).room
-            assert (await broker.partition("late", 0).append(batch_of(b"first"), acks=-1)).base_offset == 0
+            assert (await broker.view.partition("late", 0).append(batch_of(b"first"), acks=-1)).base_offset == 0
             mark = tmp_path / STREAMS / "late" / TOPIC_ID
-            assert mark.read_text() == str(broker.image.by_name["late"].topic_id)
-            await broker.alter_topic("late", {"retention.ms": "1000"})
-            assert broker.partition("late", 0).log_end_offset == 1, "it was taken for somebody else's"
+            assert mark.read_text() == str(broker.view.image.by_name["late"].topic_id)
+            await broker.topics.alter("late", {"retention.ms": "1000"})
+            assert broker.view.partition("late", 0).log_end_offset == 1, "it was taken for somebody else's"
             assert not (tmp_path / "orphans").exists()
 
     asyncio.run(scenario())
@@ -165,12 +166,12 @@ def test_a_disk_that_failed_makes_the_broker_inactive(tmp_path: Path, monkeypatc
             with monkeypatch.context() as patch:
                 patch.setattr(os, "fdatasync", failing)
                 with pytest.raises(KafkaStorageError):
-                    await broker.partition("orders", 0).append(batch_of(b"lost"), acks=-1)
+                    await broker.view.partition("orders", 0).append(batch_of(b"lost"), acks=-1)
             found = await until_told(store, broker, INACTIVE)
             assert "orders-" in found.reason
-            assert not live_brokers(broker.image) | full_brokers(broker.image), "others lead what it led"
+            assert not live_brokers(broker.view.image) | full_brokers(broker.view.image), "others lead what it led"
             with pytest.raises(KafkaStorageError):
-                await broker.partition("orders", 1).append(batch_of(b"refused"), acks=1)
+                await broker.view.partition("orders", 1).append(batch_of(b"refused"), acks=1)
 
     asyncio.run(scenario())
 
@@ -189,8 +190,8 @@ def test_a_folder_goes_only_with_a_recorded_deletion(tmp_path: Path, recorded: b
         async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
             put_topic(store, "gone")
             await until_known(broker, "gone")
-            topic = broker.image.by_name["gone"]
-            await broker.partition("gone", 0).append(batch_of(b"kept"), acks=-1)
+            topic = broker.view.image.by_name["gone"]
+            await broker.view.partition("gone", 0).append(batch_of(b"kept"), acks=-1)
         store.put("topics/orders", None)
         if recorded:
             _record(store, topic, (1, 3))
@@ -201,7 +202,7 @@ def test_a_folder_goes_only_with_a_recorded_deletion(tmp_path: Path, recorded: b
             assert ("gone" in {each.name for each in broker.partitions.unknown}) != recorded
             put_topic(store, "gone")
             await until_known(broker, "gone")
-            assert broker.partition("gone", 0).log_end_offset == 0
+            assert broker.view.partition("gone", 0).log_end_offset == 0
         kept = [path for path in (tmp_path / "orphans").rglob("*.log") if path.stat().st_size and "gone" in str(path)]
         assert len(kept) == (0 if recorded else 1)
         if recorded:
@@ -219,9 +220,9 @@ def test_a_deletion_is_recorded_for_brokers_that_are_away(tmp_path: Path) -> Non
             topic = Topic("copied", uuid4(), (info,), {}, parse({}))
             store.put("topics/copied", encode_topic(topic))
             await until_known(broker, "copied")
-            await broker.delete_topic("copied")
+            await broker.topics.delete("copied")
             assert decode_tombstone(store.entries[record_key(topic.topic_id)].value).left == (2,)
-            await broker.delete_topic("orders")
+            await broker.topics.delete("orders")
         assert [key for key in store.entries if key.startswith("deleted/")] == [record_key(topic.topic_id)]
 
     asyncio.run(scenario())

@@ -64,7 +64,7 @@ async def eventually(reached: Callable[[], bool], what: str) -> None:
 @pytest.mark.parametrize(
     ("owner", "method", "task"),
     [
-        (BrokerNode, "_tell_state", "maintenance"),
+        (BrokerNode, "_publish_health", "maintenance"),
         (TransactionTable, "late", "transactions"),
         (GroupEngine, "expire", "group offsets expiry"),
         (View, "apply", "metadata watch"),
@@ -78,7 +78,7 @@ def test_a_loop_that_fails_starts_again_and_health_says_why(
         async with running(tmp_path, FAST, memory=True) as broker:
             assert health_of(broker)["state"] == "healthy"
             calls = fail_once(monkeypatch, owner, method)
-            creating = asyncio.create_task(broker.create_topic("orders"))  # a change for the watch
+            creating = asyncio.create_task(broker.topics.create("orders"))  # a change for the watch
             await eventually(lambda: broker.supervisor.restarts[task] == 1, "it was not restarted")
             await asyncio.wait_for(creating, 30)
             health = health_of(broker)
@@ -90,9 +90,9 @@ def test_a_loop_that_fails_starts_again_and_health_says_why(
                 reason,
             )
             before = len(calls)
-            await broker.create_topic("more")
+            await broker.topics.create("more")
             await eventually(lambda: len(calls) > before, "the loop does nothing any more")
-            await broker.partition("more", 0).append(batch_of(b"x"), acks=-1)
+            await broker.view.partition("more", 0).append(batch_of(b"x"), acks=-1)
 
     asyncio.run(scenario())
 
@@ -103,8 +103,8 @@ def test_a_change_that_could_not_be_applied_is_applied_after_the_restart(
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
             calls = fail_once(monkeypatch, View, "_make_image")
-            await broker.create_topic("orders")
-            assert "orders" in broker.image.by_name
+            await broker.topics.create("orders")
+            assert "orders" in broker.view.image.by_name
             assert len(calls) > 1
 
     asyncio.run(scenario())
@@ -115,7 +115,7 @@ def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
 ) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            await broker.create_topic("orders", partitions=3)
+            await broker.topics.create("orders", partitions=3)
             original, tended = Partition.tend, []
 
             async def failing(partition: Partition, *arguments: Any) -> None:
@@ -125,7 +125,7 @@ def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
                 await original(partition, *arguments)
 
             monkeypatch.setattr(Partition, "tend", failing)
-            await broker.tend()
+            await broker.maintain()
             assert tended == [1, 2]
             assert broker.supervisor.reasons() == [
                 'job "partition maintenance" (orders-0) failed: RuntimeError: injected into tend'
@@ -138,11 +138,11 @@ def test_a_compaction_that_fails_is_reported_and_tried_again(tmp_path: Path, mon
     async def scenario() -> None:
         overrides = {"cleanup.policy": "compact", "segment.bytes": "100", "min.cleanable.dirty.ratio": "0"}
         async with running(tmp_path, FAST) as broker:
-            await broker.create_topic("orders", overrides=overrides)
+            await broker.topics.create("orders", overrides=overrides)
             calls = fail_once(monkeypatch, Cleaner, "run")
             for _ in range(4):
                 batch = build_batch([NewRecord(b"key", b"x", timestamp=broker.clock_ms())])
-                await broker.partition("orders", 0).append(batch, acks=-1)
+                await broker.view.partition("orders", 0).append(batch, acks=-1)
             await eventually(lambda: len(calls) >= 1, "nothing was compacted")
             await eventually(lambda: broker.supervisor.failures["partition maintenance"] == 1, "it is not reported")
 

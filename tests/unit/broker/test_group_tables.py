@@ -32,7 +32,7 @@ class World:
         self.rejected = ""
         self.offsets: list[SeenOffset] = []
         self.slow_s = 0.0
-        self.groups = self
+        self.groups = self.view = self
         self.supervisor = Supervisor()
         self.recorder = GroupRecorder(self, self, "run-")  # type: ignore[arg-type]  # as much of a broker as it needs
 

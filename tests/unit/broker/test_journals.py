@@ -13,7 +13,7 @@ NARROW = {"offsets.topic.num.partitions": "4"}
 
 
 def journal_of(broker: BrokerNode) -> TopicJournal:
-    return broker._internal.journal(GROUP_OFFSETS)
+    return broker.internal.journal(GROUP_OFFSETS)
 
 
 async def replayed(journal: TopicJournal, partition: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -32,7 +32,7 @@ def test_nothing_is_replayed_and_made_before_the_first_record(tmp_path: Path) ->
     async def scenario() -> None:
         async with running(tmp_path, NARROW) as broker:
             assert await replayed(journal_of(broker), 0) == []
-            assert broker.topics() == []
+            assert broker.view.topics() == []
             assert not list((tmp_path / "streams").iterdir())
 
     asyncio.run(scenario())
@@ -50,7 +50,7 @@ def test_records_come_back_in_the_order_of_the_calls(tmp_path: Path) -> None:
 
             await asyncio.gather(*(append(number) for number in range(50)))
             assert done == list(range(50))
-            topic = broker.topic(GROUP_OFFSETS)
+            topic = broker.view.topic(GROUP_OFFSETS)
             assert topic is not None
             assert topic.internal
             assert topic.settings.compacted

@@ -18,9 +18,9 @@ RECORDS = 5
 async def _filled(folder: Path, *names: str) -> None:
     async with running(folder) as broker:
         for name in names:
-            await broker.create_topic(name)
+            await broker.topics.create(name)
             for _ in range(RECORDS):
-                await broker.partition(name, 0).append(batch_of(b"kept"), acks=-1)
+                await broker.view.partition(name, 0).append(batch_of(b"kept"), acks=-1)
 
 
 def _without(folder: Path, name: str) -> None:
@@ -37,11 +37,11 @@ def test_a_topic_created_over_an_unknown_folder_keeps_its_records_aside(tmp_path
         assert log
         _without(tmp_path, "orders")
         async with running(tmp_path) as broker:
-            [note] = notes_of(broker.partitions, broker.image)
+            [note] = notes_of(broker.partitions, broker.view.image)
             assert "orders" in note
-            await broker.create_topic("orders")
-            assert broker.partition("orders", 0).log_end_offset == 0
-            assert notes_of(broker.partitions, broker.image) == []
+            await broker.topics.create("orders")
+            assert broker.view.partition("orders", 0).log_end_offset == 0
+            assert notes_of(broker.partitions, broker.view.image) == []
         [kept] = (tmp_path / "orphans").rglob("*.log")
         assert kept.read_bytes() == log
 
@@ -61,15 +61,15 @@ def test_a_deletion_removes_only_the_folder_of_its_own_topic(tmp_path: Path) -> 
 def test_internal_topics_are_found_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
+            await broker.topics.create("orders")
             await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
-            created = broker.image.by_name[GROUP_OFFSETS]
+            created = broker.view.image.by_name[GROUP_OFFSETS]
         _without(tmp_path, GROUP_OFFSETS)
         async with running(tmp_path) as broker:
-            found = broker.image.by_name[GROUP_OFFSETS]
+            found = broker.view.image.by_name[GROUP_OFFSETS]
             assert (found.topic_id, len(found.partitions)) == (created.topic_id, len(created.partitions))
             assert [each.offset for each in broker.groups.fetch("g", None)] == [7]
-            assert notes_of(broker.partitions, broker.image) == []
+            assert notes_of(broker.partitions, broker.view.image) == []
         assert not (tmp_path / "orphans").exists()
 
     asyncio.run(scenario())
@@ -79,7 +79,7 @@ def test_internal_topics_are_found_again(tmp_path: Path) -> None:
 def test_the_end_of_the_last_line_is_not_missed(tmp_path: Path, lost: int) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
+            await broker.topics.create("orders")
             await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
         whole = (tmp_path / JOURNAL).read_bytes()
         (tmp_path / JOURNAL).write_bytes(whole[:-lost])

@@ -31,20 +31,20 @@ RECORDS = 5
 def test_no_offset_is_given_out_again(tmp_path: Path, removed: str) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders", partitions=2)
+            await broker.topics.create("orders", partitions=2)
             for index in range(2):
                 for _ in range(RECORDS):
-                    await broker.partition("orders", index).append(batch_of(b"a"), acks=-1)
+                    await broker.view.partition("orders", index).append(batch_of(b"a"), acks=-1)
         shutil.rmtree(tmp_path / STREAMS / removed)
         async with running(tmp_path) as broker:
-            assert (await broker.partition("orders", 1).append(batch_of(b"b"), acks=-1)).base_offset == RECORDS
+            assert (await broker.view.partition("orders", 1).append(batch_of(b"b"), acks=-1)).base_offset == RECORDS
             reasons = health_of(broker)["streams"]["reasons"]
             assert any("orders-1: its folder is missing" in reason for reason in reasons)
             assert len(reasons) == (1 if "/" in removed else 2)
-            assert broker.partition("orders", 0).log_end_offset == RECORDS
+            assert broker.view.partition("orders", 0).log_end_offset == RECORDS
         async with running(tmp_path) as broker:
             assert health_of(broker)["streams"]["reasons"] == []
-            assert broker.partition("orders", 1).log_end_offset == RECORDS + 1
+            assert broker.view.partition("orders", 1).log_end_offset == RECORDS + 1
 
     asyncio.run(scenario())
 
@@ -77,14 +77,14 @@ def test_no_offset_is_given_out_again_after_a_crash(tmp_path: Path, removed: str
     async def scenario() -> None:
         (tmp_path / "running").mkdir()
         async with running(tmp_path / "running") as broker:
-            await broker.create_topic("orders", partitions=1)
+            await broker.topics.create("orders", partitions=1)
             for _ in range(RECORDS):
-                await broker.partition("orders", 0).append(batch_of(b"a"), acks=acks)
+                await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=acks)
             shutil.copytree(tmp_path / "running", tmp_path / "killed")
         REMOVALS[removed](tmp_path / "killed" / STREAMS / "orders" / "0")
         async with running(tmp_path / "killed") as broker:
             reasons = health_of(broker)["streams"]["reasons"]
-            offset = (await broker.partition("orders", 0).append(batch_of(b"b"), acks=-1)).base_offset
+            offset = (await broker.view.partition("orders", 0).append(batch_of(b"b"), acks=-1)).base_offset
             if removed == "nothing":
                 assert offset == RECORDS, "a gap"
                 assert reasons == []
@@ -93,7 +93,7 @@ def test_no_offset_is_given_out_again_after_a_crash(tmp_path: Path, removed: str
                 assert any("orders-0" in reason for reason in reasons)
         async with running(tmp_path / "killed") as broker:
             assert health_of(broker)["streams"]["reasons"] == []
-            assert broker.partition("orders", 0).log_end_offset == offset + 1
+            assert broker.view.partition("orders", 0).log_end_offset == offset + 1
 
     asyncio.run(scenario())
 
@@ -108,11 +108,11 @@ def test_offsets_are_reserved_in_few_writes(tmp_path: Path, monkeypatch: pytest.
 
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders", partitions=1)
-            await broker.partition("orders", 0).append(batch_of(b"a"), acks=1)
+            await broker.topics.create("orders", partitions=1)
+            await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=1)
             writes.clear()
             for _ in range(1000):
-                await broker.partition("orders", 0).append(batch_of(b"a"), acks=1)
+                await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=1)
             assert writes == []
 
     monkeypatch.setattr(manifest, "write", write)
@@ -123,13 +123,13 @@ def test_deleted_topics_are_not_missed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
             for _ in range(3):
-                await broker.create_topic("orders", partitions=2)
-                await broker.partition("orders", 0).append(batch_of(b"a"), acks=-1)
-                await broker.delete_topic("orders")
+                await broker.topics.create("orders", partitions=2)
+                await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=-1)
+                await broker.topics.delete("orders")
         assert manifest.read(tmp_path) == Contents({}, frozenset())
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders", partitions=2)
-            assert broker.partition("orders", 0).log_end_offset == 0
+            await broker.topics.create("orders", partitions=2)
+            assert broker.view.partition("orders", 0).log_end_offset == 0
             assert health_of(broker)["streams"]["reasons"] == []
 
     asyncio.run(scenario())
@@ -146,7 +146,7 @@ def test_a_replica_without_its_folder_is_not_in_sync(tmp_path: Path) -> None:
         store.put(state_key(topic.topic_id, 0), None)
         shutil.rmtree(tmp_path / STREAMS / "copied")
         async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
-            assert broker.partition("copied", 0).log_end_offset == 0
+            assert broker.view.partition("copied", 0).log_end_offset == 0
             found = decode_state(0, store.entries[state_key(topic.topic_id, 0)].value)
             assert 1 not in found.isr
             assert found.leader != 1
@@ -163,7 +163,7 @@ def test_a_replica_without_a_segment_is_not_in_sync(tmp_path: Path, how: str) ->
         async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
             store.put("topics/copied", encode_topic(topic))
             await until_known(broker, "copied")
-            await broker.partition("copied", 0).append(batch_of(b"a"), acks=1)
+            await broker.view.partition("copied", 0).append(batch_of(b"a"), acks=1)
         store.put("topics/orders", None)
         store.put(state_key(topic.topic_id, 0), None)
         if how == "removed":
@@ -176,7 +176,7 @@ def test_a_replica_without_a_segment_is_not_in_sync(tmp_path: Path, how: str) ->
             state = decode_state(0, store.entries[state_key(topic.topic_id, 0)].value)
             assert 1 not in state.isr
             assert state.leader != 1
-            assert broker.partition("copied", 0).log_end_offset == (0 if how == "removed" else 1)
+            assert broker.view.partition("copied", 0).log_end_offset == (0 if how == "removed" else 1)
             given_up = manifest.read(tmp_path)
             assert given_up is not None
             assert given_up.lost == frozenset()
@@ -210,8 +210,8 @@ def test_a_folder_is_set_aside_under_a_free_name(tmp_path: Path) -> None:
             for number in range(2):
                 (tmp_path / STREAMS / "orders").mkdir()
                 (tmp_path / STREAMS / "orders" / "topic-id").write_text(f"another topic {number}")
-                await broker.create_topic("orders", partitions=1)
-                await broker.delete_topic("orders")
+                await broker.topics.create("orders", partitions=1)
+                await broker.topics.delete("orders")
         found = {each.name for each in (tmp_path / "orphans").iterdir()}
         assert found == {"orders~0", "orders~1", "orders~2"}
 

@@ -30,6 +30,20 @@ VERSION = 9
 FAR_MS = 4_102_444_800_000
 
 
+def scheduler_of(
+    broker: BrokerNode, timelines: Dispatcher, node_id: int = 0, replicated: ReplicatedStorage | None = None
+) -> Scheduler:
+    return Scheduler(
+        broker.view,
+        timelines,
+        broker.clock_ms,
+        send=broker.appends.send,
+        ensure_internal=broker.coordinators.ensure,
+        node_id=node_id,
+        replicated=replicated,
+    )
+
+
 def due(number: int, clock: Clock, *, attempts: int = 1, left_ms: int = 15_000) -> Due:
     mark = f"m{number}@{number}".encode()
     record = NewRecord(b"k", b"%d" % number, (("tidemill-message", mark),), 1)
@@ -51,17 +65,17 @@ def run(folder: Path, test: Callable[[Partition, Callable[..., Awaitable[object]
 
     async def main() -> None:
         async with running(folder, memory=True) as broker:
-            await broker.create_topic("later", partitions=1)
+            await broker.topics.create("later", partitions=1)
             clock = Clock()
             dispatcher = Dispatcher(MemoryTimelineStore(), clock, random.Random(1))
             await dispatcher.open()
-            scheduler = Scheduler(broker, dispatcher, broker.clock_ms)
+            scheduler = scheduler_of(broker, dispatcher)
             await _test(broker, scheduler, clock)
             await scheduler.close()
             await dispatcher.close()
 
     async def _test(broker: BrokerNode, scheduler: Scheduler, clock: Clock) -> None:
-        partition = broker.partition("later", 0)
+        partition = broker.view.partition("later", 0)
 
         async def send(*entries: Due) -> object:
             return await scheduler.append_from_peer(partition, to_send(entries), acks=-1, version=VERSION, timeout_s=10)
@@ -74,9 +88,9 @@ def run(folder: Path, test: Callable[[Partition, Callable[..., Awaitable[object]
 def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, memory=True) as broker:
-            await broker.create_topic("later", partitions=1)
-            scheduler = Scheduler(broker, Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1)), broker.clock_ms)
-            partition = broker.partition("later", 0)
+            await broker.topics.create("later", partitions=1)
+            scheduler = scheduler_of(broker, Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1)))
+            partition = broker.view.partition("later", 0)
             record = NewRecord(b"k", b"of a transaction", (), 1)
             batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
             async with scheduler._turn("later", 0):  # somebody's records are being kept for later
@@ -103,14 +117,12 @@ def test_a_cancel_is_heeded_also_where_nothing_was_scheduled(tmp_path: Path) -> 
     async def main() -> None:
         store, clock = SharedStore(), Clock()
         async with running(tmp_path, memory=True) as broker:
-            await broker.create_topic("later", partitions=1)
-            partition = broker.partition("later", 0)
+            await broker.topics.create("later", partitions=1)
+            partition = broker.view.partition("later", 0)
             here, there = (Dispatcher(store, clock, random.Random(1)) for _ in range(2))
             await here.open()
             await there.open()
-            schedulers = [
-                Scheduler(broker, each, broker.clock_ms, node_id=node) for node, each in ((0, here), (1, there))
-            ]
+            schedulers = [scheduler_of(broker, each, node_id=node) for node, each in ((0, here), (1, there))]
             name = ("tidemill-schedule-id", b"tea")
             for scheduler, header in zip(
                 schedulers, (("tidemill-deliver-at", b"%d" % FAR_MS), ("tidemill-cancel", b"tea")), strict=True
@@ -165,8 +177,8 @@ def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
 
     async def scenario() -> None:
         async with running(tmp_path, {"tidemill.waiting.topic.num.partitions": "1"}, memory=True) as broker:
-            await broker.create_topic("later", partitions=1, overrides={"tidemill.schedule.enable": "true"})
-            partition = broker.partition("later", 0)
+            await broker.topics.create("later", partitions=1, overrides={"tidemill.schedule.enable": "true"})
+            partition = broker.view.partition("later", 0)
             record = NewRecord(b"k", b"once", (("tidemill-delay-ms", b"1"),), 1)
             with monkeypatch.context() as patched:
                 patched.setattr(ReplicatedStore, "leave", dies)
@@ -186,8 +198,8 @@ async def keeping(broker: BrokerNode) -> AsyncIterator[tuple[Scheduler, Dispatch
     """A broker's life as the keeper of waiting rooms, with timelines that are forgotten after it."""
     dispatcher = Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1))
     await dispatcher.open()
-    replicated = ReplicatedStorage(broker._internal.journal(WAITING), lambda: {0: 1}, uuid4)
-    scheduler = Scheduler(broker, dispatcher, broker.clock_ms, replicated=replicated)
+    replicated = ReplicatedStorage(broker.internal.journal(WAITING), lambda: {0: 1}, uuid4)
+    scheduler = scheduler_of(broker, dispatcher, replicated=replicated)
     await scheduler.open()
     await until(lambda: scheduler._rooms is not None and scheduler._rooms.keeps("later"))
     try:

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.cluster.shared_store import Line, Store
 
+from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.client.kafka.peer_connection import PeerConnection
@@ -33,20 +34,20 @@ async def member(disk: SimDisk, store: Store) -> AsyncIterator[BrokerNode]:
     """A broker that is alone in a cluster, with a topic."""
     clock = VirtualClock()
     world = BrokerEnvironment(Line(store), MemoryTopics(lambda: SegmentStore(disk), clock), clock, uuid4, UUID(int=1))
-    broker = BrokerNode(world, SETTINGS, BrokerIdentity(1, session_ttl_ms=60_000))
+    broker = make_broker(world, SETTINGS, BrokerIdentity(1, session_ttl_ms=60_000))
     try:
         await broker.start()
-        broker.advertise("127.0.0.1", 9999)
+        broker.view.advertise("127.0.0.1", 9999)
         await broker.announce()
-        if broker.topic("t") is None:
-            await broker.create_topic("t", partitions=1)
-            await broker.ensure_internal(GROUP_OFFSETS)
+        if broker.view.topic("t") is None:
+            await broker.topics.create("t", partitions=1)
+            await broker.coordinators.ensure(GROUP_OFFSETS)
         async with asyncio.timeout(20):
             while not broker.groups.carries("g"):  # noqa: ASYNC110 -- whoever leads the journal reads it first
                 await asyncio.sleep(0.01)
         yield broker
     finally:
-        await broker.close()
+        await broker.stop()
 
 
 async def stage(broker: BrokerNode, offset: int) -> None:
@@ -65,19 +66,21 @@ def test_a_coordinator_that_was_replaced_ends_no_offsets_of_a_later_transaction(
         disk, store = SimDisk(Random(1)), Store()
         async with member(disk, store) as broker:
             await stage(broker, 5)
-            await broker.transacting.mark_here(TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6))
+            await broker.transaction_router.mark_here(
+                TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6)
+            )
             assert committed(broker) == 5
             await stage(broker, 8)
             late = TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=5)
             with pytest.raises(TransactionCoordinatorFenced):
-                await broker.transacting.mark_here(late)
+                await broker.transaction_router.mark_here(late)
             assert committed(broker) == 5
         async with member(disk, store) as broker:
             with pytest.raises(TransactionCoordinatorFenced):
-                await broker.transacting.mark_here(late)
+                await broker.transaction_router.mark_here(late)
             assert committed(broker) == 5
-            await broker.transacting.mark_here(late._replace(commit=False, coordinator_epoch=6))
-            await broker.transacting.mark_here(late._replace(coordinator_epoch=6))
+            await broker.transaction_router.mark_here(late._replace(commit=False, coordinator_epoch=6))
+            await broker.transaction_router.mark_here(late._replace(coordinator_epoch=6))
             assert committed(broker) == 5
 
     asyncio.run(scenario())
@@ -89,16 +92,16 @@ def test_a_new_epoch_does_not_join_a_transaction_that_waits_for_its_marker(monke
 
     async def scenario() -> None:
         async with member(SimDisk(Random(1)), Store()) as broker:
-            home = broker.partition("t", 0)
+            home = broker.view.partition("t", 0)
             first = NewRecord(None, b"first", timestamp=1)
             await home.append(
                 build_batch([first], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), acks=1
             )
-            monkeypatch.setattr(broker, "transaction_coordinator_of", lambda _: 2)
-            monkeypatch.setattr(broker.transacting, "verify", refuse)
-            await broker.verify_transaction(home, "tx", 9, 0, implicit=True)  # verified by its first write
+            monkeypatch.setattr(broker.coordinators, "of_transaction", lambda _: 2)
+            monkeypatch.setattr(broker.transaction_router, "verify", refuse)
+            await broker.transaction_verifier.verify(home, "tx", 9, 0, implicit=True)  # verified by its first write
             with pytest.raises(ConcurrentTransactions):
-                await broker.verify_transaction(home, "tx", 9, 1, implicit=True)
+                await broker.transaction_verifier.verify(home, "tx", 9, 1, implicit=True)
 
     asyncio.run(scenario())
 

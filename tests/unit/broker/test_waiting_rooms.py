@@ -57,12 +57,12 @@ class Keeper:
         self.store = Store()
         self.timelines = Dispatcher(self.store, Clock(), random.Random(1))
         self.rooms = ReplicatedStore(
-            broker._internal.journal(WAITING),
+            broker.internal.journal(WAITING),
             self.timelines,
             self,
             settings=TimelineSettings(),
             led=lambda: self.led,
-            topic=broker.topic,
+            topic=broker.view.topic,
         )
 
     def room_opened(self, name: str) -> None:
@@ -92,7 +92,7 @@ class Keeper:
 @asynccontextmanager
 async def keepers(folder: Path) -> AsyncIterator[tuple[Keeper, Keeper]]:
     async with running(folder, ONE, memory=True) as broker:
-        await broker.create_topic(TOPIC, partitions=1)
+        await broker.topics.create(TOPIC, partitions=1)
         both = Keeper(broker), Keeper(broker)
         for each in both:
             await each.timelines.open()
@@ -106,7 +106,7 @@ async def keepers(folder: Path) -> AsyncIterator[tuple[Keeper, Keeper]]:
 
 
 def entry(broker: BrokerNode, message_id: str, body: bytes, topic_id: UUID | None = None) -> WaitingEntry:
-    topic = broker.topic(TOPIC)
+    topic = broker.view.topic(TOPIC)
     assert topic is not None
     return WaitingEntry(TOPIC, message_id, FAR_MS, new_ticket(uuid4(), topic_id or topic.topic_id), body)
 
@@ -167,7 +167,7 @@ def test_a_record_that_is_taken_back_makes_room_for_another_of_its_name(tmp_path
 def test_of_two_entries_with_one_name_the_later_counts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with keepers(tmp_path) as (first, _):
-            journal = first.broker._internal.journal(WAITING)
+            journal = first.broker.internal.journal(WAITING)
             for body in (b"its writer never heard of it", b"kept"):
                 await journal.append(0, [encode(entry(first.broker, "a", body))])
             await first.lead(1)
@@ -217,7 +217,7 @@ def test_what_waited_for_a_topic_that_is_gone_is_left_out_for_good(tmp_path: Pat
             await first.lead(None)
             await second.lead(2)
             assert await second.waiting() == {"a": b"a"}
-            journal = first.broker._internal.journal(WAITING)
+            journal = first.broker.internal.journal(WAITING)
             records = [record async for batch in journal.replay(0) for record in batch]
             assert decode(records[-1].key, records[-1].value) == WaitingEntry(TOPIC, "old")
 

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Line, Store
 
+from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
@@ -43,10 +44,10 @@ async def leader(line: Line) -> AsyncIterator[BrokerNode]:
         line.store.put(f"topics/{name}", encode_topic(topic))
     clock = VirtualClock()
     world = BrokerEnvironment(line, MemoryTopics(MemoryLogStore, clock), clock, uuid4, UUID(int=1))
-    broker = BrokerNode(world, broker_settings.parse({}), BrokerIdentity(1, session_ttl_ms=SESSION_MS))
+    broker = make_broker(world, broker_settings.parse({}), BrokerIdentity(1, session_ttl_ms=SESSION_MS))
     try:
         await broker.start()
-        broker.advertise("127.0.0.1", 9999)
+        broker.view.advertise("127.0.0.1", 9999)
         await broker.announce()
         async with asyncio.timeout(20):
             while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
@@ -54,7 +55,7 @@ async def leader(line: Line) -> AsyncIterator[BrokerNode]:
         yield broker
     finally:
         line.cut = False
-        await broker.close()
+        await broker.stop()
 
 
 def _serves(broker: BrokerNode) -> bool:
@@ -63,7 +64,7 @@ def _serves(broker: BrokerNode) -> bool:
         broker.transactions.select()
     except TidemillError:
         return False
-    return broker.partition("orders", 0).leads
+    return broker.view.partition("orders", 0).leads
 
 
 async def refuses_all(broker: BrokerNode) -> None:
@@ -74,10 +75,10 @@ async def refuses_all(broker: BrokerNode) -> None:
         broker.groups.heartbeat("g", 1, "member", None)
     with pytest.raises(NotCoordinator):
         broker.transactions.describe("t")
-    assert broker.coordinator_of("g") == -1
-    assert broker.transaction_coordinator_of("t") == -1
+    assert broker.coordinators.of_group("g") == -1
+    assert broker.coordinators.of_transaction("t") == -1
     with pytest.raises(NotLeaderOrFollower):
-        await broker.partition("orders", 0).append(batch_of(b"late"), acks=1)
+        await broker.view.partition("orders", 0).append(batch_of(b"late"), acks=1)
 
 
 def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
@@ -120,7 +121,7 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
 
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
+            await broker.topics.create("orders")
             await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
         opening = TopicDirectories.open
 
@@ -133,11 +134,11 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
         async with running(tmp_path) as broker:
             with pytest.raises(NotCoordinator):
                 broker.groups.fetch("g", None)
-            assert broker.coordinator_of("g") == -1
+            assert broker.coordinators.of_group("g") == -1
             monkeypatch.undo()
-            await broker.tend()
+            await broker.maintain()
             async with asyncio.timeout(20):
-                while broker.coordinator_of("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
+                while broker.coordinators.of_group("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
@@ -171,7 +172,7 @@ def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being_serve
 
     async def scenario() -> None:
         async with running(tmp_path) as broker:
-            await broker.create_topic("orders")
+            await broker.topics.create("orders")
             for name in ("damaged", "whole"):
                 await broker.groups.commit(name, [OffsetCommit("orders", 0, 7)])
             await broker.transactions.init_producer(InitProducer("t", 1_000))

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerNode
 from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.local import LocalCoordination
@@ -30,12 +31,12 @@ async def running(
         if memory
         else TopicDirectories(folder, SegmentStore.at(folder / STREAMS), clock)
     )
-    broker = BrokerNode(BrokerEnvironment(coordination, store, clock, uuid4), broker_settings.parse(settings or {}))
+    broker = make_broker(BrokerEnvironment(coordination, store, clock, uuid4), broker_settings.parse(settings or {}))
     try:
         await broker.start()
         yield broker
     finally:
-        await broker.close()
+        await broker.stop()
         await coordination.close()
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import uvloop
 from kio.serial import entity_reader, entity_writer
 
-from tidemill.broker.broker import BrokerEnvironment, BrokerNode
+from tidemill.app.broker_wiring import make_broker
+from tidemill.broker.broker import BrokerEnvironment
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.broker_settings import parse
@@ -40,16 +41,16 @@ async def kafka_door(
     """A broker and its door on a free port."""
     coordination = await LocalCoordination.open(folder)
     world = BrokerEnvironment(coordination, MemoryTopics(MemoryLogStore, clock_ms), clock_ms, uuid.uuid4)
-    broker = BrokerNode(world, parse({"group.initial.rebalance.delay.ms": "0", **(settings or {})}))
+    broker = make_broker(world, parse({"group.initial.rebalance.delay.ms": "0", **(settings or {})}))
     await broker.start()
     door = KafkaServer(router)
     await door.start(broker, HOST, 0)
-    broker.advertise(*door.address)
+    broker.view.advertise(*door.address)
     try:
         yield door
     finally:
         await door.close()
-        await broker.close()
+        await broker.stop()
         await coordination.close()
 
 

@@ -48,7 +48,7 @@ def metadata_topics(version: int, *keys: str | UUID) -> tuple[Any, ...]:
 
 def test_metadata_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        topic = await door.broker.create_topic("t", partitions=2)
+        topic = await door.broker.topics.create("t", partitions=2)
         for version in VERSIONS[3]:
             for _ in range(2):  # the second answer is the remembered one
                 told = await client.ask(3, version, topics=metadata_topics(version, "t"))
@@ -81,7 +81,7 @@ def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -
         assert len(told.topics[0].partitions) == 4
         told = await client.ask(3, 1, topics=metadata_topics(1, "old", "__consumer_offsets"))
         assert [topic.error_code for topic in told.topics] == [0, 3]
-        assert {topic.name for topic in door.broker.topics()} == {"yes", "old"}
+        assert {topic.name for topic in door.broker.view.topics()} == {"yes", "old"}
 
     async def never(client: RawClient, door: KafkaServer) -> None:
         told = await client.ask(3, 9, topics=metadata_topics(9, "yes"))
@@ -96,7 +96,7 @@ def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -
 
 def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        topic = await door.broker.create_topic("t")
+        topic = await door.broker.topics.create("t")
         stranger = uuid4()
         told = await client.ask(3, 12, topics=metadata_topics(12, topic.topic_id, stranger))
         assert [(each.name, each.error_code) for each in told.topics] == [("t", 0), (None, 100)]
@@ -113,7 +113,7 @@ def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
 def test_describe_topic_partitions_page_by_page(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
         for name, partitions in (("b", 3), ("a", 2), ("c", 1)):
-            await door.broker.create_topic(name, partitions=partitions)
+            await door.broker.topics.create(name, partitions=partitions)
         pages, cursor = [], None
         while True:
             told = await client.ask(75, 0, response_partition_limit=2, cursor=cursor)
@@ -148,10 +148,10 @@ def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None
             asked = (creatable(version, name, configs={"retention.ms": "1000"}),)
             told = (await client.ask(19, version, topics=asked, validate_only=True)).topics
             assert told[0].error_code == 0
-            assert door.broker.topic(name) is None
+            assert door.broker.view.topic(name) is None
             told = (await client.ask(19, version, topics=asked)).topics
             assert told[0].error_code == 0
-            topic = door.broker.topic(name)
+            topic = door.broker.view.topic(name)
             assert topic is not None
             assert topic.settings.retention_ms == 1000
             if version >= 5:
@@ -168,8 +168,8 @@ def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None
                 parts = tuple(request_part(20, version, "DeleteTopicState", name=key) for key in (name, "nobody"))
                 told = await client.ask(20, version, topics=parts)
             assert [each.error_code for each in told.responses] == [0, 3]
-            assert door.broker.topic(name) is None
-        topic = await door.broker.create_topic("by-id")
+            assert door.broker.view.topic(name) is None
+        topic = await door.broker.topics.create("by-id")
         parts = tuple(
             request_part(20, 6, "DeleteTopicState", name=None, topic_id=key) for key in (topic.topic_id, uuid4())
         )
@@ -182,7 +182,7 @@ def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None
 
 def test_what_create_topics_refuses(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("there")
+        await door.broker.topics.create("there")
         cases: dict[str, tuple[dict[str, Any], int]] = {
             "there": ({}, 36),
             "a/b": ({}, 17),
@@ -203,7 +203,7 @@ def test_what_create_topics_refuses(tmp_path: Path) -> None:
         told = await client.ask(19, 7, topics=(creatable(7, "twice"), creatable(7, "twice")))
         assert [each.error_code for each in told.topics] == [42, 42]
         assert (await client.ask(19, 7, topics=())).topics == ()
-        assert [topic.name for topic in door.broker.topics()] == ["there"]
+        assert [topic.name for topic in door.broker.view.topics()] == ["there"]
         placed = creatable(
             7,
             "placed",
@@ -219,7 +219,7 @@ def test_what_create_topics_refuses(tmp_path: Path) -> None:
 
 def test_partitions_are_added_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t")
+        await door.broker.topics.create("t")
         for version in VERSIONS[37]:
             total = version + 2
 
@@ -230,7 +230,7 @@ def test_partitions_are_added_in_every_version(tmp_path: Path) -> None:
             assert [each.error_code for each in told.results] == [0, 3]
             told = await client.ask(37, version, topics=(grow("t", total),))
             assert told.results[0].error_code == 37
-        topic = door.broker.topic("t")
+        topic = door.broker.view.topic("t")
         assert topic is not None
         assert len(topic.partitions) == 5
 
@@ -245,7 +245,7 @@ def resource(key: int, version: int, kind: int, name: str, **fields: Any) -> Any
 
 def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t", overrides={"retention.ms": "5"})
+        await door.broker.topics.create("t", overrides={"retention.ms": "5"})
         for version in VERSIONS[32]:
             asked = tuple(
                 resource(32, version, kind, name, configuration_keys=None)
@@ -288,10 +288,10 @@ def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
 
 def test_settings_are_altered(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t", overrides={"retention.ms": "5"})
+        await door.broker.topics.create("t", overrides={"retention.ms": "5"})
 
         def overrides() -> dict[str, str]:
-            topic = door.broker.topic("t")
+            topic = door.broker.view.topic("t")
             assert topic is not None
             return dict(topic.overrides)
 
@@ -309,7 +309,7 @@ def test_settings_are_altered(tmp_path: Path) -> None:
 
         assert await change(("segment.bytes", 0, "1000")) == 0
         assert overrides() == {"retention.ms": "5", "segment.bytes": "1000"}
-        assert door.broker.partition("t", 0).settings.segment_bytes == 1000
+        assert door.broker.view.partition("t", 0).settings.segment_bytes == 1000
         assert await change(("retention.ms", 1, None), ("cleanup.policy", 2, "compact")) == 0
         assert overrides() == {"segment.bytes": "1000", "cleanup.policy": "delete,compact"}
         assert await change(("cleanup.policy", 3, "delete")) == 0
@@ -338,10 +338,10 @@ def test_settings_are_altered(tmp_path: Path) -> None:
 
 def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t")
+        await door.broker.topics.create("t")
         change = request_part(44, 1, "AlterableConfig", name="cleanup.policy", config_operation=2, value="delete")
         await client.ask(44, 1, resources=(resource(44, 1, 2, "t", configs=(change,)),))
-        topic = door.broker.topic("t")
+        topic = door.broker.view.topic("t")
         assert topic is not None
         assert dict(topic.overrides) == {"cleanup.policy": "compact,delete"}
 
@@ -351,11 +351,11 @@ def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path)
 
 def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t")
+        await door.broker.topics.create("t")
         before = clock_ms() - 1
         for _ in range(3):
             await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
-        await door.broker.partition("t", 0).delete_records(1)
+        await door.broker.view.partition("t", 0).delete_records(1)
 
         async def ask(version: int, timestamp: int, partition: int = 0, **fields: Any) -> Any:
             part = request_part(
@@ -387,10 +387,10 @@ def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
 
 def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t")
+        await door.broker.topics.create("t")
         for _ in range(10):
             await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
-        epoch = door.broker.partition("t", 0).leader_epoch
+        epoch = door.broker.view.partition("t", 0).leader_epoch
         for version in VERSIONS[23]:
             parts = tuple(
                 request_part(
@@ -436,7 +436,7 @@ def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
         assert (await client.ask(37, 3, topics=(more,))).results[0].error_code == 17
         assert (await client.ask(19, 7, topics=(creatable(7, name),))).topics[0].error_code == 17
         assert (await client.ask(20, 5, topic_names=(name,))).responses[0].error_code in {3, 17}
-        assert door.broker.topics() == []
+        assert door.broker.view.topics() == []
 
     with with_door(tmp_path) as run_with:
         run_with(test)
@@ -469,7 +469,7 @@ def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> No
 
 def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        await door.broker.create_topic("t", partitions=2)
+        await door.broker.topics.create("t", partitions=2)
         await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
         for version in VERSIONS[35]:
             (result,) = (await client.ask(35, version, topics=None)).results
@@ -522,14 +522,14 @@ def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_pa
 
 def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
-        topic = await door.broker.create_topic("t", partitions=1)
+        topic = await door.broker.topics.create("t", partitions=1)
         both = request_part(3, 12, "MetadataRequestTopic", name="t", topic_id=UUID(int=7))
         told = await client.ask(3, 12, topics=(both,), allow_auto_topic_creation=False)
         assert [each.error_code for each in told.topics] == [100], "an id is what it is; a name may be another topic's"
         twice = (request_part(20, 6, "DeleteTopicState", name="t", topic_id=None),) * 2
         told = await client.ask(20, 6, topics=twice)
         assert {each.error_code for each in told.responses} == {42}
-        assert door.broker.topic("t") == topic
+        assert door.broker.view.topic("t") == topic
 
     with with_door(tmp_path) as run_with:
         run_with(test)
@@ -538,7 +538,7 @@ def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
 def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path: Path) -> None:
     async def test(client: RawClient, door: KafkaServer) -> None:
         for policy, code in (("compact", 44), ("compact,delete", 0)):
-            await door.broker.create_topic(f"kept-{code}", partitions=1, overrides={"cleanup.policy": policy})
+            await door.broker.topics.create(f"kept-{code}", partitions=1, overrides={"cleanup.policy": policy})
             part = request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1)
             asked = request_part(21, 2, "DeleteRecordsTopic", name=f"kept-{code}", partitions=(part,))
             told = await client.ask(21, 2, topics=(asked,))

@@ -132,7 +132,7 @@ def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(tmp_path: Path) -
 def test_a_large_frame_in_pieces(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path, {"message.max.bytes": "30000000"}) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             for size in (300_000, 5_000_000, 20_000_000):
                 records = batch(b"x" * size)
@@ -142,7 +142,7 @@ def test_a_large_frame_in_pieces(tmp_path: Path) -> None:
                     await client.writer.drain()
                 answer = await client.answer(0, 9, 1)
                 assert answer.responses[0].partition_responses[0].error_code == 0
-            found = await door.broker.partition("t", 0).read(2, 1 << 25)
+            found = await door.broker.view.partition("t", 0).read(2, 1 << 25)
             assert b"".join(found.records)[61:] == records[61:]
             await client.close()
 
@@ -316,7 +316,7 @@ def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path: Path
                 client.writer.write(request(1, 0))
                 await until(lambda: slow.started == [0])
                 await client.close()
-                await until(lambda: door.broker.telemetry.connections["kafka"] == 0)
+                await until(lambda: door.broker.metrics.connections["kafka"] == 0)
                 await asyncio.sleep(0)
                 assert slow.cancelled == ([0] if abandoned else [])
                 slow.ends[0].set()
@@ -371,7 +371,7 @@ def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path: Path
             client.send(3, 12)
             assert await client.ended()
             await client.close()
-            failed = door.broker.telemetry.api("LeaveGroup").errors
+            failed = door.broker.metrics.api("LeaveGroup").errors
             assert failed == {69: 1}
 
     run(test)
@@ -380,12 +380,12 @@ def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path: Path
 def test_acks_0_has_no_answer_and_an_error_ends_the_connection(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             for _ in range(3):
                 client.send(0, 9, **produce_fields(9, "t", 0, batch(b"v"), acks=0))
             await client.ask(API_VERSIONS, 0)
-            assert door.broker.partition("t", 0).log_end_offset == 3
+            assert door.broker.view.partition("t", 0).log_end_offset == 3
             client.send(0, 9, **produce_fields(9, "missing", 0, batch(b"v"), acks=0))
             assert await client.ended()
             await client.close()
@@ -403,7 +403,7 @@ def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
             assert await third.ended()
             await third.close()
             await clients.pop().close()
-            await until(lambda: door.broker.telemetry.connections["kafka"] == 1)
+            await until(lambda: door.broker.metrics.connections["kafka"] == 1)
             fourth = await RawClient.connect(door)
             await fourth.ask(API_VERSIONS, 0)
             for client in (*clients, fourth):

@@ -32,14 +32,14 @@ def only(answer: Any) -> Any:
 def test_produce_in_every_version(tmp_path: Path, acks: int) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            topic = await door.broker.create_topic("t", partitions=2)
+            topic = await door.broker.topics.create("t", partitions=2)
             client = await RawClient.connect(door)
             for count, version in enumerate(PRODUCE):
                 key = topic.topic_id if version >= 13 else "t"
                 answer = await client.ask(0, version, **produce_fields(version, key, 1, batch(b"a", b"b"), acks))
                 outcome = answer.responses[0].partition_responses[0]
                 assert (outcome.index, outcome.error_code, outcome.base_offset) == (1, 0, 2 * count)
-            assert door.broker.telemetry.topic("t").records_in == 2 * len(PRODUCE)
+            assert door.broker.metrics.topic("t").records_in == 2 * len(PRODUCE)
             await client.close()
 
     run(test)
@@ -48,8 +48,8 @@ def test_produce_in_every_version(tmp_path: Path, acks: int) -> None:
 def test_what_produce_refuses(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
-            await door.broker.create_topic("keys", overrides={"cleanup.policy": "compact"})
+            await door.broker.topics.create("t")
+            await door.broker.topics.create("keys", overrides={"cleanup.policy": "compact"})
             client = await RawClient.connect(door)
             good = batch(b"v")
             damaged = good[:-1] + bytes([good[-1] ^ 1])
@@ -74,7 +74,7 @@ def test_what_produce_refuses(tmp_path: Path) -> None:
             assert [error.batch_index for error in outcome.record_errors] == [0]
             answer = await client.ask(0, 13, **produce_fields(13, uuid4(), 0, good))
             assert answer.responses[0].partition_responses[0].error_code == 100
-            assert door.broker.partition("t", 0).log_end_offset == 0
+            assert door.broker.view.partition("t", 0).log_end_offset == 0
             await client.close()
 
     run(test)
@@ -89,7 +89,7 @@ def test_acks_all_is_not_awaited_longer_than_the_producer_says(tmp_path: Path, m
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             monkeypatch.setattr(MemoryLog, "flush", flush)
             sent = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -101,7 +101,7 @@ def test_acks_all_is_not_awaited_longer_than_the_producer_says(tmp_path: Path, m
                 answer = await client.ask(0, 9, **fields)
                 outcome = answer.responses[0].partition_responses[0]
                 assert (outcome.error_code, outcome.base_offset) == (code, offset)
-            assert door.broker.partition("t", 0).log_end_offset == 1
+            assert door.broker.view.partition("t", 0).log_end_offset == 1
             await client.close()
 
     run(test)
@@ -110,8 +110,8 @@ def test_acks_all_is_not_awaited_longer_than_the_producer_says(tmp_path: Path, m
 def test_many_partitions_in_one_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("a", partitions=3)
-            await door.broker.create_topic("b", partitions=1)
+            await door.broker.topics.create("a", partitions=3)
+            await door.broker.topics.create("b", partitions=1)
             client = await RawClient.connect(door)
 
             def topic(name: str, count: int) -> Any:
@@ -146,7 +146,7 @@ def test_pipelined_batches_keep_their_order_whatever_their_size(tmp_path: Path) 
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t", partitions=2)
+            await door.broker.topics.create("t", partitions=2)
             client = await RawClient.connect(door)
             sizes = [10, 400_000, 10, 10, 300_000, 700_000, 10] * 5
             sent = []
@@ -171,7 +171,7 @@ def test_pipelined_batches_keep_their_order_whatever_their_size(tmp_path: Path) 
 def test_fetch_in_every_version(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            topic = await door.broker.create_topic("t", partitions=2)
+            topic = await door.broker.topics.create("t", partitions=2)
             client = await RawClient.connect(door)
             records = batch(b"a", b"b")
             await client.ask(0, 9, **produce_fields(9, "t", 1, records))
@@ -184,7 +184,7 @@ def test_fetch_in_every_version(tmp_path: Path) -> None:
                 assert found.records[61:] == records[61:]
                 end = only(await client.ask(1, version, **fetch_fields(version, key, {1: 2})))
                 assert (end.error_code, end.records) == (0, b"")
-            assert door.broker.telemetry.topic("t").bytes_out == len(records) * len(FETCH)
+            assert door.broker.metrics.topic("t").bytes_out == len(records) * len(FETCH)
             await client.close()
 
     run(test)
@@ -193,7 +193,7 @@ def test_fetch_in_every_version(tmp_path: Path) -> None:
 def test_what_fetch_refuses(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            topic = await door.broker.create_topic("t")
+            topic = await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             await put(client, "t", b"v")
             for key, offset, partition, version, code in [
@@ -216,7 +216,7 @@ def test_what_fetch_refuses(tmp_path: Path) -> None:
 def test_nobody_fetches_as_a_replica(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             answer = await client.ask(1, 12, **fetch_fields(12, "t", {0: 0}, replica_id=1))
             assert (answer.error_code, answer.responses) == (31, ())
@@ -231,7 +231,7 @@ def test_nobody_fetches_as_a_replica(tmp_path: Path) -> None:
 def test_zstd_is_not_given_to_clients_that_cannot_read_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             assert (await put(client, "t", b"v" * 100, codec=Codec.ZSTD)).error_code == 0
             assert only(await client.ask(1, 9, **fetch_fields(9, "t", {0: 0}))).error_code == 76
@@ -244,7 +244,7 @@ def test_zstd_is_not_given_to_clients_that_cannot_read_it(tmp_path: Path) -> Non
 def test_a_fetch_waits_for_records_and_no_longer(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t", partitions=3)
+            await door.broker.topics.create("t", partitions=3)
             reader, writer = await RawClient.connect(door), await RawClient.connect(door)
             fields = fetch_fields(12, "t", {0: 0, 1: 0, 2: 0}, max_wait_ms=100_000)
             for count in range(3):
@@ -269,14 +269,14 @@ def test_a_wait_always_ends(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             clients = [await RawClient.connect(door) for _ in range(10)]
             for turn in range(30):
                 fields = fetch_fields(12, "t", {0: 0}, max_wait_ms=1 + turn % 7)
                 sent = [client.send(1, 12, **fields) for client in clients]
                 for client, correlation in zip(clients, sent, strict=True):
                     assert only(await client.answer(1, 12, correlation)).records == b""
-            assert len(door.broker.partition("t", 0)._waiters) == 0
+            assert len(door.broker.view.partition("t", 0)._waiters) == 0
             for client in clients:
                 await client.close()
 
@@ -286,7 +286,7 @@ def test_a_wait_always_ends(tmp_path: Path) -> None:
 def test_a_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t", partitions=2)
+            await door.broker.topics.create("t", partitions=2)
             reader, writer = await RawClient.connect(door), await RawClient.connect(door)
             size = len(batch(b"v"))
             fields = fetch_fields(12, "t", {0: 0, 1: 0}, max_wait_ms=100_000, min_bytes=4 * size)
@@ -317,7 +317,7 @@ def test_a_fetch_of_nothing_is_answered_at_once(tmp_path: Path) -> None:
 def test_at_least_one_batch_and_then_the_limits(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t", partitions=3)
+            await door.broker.topics.create("t", partitions=3)
             client = await RawClient.connect(door)
             for partition in range(3):
                 for _ in range(2):
@@ -341,7 +341,7 @@ def test_at_least_one_batch_and_then_the_limits(tmp_path: Path) -> None:
 def test_answers_are_small_while_slow_clients_hold_much(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             for _ in range(4):
                 await put(client, "t", b"x" * 50_000)
@@ -359,7 +359,7 @@ def test_answers_are_small_while_slow_clients_hold_much(tmp_path: Path) -> None:
 def test_a_fetch_session(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t", partitions=3)
+            await door.broker.topics.create("t", partitions=3)
             client = await RawClient.connect(door)
             opened = await client.ask(1, 12, **fetch_fields(12, "t", {0: 0, 1: 0, 2: 0}, session_epoch=0))
             session = {"session_id": opened.session_id}
@@ -386,11 +386,11 @@ def test_a_fetch_session(tmp_path: Path) -> None:
 def test_a_fetch_is_answered_when_its_topic_goes(tmp_path: Path) -> None:
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic("t")
+            await door.broker.topics.create("t")
             client = await RawClient.connect(door)
             waiting = client.send(1, 12, **fetch_fields(12, "t", {0: 0}, max_wait_ms=100_000))
             await asyncio.sleep(0.02)
-            await door.broker.delete_topic("t")
+            await door.broker.topics.delete("t")
             found = only(await client.answer(1, 12, waiting))
             assert found.error_code in {3, 6}
             await client.close()

@@ -38,11 +38,11 @@ async def read_for_grpc(broker: BrokerNode) -> None:
 
 
 async def read_age_for_sql(broker: BrokerNode) -> None:
-    assert await state_tables._age_s(broker.partition(TOPIC, 0), 0, NOW_MS + 2_000) == 2.0
+    assert await state_tables._age_s(broker.view.partition(TOPIC, 0), 0, NOW_MS + 2_000) == 2.0
 
 
 async def read_marks_of_scheduled_records(broker: BrokerNode) -> None:
-    assert await delivery._marks(broker.partition(TOPIC, 0), 0) == set()
+    assert await delivery._marks(broker.view.partition(TOPIC, 0), 0) == set()
 
 
 @pytest.mark.parametrize("batch", [COMPRESSED, LARGE], ids=["compressed", "large"])
@@ -68,8 +68,8 @@ def test_the_event_loop_runs_while_a_batch_is_opened(
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic(TOPIC)
-            await door.broker.partition(TOPIC, 0).append(bytearray(batch), acks=-1)
+            await door.broker.topics.create(TOPIC)
+            await door.broker.view.partition(TOPIC, 0).append(bytearray(batch), acks=-1)
             polling = asyncio.ensure_future(read(door.broker))
             await asyncio.to_thread(opening.wait, BLOCKED_S)
             served.set()
@@ -91,8 +91,8 @@ def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Pa
 
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
-            await door.broker.create_topic(TOPIC)
-            partition = door.broker.partition(TOPIC, 0)
+            await door.broker.topics.create(TOPIC)
+            partition = door.broker.view.partition(TOPIC, 0)
             for batch in batches:
                 await partition.append(batch, acks=-1)
             (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)

@@ -39,8 +39,8 @@ async def peer(door: KafkaServer, secret: bytes = SECRET, node_id: int = 1) -> P
 
 
 async def led(door: KafkaServer) -> tuple[uuid.UUID, Partition]:
-    topic = await door.broker.create_topic("t")
-    partition = door.broker.partition("t", 0)
+    topic = await door.broker.topics.create("t")
+    partition = door.broker.view.partition("t", 0)
     await partition.lead(TERM, Agreement(_never))
     return topic.topic_id, partition
 

@@ -24,7 +24,7 @@ MINUTE = timedelta(minutes=1)
 @asynccontextmanager
 async def client_of(folder: Path) -> AsyncIterator[tuple[RawClient, BrokerNode]]:
     async with kafka_door(folder) as door:
-        await door.broker.create_topic("t", partitions=2)
+        await door.broker.topics.create("t", partitions=2)
         client = await RawClient.connect(door)
         try:
             yield client, door.broker
@@ -190,7 +190,7 @@ def test_a_zombie_can_neither_write_nor_stage(tmp_path: Path) -> None:
                 assert await write(client, "a", zombie, version, sequence=1) == INVALID_PRODUCER_EPOCH
             for version in VERSIONS[COMMIT_OFFSETS]:
                 assert await stage(client, "a", zombie, version, 5) == [INVALID_PRODUCER_EPOCH]
-            assert broker.partition("t", 0).last_stable_offset == 2
+            assert broker.view.partition("t", 0).last_stable_offset == 2
             assert committed(broker) == [-1]
 
     run(test)
@@ -211,7 +211,7 @@ def test_a_partition_joins_by_being_written_from_version_12_on(tmp_path: Path) -
             assert following.producer_epoch == who.producer_epoch + 1
             assert await write(client, "a", who, 12, sequence=1) == INVALID_PRODUCER_EPOCH
             assert await write(client, "a", following, 12) == 0
-            assert broker.partition("t", 0).last_stable_offset == 2
+            assert broker.view.partition("t", 0).last_stable_offset == 2
 
     run(test)
 
@@ -279,6 +279,6 @@ def test_fetch_tells_readers_of_committed_records_what_to_drop(tmp_path: Path) -
                 assert [(each.producer_id, each.first_offset) for each in part.aborted_transactions] == [
                     (who.producer_id, 0)
                 ]
-            assert broker.partition("t", 0).last_stable_offset == 2
+            assert broker.view.partition("t", 0).last_stable_offset == 2
 
     run(test)

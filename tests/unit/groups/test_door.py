@@ -226,7 +226,7 @@ def found(version: int, answer: Any) -> tuple[int, dict[int, tuple[int, str, int
 @pytest.mark.parametrize("version", VERSIONS[COMMIT])
 def test_commits(tmp_path: Path, version: int) -> None:
     async def scene(client: RawClient, door: KafkaServer) -> None:
-        topic = await door.broker.create_topic("t", partitions=2)
+        topic = await door.broker.topics.create("t", partitions=2)
         name: Any = topic.topic_id if version >= 10 else "t"
         fields = commit_fields(version, name, (0, 5, "note"), (1, 6, None), (2, 7, ""))
         (told,) = (await client.ask(COMMIT, version, **fields)).topics
@@ -251,7 +251,7 @@ def test_commits(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS[FETCH])
 def test_fetches(tmp_path: Path, version: int) -> None:
     async def scene(client: RawClient, door: KafkaServer) -> None:
-        topic = await door.broker.create_topic("t", partitions=3)
+        topic = await door.broker.topics.create("t", partitions=3)
         name: Any = topic.topic_id if version >= 10 else "t"
         await client.ask(COMMIT, 9, **commit_fields(9, "t", (0, 5, "note"), (1, 6, None)))
         answer = await client.ask(FETCH, version, **fetch_fields(version, name, 0, 2))
@@ -279,7 +279,7 @@ def test_fetches(tmp_path: Path, version: int) -> None:
 def test_offsets_are_deleted(tmp_path: Path) -> None:
     async def scene(client: RawClient, door: KafkaServer) -> None:
         for name in "tu":
-            await door.broker.create_topic(name, partitions=1)
+            await door.broker.topics.create(name, partitions=1)
 
         async def forget(group: str) -> Any:
             topics = tuple(
@@ -302,7 +302,7 @@ def test_offsets_are_deleted(tmp_path: Path) -> None:
         told = await forget("g")
         assert [topic.partitions[0].error_code for topic in told.topics] == [GroupSubscribedToTopic.code, 0]
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, "u", 0)))[1][0][0] == -1
-        await door.broker.delete_topic("t")
+        await door.broker.topics.delete("t")
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, None))) == (0, {})
 
     play(tmp_path, scene)
@@ -323,7 +323,7 @@ async def pulse(client: RawClient, version: int, **fields: Any) -> Any:
 @pytest.mark.parametrize("version", VERSIONS[PULSE])
 def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
     async def scene(client: RawClient, door: KafkaServer) -> None:
-        topic = await door.broker.create_topic("t", partitions=3)
+        topic = await door.broker.topics.create("t", partitions=3)
         told = await pulse(client, version, member_id="m" if version else "")
         assert (told.error_code, told.error_message, told.member_epoch) == (0, None, 1)
         assert told.heartbeat_interval == timedelta(seconds=5)

@@ -19,15 +19,15 @@ LIMIT_S = 60.0
 ALLOWANCE = Allowance(1 << 20, 1 << 20, {})
 FAKE_ENGINE = """
 import json, socket, sys
-from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, receive, send
+from tidemill.query_engine.frames import CONTROL_BYTES_MAX, FrameKind, receive, send
 peer = socket.socket(fileno=int(sys.argv[1]))
-send(peer, Kind.READY, {"protections": []})
+send(peer, FrameKind.READY, {"protections": []})
 while True:
     request = receive(peer, CONTROL_BYTES_MAX).document()
     if "first" in request:
-        send(peer, Kind[request["kind"]], request["first"].encode())
+        send(peer, FrameKind[request["kind"]], request["first"].encode())
     if request["what"] != "failing":
-        send(peer, Kind.RESULT, request["what"].encode())
+        send(peer, FrameKind.RESULT, request["what"].encode())
 """
 """Answers with the name of the request, after a message that the request asks for."""
 MALFORMED = {

@@ -278,16 +278,16 @@ class Demo:
 
 async def _create_topics(node: Node) -> None:
     with contextlib.suppress(TopicAlreadyExists):
-        await node.broker.create_topic(orders.TOPIC, partitions=orders.PARTITIONS)
+        await node.broker.topics.create(orders.TOPIC, partitions=orders.PARTITIONS)
     with contextlib.suppress(TopicAlreadyExists):
-        await node.broker.create_topic(pipeline.REVENUE, partitions=1, overrides={"cleanup.policy": "compact"})
+        await node.broker.topics.create(pipeline.REVENUE, partitions=1, overrides={"cleanup.policy": "compact"})
 
 
 async def _progress(node: Node) -> tuple[int, int | None]:
     """How many orders are in the topic, and how many of them the pipeline has not taken; None before it took any."""
     fetched = node.broker.groups.fetch(pipeline.GROUP, None)
     taken = {each.partition: each.offset for each in fetched if each.topic == orders.TOPIC}
-    ends = {index: node.broker.partition(orders.TOPIC, index).high_watermark for index in range(orders.PARTITIONS)}
+    ends = {index: node.broker.view.partition(orders.TOPIC, index).high_watermark for index in range(orders.PARTITIONS)}
     lag = sum(end - max(taken.get(index, 0), 0) for index, end in ends.items())
     return sum(ends.values()), lag if taken else None
 

@@ -51,7 +51,7 @@ class BrokerService(generated.BrokerServiceServicer):
 
         async def create() -> wire.TopicInfo:
             return _topic(
-                await self._broker.create_topic(
+                await self._broker.topics.create(
                     request.name,
                     partitions=request.partitions or UNSET,
                     replication_factor=request.replication_factor or UNSET,
@@ -63,7 +63,7 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def DeleteTopic(self, request: wire.DeleteTopicRequest, context: Any) -> wire.DeleteTopicReply:  # noqa: N802
         """Delete a topic with its records."""
-        await answered(context, lambda: self._broker.delete_topic(request.name))
+        await answered(context, lambda: self._broker.topics.delete(request.name))
         return wire.DeleteTopicReply()
 
     async def ListTopics(self, _: wire.ListTopicsRequest, __: Any) -> wire.ListTopicsReply:  # noqa: N802
@@ -95,8 +95,10 @@ class BrokerService(generated.BrokerServiceServicer):
 
     def _topics(self, names: Sequence[str]) -> list[Topic]:
         if names:
-            return [topic for name in dict.fromkeys(names) if (topic := self._broker.topic(name)) is not None]
-        return sorted((topic for topic in self._broker.topics() if not topic.internal), key=lambda topic: topic.name)
+            return [topic for name in dict.fromkeys(names) if (topic := self._broker.view.topic(name)) is not None]
+        return sorted(
+            (topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name
+        )
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class BrokerService(generated.BrokerServiceServicer):
         """An id that no producer has had."""
 
         async def init() -> wire.InitProducerReply:
-            return wire.InitProducerReply(producer_id=await self._broker.new_producer_id(), producer_epoch=0)
+            return wire.InitProducerReply(producer_id=await self._broker.producer_ids.take(), producer_epoch=0)
 
         return await answered(context, init)
 
@@ -137,7 +139,7 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def _append(self, topic: str, acks: wire.Acks, batch: wire.Batch) -> wire.Produced:
         broker = self._broker
-        partition = broker.partition(topic, batch.partition)
+        partition = broker.view.partition(topic, batch.partition)
         kafka_acks = meaning("acks", acks, ACKS)
         closed = _closed(batch, self._broker.clock_ms())
         if partition.settings.tidemill_schedule_enable and broker.scheduler is not None:
@@ -146,7 +148,7 @@ class BrokerService(generated.BrokerServiceServicer):
             )
         else:
             appended = await partition.append(closed, acks=kafka_acks, timeout_s=PRODUCE_TIMEOUT_S)
-        broker.telemetry.topic(topic).produced(len(closed), len(batch.records))
+        broker.metrics.topic(topic).produced(len(closed), len(batch.records))
         return wire.Produced(
             partition=batch.partition,
             base_offset=appended.base_offset,
@@ -192,7 +194,7 @@ class BrokerService(generated.BrokerServiceServicer):
     def _note_reader(self, topics: Iterable[str], member_id: str, context: Any) -> None:
         """Count a member at the broker that it called, for topics that there are."""
         if not was_forwarded(context):
-            self._broker.readers.note((name for name in topics if self._broker.topic(name) is not None), member_id)
+            self._broker.readers.note((name for name in topics if self._broker.view.topic(name) is not None), member_id)
 
     async def _coordinated(
         self, method: str, request: Any, context: Any, here: Callable[[], Awaitable[T]], wait_ms: int = 0
@@ -218,7 +220,7 @@ class BrokerService(generated.BrokerServiceServicer):
             timeout_s = request.max_wait_ms / 1_000 + FORWARD_SLACK_S
             reply: wire.ConsumeReply = await self._routes.forward(leader, "Consume", request, timeout_s)
             return reply
-        partition = self._broker.partition(request.topic, request.partition)
+        partition = self._broker.view.partition(request.topic, request.partition)
         found = await read_partitions(
             self._broker,
             [ReadPosition(request.topic, request.partition, request.offset)],

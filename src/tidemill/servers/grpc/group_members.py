@@ -35,7 +35,7 @@ async def heartbeat(broker: BrokerNode, request: wire.PollRequest, host: str) ->
     """A sign of life: the epoch, and the assignment where it is another than the request's."""
     known = {TopicPartition(one.topic, one.partition): one.offset for one in request.positions}
     owned = frozenset(
-        (topic.topic_id, one.partition) for one in known if (topic := broker.topic(one.topic)) is not None
+        (topic.topic_id, one.partition) for one in known if (topic := broker.view.topic(one.topic)) is not None
     )
     answer = await broker.groups.consumer_heartbeat(_beat(request, request.member_epoch, host)._replace(owned=owned))
     assigned = _named(broker, answer.assigned or ())
@@ -52,7 +52,7 @@ async def commit(broker: BrokerNode, request: wire.CommitRequest) -> wire.Commit
     """All offsets, or none when the member is not the one to say so."""
     offsets = [OffsetCommit(one.topic, one.partition, one.offset) for one in request.offsets]
     for one in offsets:
-        topic = broker.topic(one.topic)
+        topic = broker.view.topic(one.topic)
         if topic is None or not 0 <= one.partition < len(topic.partitions):
             raise UnknownTopicOrPartition(f"there is no partition {one.topic}-{one.partition}")
         if one.offset < 0:
@@ -84,7 +84,7 @@ def _named(broker: BrokerNode, partitions: Iterable[tuple[Any, int]]) -> list[To
     return [
         TopicPartition(topic.name, index)
         for topic_id, index in sorted(partitions)
-        if (topic := broker.topic_by_id(topic_id)) is not None
+        if (topic := broker.view.topic_by_id(topic_id)) is not None
     ]
 
 

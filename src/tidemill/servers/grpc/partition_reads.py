@@ -101,7 +101,7 @@ class _PartitionRead:
         self._partition: Partition | None = None
         self.answer = wire.PartitionRecords(topic=wanted.topic, partition=wanted.partition, next_offset=wanted.offset)
         try:
-            self._partition = broker.partition(wanted.topic, wanted.partition)
+            self._partition = broker.view.partition(wanted.topic, wanted.partition)
         except TidemillError as error:
             self._refuse(error)
 

@@ -60,8 +60,8 @@ class Routes:
 
     def brokers(self) -> list[Peer]:
         """Every broker, by its number."""
-        mine = Peer(self._broker.node_id, self.here, self._broker.rack or "")
-        others = (one for one in self._broker.image.brokers.values() if one.node_id != mine.node_id)
+        mine = Peer(self._broker.node_id, self.here, self._broker.identity.rack or "")
+        others = (one for one in self._broker.view.image.brokers.values() if one.node_id != mine.node_id)
         told = [Peer(one.node_id, str(one.grpc) if one.grpc else "", one.rack or "") for one in others]
         return sorted([mine, *told])
 
@@ -93,14 +93,14 @@ class Routes:
         """The brokers that carry messages and have a gRPC door."""
         return {
             node: one
-            for node, one in self._broker.image.brokers.items()
+            for node, one in self._broker.view.image.brokers.items()
             if one.carries and one.state != INACTIVE and one.grpc is not None
         }
 
     async def coordinator_of(self, group: str, *, forwarded: bool) -> str | None:
         """The address of the group's coordinator; None when it is this broker."""
-        await self._broker.ensure_internal(GROUP_OFFSETS)
-        node = self._broker.coordinator_of(group)
+        await self._broker.coordinators.ensure(GROUP_OFFSETS)
+        node = self._broker.coordinators.of_group(group)
         if node == self._broker.node_id:
             return None
         if forwarded:
@@ -109,7 +109,7 @@ class Routes:
 
     def leader_of(self, topic: str, partition: int, *, forwarded: bool) -> str | None:
         """The address of the partition's leader; None when it is this broker."""
-        known = self._broker.topic(topic)
+        known = self._broker.view.topic(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{partition}")
         leader = known.partitions[partition].leader
@@ -120,7 +120,7 @@ class Routes:
         return self._address_of(leader, LeaderNotAvailable(f"{topic}-{partition} has no leader that can be reached"))
 
     def _address_of(self, node_id: int, otherwise: TidemillError) -> str:
-        known = self._broker.image.brokers.get(node_id)
+        known = self._broker.view.image.brokers.get(node_id)
         if known is None or known.grpc is None:
             raise otherwise
         return str(known.grpc)

@@ -14,12 +14,12 @@ NAMES_MAX = 3
 
 def status_of(broker: BrokerNode) -> dict[str, Any]:
     """The broker in numbers."""
-    telemetry = broker.telemetry
-    topics = broker.topics()
+    telemetry = broker.metrics
+    topics = broker.view.topics()
     return {
         "node_id": broker.node_id,
         "cluster_id": broker.cluster_id,
-        "brokers": [address._asdict() for address in broker.brokers()],
+        "brokers": [address._asdict() for address in broker.view.brokers()],
         "topics": sum(1 for topic in topics if not topic.internal),
         "partitions": len(broker.partitions),
         "failed_partitions": len(broker.partitions.broken()),
@@ -45,11 +45,11 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
     return {
         "state": INACTIVE if not member else HEALTHY if healthy else DEGRADED,
         "member": member,
-        "brokers": [seen._asdict() for seen in cluster_health(broker.image)],
+        "brokers": [seen._asdict() for seen in cluster_health(broker.view.image)],
         "clock": clock,
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
-        "notes": notes_of(broker.partitions, broker.image),
+        "notes": notes_of(broker.partitions, broker.view.image),
         "timelines": None
         if timelines is None
         else {
@@ -83,7 +83,7 @@ def _some(names: list[str]) -> str:
 def topics_of(broker: BrokerNode, *, first: int | None = None) -> list[dict[str, Any]]:
     """Every topic with its size, by name, or the first of them."""
     rows = []
-    for topic in sorted(broker.topics(), key=lambda topic: topic.name)[:first]:
+    for topic in sorted(broker.view.topics(), key=lambda topic: topic.name)[:first]:
         found = [broker.partitions.find(topic.name, info.index) for info in topic.partitions]
         opened = [partition for partition in found if partition is not None]
         rows.append(

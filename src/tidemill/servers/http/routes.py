@@ -77,11 +77,11 @@ def make_app(
     broker: BrokerNode, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell, callers: AllowedOrigins
 ) -> Starlette:
     """The application over one broker."""
-    registry = registry_of(broker.telemetry, broker.partitions)
+    registry = registry_of(broker.metrics, broker.partitions)
 
     async def front(_: Request) -> Response:
         shown = topics_of(broker, first=ROWS_SHOWN_MAX)
-        left = len(broker.topics()) - len(shown)
+        left = len(broker.view.topics()) - len(shown)
         return HTMLResponse(
             front_page(facts(), health_of(broker), status_of(broker), shown, timelines_of(broker), topics_left=left)
         )

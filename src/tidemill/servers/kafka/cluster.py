@@ -39,13 +39,13 @@ async def describe_cluster(
     if getattr(request, "endpoint_type", _BROKERS) != _BROKERS:
         raise InvalidRequest("controllers have no address of their own here")
     broker = call.broker
-    nodes = [_described(call, node, fenced=False) for node in broker.brokers()]
+    nodes = [_described(call, node, fenced=False) for node in broker.view.brokers()]
     if getattr(request, "include_fenced_brokers", False):
-        nodes += [_described(call, node, fenced=True) for node in broker.missing_brokers()]
+        nodes += [_described(call, node, fenced=True) for node in broker.view.missing_brokers()]
     return call.response(
         endpoint_type=_BROKERS,
         cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        controller_id=broker.view.controller_id,
         brokers=tuple(nodes),
         cluster_authorized_operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED,
     )
@@ -83,9 +83,9 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     try:
         if kind not in {_GROUP, _TRANSACTION}:
             raise InvalidRequest(f"there are no coordinators of type {kind}")
-        await broker.ensure_internal(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
-        node = broker.coordinator_of(key) if kind == _GROUP else broker.transaction_coordinator_of(key)
-        address = broker.address_of(node)
+        await broker.coordinators.ensure(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
+        node = broker.coordinators.of_group(key) if kind == _GROUP else broker.coordinators.of_transaction(key)
+        address = broker.view.address_of(node)
         if address is None:
             raise CoordinatorNotAvailable(f"nobody coordinates {key[:60]!r} at the moment")
     except TidemillError as error:
@@ -103,7 +103,8 @@ async def describe_log_dirs(
     broker = call.broker
     if request.topics is None:
         asked = [
-            (topic.name, [info.index for info in topic.partitions]) async for topic in call.in_slices(broker.topics())
+            (topic.name, [info.index for info in topic.partitions])
+            async for topic in call.in_slices(broker.view.topics())
         ]
     else:
         asked = [(topic.topic, list(topic.partitions)) async for topic in call.in_slices(request.topics)]
@@ -126,7 +127,7 @@ async def describe_log_dirs(
 
 def _directory_part(call: Call, topic: str, index: int) -> Any | None:
     try:
-        size = call.broker.partition(topic, index).size_bytes
+        size = call.broker.view.partition(topic, index).size_bytes
     except TidemillError:
         return None
     return call.part("DescribeLogDirsPartition", partition_index=index, partition_size=size, offset_lag=0)
@@ -136,7 +137,9 @@ async def elect_leaders(call: Call["ElectLeadersResponse"], request: "ElectLeade
     """Elections on demand; null asks for every partition that its first replica could lead and does not."""
     unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
     if request.topic_partitions is None:
-        asked: list[tuple[str, Sequence[int]]] = [(name, [index]) for name, index in call.broker.moves.not_preferred()]
+        asked: list[tuple[str, Sequence[int]]] = [
+            (name, [index]) for name, index in call.broker.reassignments.not_preferred()
+        ]
     else:
         asked = [(topic.topic, list(topic.partitions)) async for topic in call.in_slices(request.topic_partitions)]
     results = []
@@ -148,7 +151,7 @@ async def elect_leaders(call: Call["ElectLeadersResponse"], request: "ElectLeade
 
 async def _election(call: Call, topic: str, index: int, *, unclean: bool) -> Any:
     error: TidemillError | None = None
-    moves = call.broker.moves
+    moves = call.broker.reassignments
     try:
         await (moves.elect_unclean(topic, index) if unclean else moves.elect_preferred(topic, index))
     except TidemillError as caught:
@@ -174,7 +177,7 @@ async def alter_partition_reassignments(
 
 async def _reassigned(call: Call, topic: str, asked: Any, *, growth: bool) -> Any:
     error: TidemillError | None = None
-    index, moves = asked.partition_index, call.broker.moves
+    index, moves = asked.partition_index, call.broker.reassignments
     try:
         if asked.replicas is None:
             await moves.cancel(topic, index)
@@ -202,7 +205,7 @@ async def list_partition_reassignments(
             async for index in call.in_slices(topic.partition_indexes)
         }
     found: dict[str, list[Any]] = {}
-    async for topic, info in call.in_slices(call.broker.moves.under_way()):
+    async for topic, info in call.in_slices(call.broker.reassignments.under_way()):
         if wanted is None or (topic.name, info.index) in wanted:
             part = call.part(
                 "OngoingPartitionReassignment",

@@ -167,7 +167,7 @@ def _entries(broker: BrokerNode, asked: Any) -> list[ConfigEntry]:
 
 def _topic(broker: BrokerNode, name: str) -> Topic:
     check_topic_name(name)
-    topic = broker.topic(name)
+    topic = broker.view.topic(name)
     if topic is None:
         raise UnknownTopicOrPartition(f"there is no topic {name}")
     return topic
@@ -226,7 +226,7 @@ async def _alter(
             else:
                 topic = _alterable(call.broker, asked)
                 overrides = decide(call.broker, topic, asked.configs)
-                await call.broker.alter_topic(topic.name, overrides, validate_only=validate_only)
+                await call.broker.topics.alter(topic.name, overrides, validate_only=validate_only)
         except TidemillError as caught:
             error = caught
         responses.append(

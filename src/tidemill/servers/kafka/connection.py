@@ -391,7 +391,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if answer is not None and not isinstance(answer, list):
             codes = await call.in_worker(_error_counts, answer) if call.is_answer_large else _error_counts(answer)
             for code, count in codes.items():
-                call.broker.telemetry.api(api.name).failed(code, count)
+                call.broker.metrics.api(api.name).failed(code, count)
         return answer
 
     def _answer(self, slot: ResponseSlot, header: Header, buffers: Buffers | None, *, flexible: bool) -> None:
@@ -401,7 +401,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             buffers.insert(0, prefix + b"\0" if flexible else prefix)
         slot.buffers = buffers
         slot.done = True
-        self._server.broker.telemetry.api(slot.api.name).answered(perf_counter() - slot.started)
+        self._server.broker.metrics.api(slot.api.name).answered(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()
             if not self._ending:

@@ -133,6 +133,6 @@ async def _assignment(call: Call, partitions: Partitions) -> Any:
     topics = [
         call.part("TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
         async for topic_id, indexes in call.in_slices(await _by_topic(call, partitions))
-        if (topic := call.broker.topic_by_id(topic_id)) is not None
+        if (topic := call.broker.view.topic_by_id(topic_id)) is not None
     ]
     return call.part("Assignment", topic_partitions=tuple(topics))

@@ -218,7 +218,7 @@ class Fetch:
     def _find(self, reading: _PartitionFetch) -> Partition:
         topic = reading.topic
         reading.topic_name = topic if isinstance(topic, str) else _name_of(self._call, topic)
-        reading.partition = self._call.broker.partition(reading.topic_name, reading.wanted.partition)
+        reading.partition = self._call.broker.view.partition(reading.topic_name, reading.wanted.partition)
         return reading.partition
 
 
@@ -284,7 +284,7 @@ def _refuse_zstd(found: ReadResult) -> None:
 
 
 def _name_of(call: Call, topic_id: UUID) -> str:
-    known = call.broker.topic_by_id(topic_id)
+    known = call.broker.view.topic_by_id(topic_id)
     if known is None:
         raise UnknownTopicId(f"no topic has the id {topic_id}")
     return known.name
@@ -305,7 +305,7 @@ class FetchHandler:
             now = asyncio.get_running_loop().time()
             session, wanted = await self._sessions.begin(request, call.version, now, call.in_slices)
         except TidemillError as error:
-            call.broker.telemetry.api("Fetch").failed(error.code)
+            call.broker.metrics.api("Fetch").failed(error.code)
             return write_fetch(call.version, [], error_code=error.code)
         fetch = ReplicaFetch(call, request, wanted) if copies else Fetch(call, request, wanted)
         await fetch.run()
@@ -315,7 +315,7 @@ class FetchHandler:
 
     @staticmethod
     async def _count(call: Call, fetch: Fetch) -> None:
-        telemetry = call.broker.telemetry
+        telemetry = call.broker.metrics
         async for reading in call.in_slices(fetch.readings):
             outcome = reading.outcome
             if outcome.error_code:

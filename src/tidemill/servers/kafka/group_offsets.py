@@ -78,7 +78,7 @@ async def check_commits(call: Call, entries: Iterable[OffsetCommit]) -> dict[Top
     most = call.broker.groups.limits.offset_metadata_max_bytes
     async for entry in call.in_slices(entries):
         each = TopicPartition(entry.topic, entry.partition)
-        topic = call.broker.topic(entry.topic)
+        topic = call.broker.view.topic(entry.topic)
         if topic is None or not 0 <= entry.partition < len(topic.partitions):
             errors[each] = UnknownTopicOrPartition()
         elif len(entry.metadata.encode()) > most:
@@ -103,7 +103,7 @@ def _topic_name(call: Call, topic: Any) -> str | None:
     """The topic's name; None for an id that no topic has."""
     if hasattr(topic, "name"):
         return str(topic.name)
-    known = call.broker.topic_by_id(topic.topic_id)
+    known = call.broker.view.topic_by_id(topic.topic_id)
     return None if known is None else str(known.name)
 
 
@@ -193,7 +193,7 @@ async def _by_topic(call: Call, found: Iterable[FetchedOffset], kind: str) -> tu
 
 
 def _topic_id(call: Call, name: str) -> UUID | None:
-    known = call.broker.topic(name)
+    known = call.broker.view.topic(name)
     return None if known is None else known.topic_id
 
 

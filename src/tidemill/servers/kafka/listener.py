@@ -116,7 +116,7 @@ class KafkaServer:
             return False
         self._connections.add(connection)
         self._empty.clear()
-        self.broker.telemetry.connection_opened(DOOR)
+        self.broker.metrics.connection_opened(DOOR)
         return True
 
     def closed(self, connection: ClientConnection) -> None:
@@ -126,7 +126,7 @@ class KafkaServer:
             self._connections.discard(connection)
             if not self._connections:
                 self._empty.set()
-            self.broker.telemetry.connection_closed(DOOR)
+            self.broker.metrics.connection_closed(DOOR)
 
     def adopt(self, task: asyncio.Task[None], held_bytes: int, *, waits: bool) -> None:
         """Keep the work of a client that is gone, and the memory of its request, until it is done.

@@ -62,7 +62,7 @@ async def _listed(call: Call, topic: str, asked: Any, *, committed: bool, repeat
             raise InvalidRequest("a partition is asked for twice")
         if asked.timestamp < 0 and call.version < _SINCE_VERSION.get(asked.timestamp, call.version + 1):
             raise UnsupportedVersion(f"timestamp {asked.timestamp} in version {call.version}")
-        partition = call.broker.partition(topic, asked.partition_index)
+        partition = call.broker.view.partition(topic, asked.partition_index)
         _check_epoch(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
         found = await _find(partition, asked.timestamp, committed=committed)
     except TidemillError as caught:
@@ -115,7 +115,7 @@ def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
     error: TidemillError | None = None
     epoch, end_offset = -1, -1
     try:
-        partition = call.broker.partition(topic, asked.partition)
+        partition = call.broker.view.partition(topic, asked.partition)
         _check_epoch(partition, asked.current_leader_epoch)
         epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
     except TidemillError as caught:
@@ -148,7 +148,7 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
     low_watermark = -1
     try:
         refuse_internal(topic)
-        partition = call.broker.partition(topic, asked.partition_index)
+        partition = call.broker.view.partition(topic, asked.partition_index)
         if not partition.settings.deleted:
             raise PolicyViolation(f"{topic} is only compacted: it keeps the last record of every key")
         low_watermark = await partition.delete_records(asked.offset)

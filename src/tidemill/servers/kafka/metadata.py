@@ -63,18 +63,18 @@ class MetadataHandler:
         known = self._remembered(call, key)
         if known is not None:
             return [known]
-        image_version = call.broker.image_version
+        image_version = call.broker.view.version
         return [self._remember(call, key, image_version, await _encode(call, request, names))]
 
     def _remembered(self, call: Call, key: tuple[Any, ...]) -> bytes | None:
-        if self._image_version != call.broker.image_version:
+        if self._image_version != call.broker.view.version:
             self._answers.clear()
-            self._image_version = call.broker.image_version
+            self._image_version = call.broker.view.version
         return self._answers.get(key)
 
     def _remember(self, call: Call, key: tuple[Any, ...], image_version: int, answer: bytes) -> bytes:
         """Keep the answer, unless the image has changed while it was made."""
-        is_current = image_version == call.broker.image_version == self._image_version
+        is_current = image_version == call.broker.view.version == self._image_version
         if is_current and len(answer) <= CACHED_ANSWER_BYTES_MAX:
             if len(self._answers) >= CACHED_ANSWERS_MAX:
                 del self._answers[next(iter(self._answers))]
@@ -97,11 +97,11 @@ async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTop
     if not (allowed and broker.settings.auto_create_topics_enable):
         return
     async for name, _ in call.in_slices(asked):
-        if name is None or name in INTERNAL or broker.topic(name) is not None:
+        if name is None or name in INTERNAL or broker.view.topic(name) is not None:
             continue
         # When it cannot be, the answer says what is wrong with the name, or that there is no such topic.
         with suppress(TidemillError):
-            await broker.create_topic(name)
+            await broker.topics.create(name)
 
 
 async def _encode(call: Call, request: Any, asked: Sequence[RequestedTopic] | None) -> bytes:
@@ -109,13 +109,13 @@ async def _encode(call: Call, request: Any, asked: Sequence[RequestedTopic] | No
     topic_operations = ON_TOPIC if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
     cluster_operations = ON_CLUSTER if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
     if asked is None:
-        topics = [await _topic(call, topic, topic_operations) async for topic in call.in_slices(broker.topics())]
+        topics = [await _topic(call, topic, topic_operations) async for topic in call.in_slices(broker.view.topics())]
     else:
         topics = [await _asked_topic(call, each, topic_operations) async for each in call.in_slices(asked)]
     answer = call.response(
-        brokers=tuple(call.part("MetadataResponseBroker", **node._asdict()) for node in broker.brokers()),
+        brokers=tuple(call.part("MetadataResponseBroker", **node._asdict()) for node in broker.view.brokers()),
         cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        controller_id=broker.view.controller_id,
         topics=tuple(topics),
         cluster_authorized_operations=cluster_operations,
     )
@@ -126,12 +126,12 @@ async def _asked_topic(call: Call, asked: RequestedTopic, operations: int) -> An
     name, topic_id = asked
     try:
         if topic_id is not None:
-            found = call.broker.topic_by_id(topic_id)
+            found = call.broker.view.topic_by_id(topic_id)
             if found is None:
                 raise UnknownTopicId
         elif name is not None:
             check_topic_name(name)
-            found = call.broker.topic(name)
+            found = call.broker.view.topic(name)
             if found is None:
                 raise UnknownTopicOrPartition
         else:
@@ -164,7 +164,7 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
     if info.leader == broker.node_id:
         led = not broker.partitions.is_away(topic.name, info.index)
         with suppress(TidemillError):
-            epoch = broker.partition(topic.name, info.index).leader_epoch
+            epoch = broker.view.partition(topic.name, info.index).leader_epoch
     return {
         "error_code": 0 if led else LeaderNotAvailable.code,
         "partition_index": info.index,
@@ -172,13 +172,13 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
         "leader_epoch": epoch,
         "replica_nodes": info.replicas,
         "isr_nodes": info.isr,
-        "offline_replicas": tuple(node for node in info.replicas if broker.address_of(node) is None),
+        "offline_replicas": tuple(node for node in info.replicas if broker.view.address_of(node) is None),
     }
 
 
 async def describe_topic_partitions(call: Call, request: Any) -> Any:
     """Topics page by page, in order of their names; the cursor says where the next page starts."""
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in call.broker.topics()})
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in call.broker.view.topics()})
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -201,7 +201,7 @@ async def describe_topic_partitions(call: Call, request: Any) -> Any:
 
 def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, int]:
     kind = "DescribeTopicPartitionsResponseTopic"
-    topic = call.broker.topic(name)
+    topic = call.broker.view.topic(name)
     if topic is None:
         try:
             check_topic_name(name)

@@ -110,7 +110,7 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
 def _refused(call: Call, part: ProducePartition, known: BaseException) -> ProduceOutcome:
     # The error is not kept: its traceback and a frame that holds it would keep the batch until the next collection.
     code = error_code(known)
-    call.broker.telemetry.api(_NAME).failed(code)
+    call.broker.metrics.api(_NAME).failed(code)
     return ProduceOutcome(
         part.partition,
         code,
@@ -138,12 +138,12 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
         raise InvalidRecord("there is no record batch")
     name = topic if isinstance(topic, str) else _name_of(call, topic)
     _check_internal(call, name)
-    partition = broker.partition(name, part.partition)
+    partition = broker.view.partition(name, part.partition)
     verify = None
     if _ATTRIBUTES.unpack_from(records, ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:
         producer_id, producer_epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
         verify = partial(
-            broker.verify_transaction,
+            broker.transaction_verifier.verify,
             partition,
             request.transactional_id,
             producer_id,
@@ -158,7 +158,7 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
         appended = await partition.append(
             records, acks=acks, request_version=version, timeout_s=timeout_s, verify=verify
         )
-    broker.telemetry.topic(name).produced(len(records), _COUNT.unpack_from(records, COUNT_AT)[0])
+    broker.metrics.topic(name).produced(len(records), _COUNT.unpack_from(records, COUNT_AT)[0])
     return ProduceOutcome(
         part.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
@@ -173,7 +173,7 @@ def _check_internal(call: Call, name: str) -> None:
 
 
 def _name_of(call: Call, topic_id: UUID) -> str:
-    known = call.broker.topic_by_id(topic_id)
+    known = call.broker.view.topic_by_id(topic_id)
     if known is None:
         raise UnknownTopicId(f"no topic has the id {topic_id}")
     return known.name

@@ -56,7 +56,7 @@ async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
     if len(assignment) != len(asked.assignments):
         raise InvalidReplicaAssignment("the assignment names a partition twice")
     _check_count(max(asked.num_partitions, len(assignment)))
-    return await call.broker.create_topic(
+    return await call.broker.topics.create(
         asked.name,
         partitions=asked.num_partitions,
         replication_factor=asked.replication_factor,
@@ -123,11 +123,13 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
             raise InvalidRequest(f"the request names {str(name or topic_id)[:60]!r} twice")
         if (name is None) == (topic_id is None):
             raise InvalidRequest("a topic is deleted by its name or by its id")
-        known = call.broker.topic(name) if name is not None else call.broker.topic_by_id(topic_id or UUID(int=0))
+        known = (
+            call.broker.view.topic(name) if name is not None else call.broker.view.topic_by_id(topic_id or UUID(int=0))
+        )
         if known is None:
             raise UnknownTopicOrPartition if name is not None else UnknownTopicId
         name, topic_id = known.name, known.topic_id
-        await call.broker.delete_topic(name)
+        await call.broker.topics.delete(name)
     except TidemillError as caught:
         error = caught
     return call.part(
@@ -153,7 +155,7 @@ async def create_partitions(
             refuse_internal(asked.name)
             _check_count(asked.count)
             assignment = [list(each.broker_ids) for each in asked.assignments] if asked.assignments else None
-            await call.broker.add_partitions(
+            await call.broker.topics.add_partitions(
                 asked.name, asked.count, assignment=assignment, validate_only=request.validate_only
             )
         except TidemillError as caught:

@@ -91,7 +91,7 @@ def _described(call: Call, transactional_id: str) -> Any:
 
 async def _producers(call: Call, topic: str, index: int) -> Any:
     try:
-        producers = call.broker.partition(topic, index).producers()
+        producers = call.broker.view.partition(topic, index).producers()
     except KafkaError as error:
         return call.part(
             "PartitionResponse", partition_index=index, error_code=error_code(error), error_message=error_message(error)

@@ -154,7 +154,7 @@ async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
     try:
         if call.peer is None:
             raise ClusterAuthorizationFailed("only the coordinator ends transactions")
-        await call.broker.transacting.mark_here(
+        await call.broker.transaction_router.mark_here(
             TransactionMarker(
                 TopicPartition(topic, index),
                 marker.producer_id,
@@ -227,7 +227,7 @@ async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> N
     writer = TransactionalProducer(request.transactional_id, *asker)
     implicit = call.version >= _IMPLICIT_FROM
     try:
-        check = await broker.transacting.verify(broker.transactions, writer, where, implicit=implicit)
+        check = await broker.transaction_router.verify(broker.transactions, writer, where, implicit=implicit)
         await call.broker.groups.commit_transactional(
             request.group_id,
             producer_id=asker.producer_id,
@@ -274,7 +274,7 @@ def _offsets_partition(call: Call, group_id: str) -> TopicPartition:
 
 
 def _exists(call: Call, partition: TopicPartition) -> bool:
-    topic = call.broker.topic(partition.topic)
+    topic = call.broker.view.topic(partition.topic)
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
