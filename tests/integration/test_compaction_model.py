@@ -82,7 +82,7 @@ class Reader:
         self.table: Table = {}
 
     async def get_on(self, log: Partition, size: int) -> bool:
-        found = await log.read(self.offset, size, committed=True)
+        found = await log.reader.read(self.offset, size, committed=True)
         aborted = sorted((each.first_offset, each.producer_id) for each in found.aborted)
         dropping: set[int] = set()
         for buffer in found.records:
@@ -127,7 +127,7 @@ class Life:
     async def write(self, log: Partition, write: Write) -> None:
         records = [NewRecord(key, value, (), self.now_ms) for key, value in write.records]
         if write.end == "plain":
-            await log.append(build_batch(records, codec=write.codec), acks=-1)
+            await log.leader.append(build_batch(records, codec=write.codec), acks=-1)
         else:
             batch = build_batch(
                 records,
@@ -138,8 +138,8 @@ class Life:
                 transactional=True,
             )
             self.sequence += len(records)
-            await log.append(batch, acks=-1)
-            await log.append_marker(PRODUCER, 0, commit=write.end == "commit")
+            await log.leader.append(batch, acks=-1)
+            await log.leader.append_marker(PRODUCER, 0, commit=write.end == "commit")
         if write.end != "abort":
             for key, value in write.records:
                 if value is None:
@@ -149,7 +149,7 @@ class Life:
 
     async def wait(self, log: Partition, span_ms: int) -> None:
         self.now_ms += span_ms
-        await log.tend(self.now_ms)
+        await log.maintain(self.now_ms)
         fresh = Reader()
         await asyncio.gather(log.cleaned(), fresh.read_all(log, 150), self.readers[0].get_on(log, 100))
         assert fresh.table == self.model
@@ -238,17 +238,17 @@ def test_a_read_that_compaction_overtakes_is_made_again() -> None:
         store = opener(SegmentStore(disk), lambda: 1_700_000_000_000)
         log = await store("t", 0, settings, 0)
         for number in range(30):
-            await log.append(one(b"key%02d" % number), acks=-1)
+            await log.leader.append(one(b"key%02d" % number), acks=-1)
         for number in range(31):
-            await log.append(one(b"key%02d" % (number % 10)), acks=-1)
+            await log.leader.append(one(b"key%02d" % (number % 10)), acks=-1)
         await log.close()
         log = await store("t", 0, settings, 0)  # what was just written would be read from memory
         disk.hold = True
         # With room for less than a batch its header is read first and then the whole: two reads, with a swap between.
-        reading, held = asyncio.ensure_future(log.read(12, 1)), asyncio.ensure_future(disk.held.wait())
+        reading, held = asyncio.ensure_future(log.reader.read(12, 1)), asyncio.ensure_future(disk.held.wait())
         await asyncio.wait([reading, held], return_when=asyncio.FIRST_COMPLETED)
         assert not reading.done(), "the read did not go to the disk"
-        await log.tend(1_700_000_001_000)
+        await log.maintain(1_700_000_001_000)
         await log.cleaned()
         assert log.size_bytes < 60 * len(one(b"key00"))
         disk.let_go.set()

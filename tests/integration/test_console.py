@@ -31,7 +31,7 @@ def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]
     async def scenario() -> None:
         async with running(folder, memory=True) as broker:
             await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "5"})
-            await broker.view.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
+            await broker.view.partition("orders", 0).leader.append(batch_of(b"a", b"b"), acks=1)
             door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
             await door.start("127.0.0.1", 0)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:

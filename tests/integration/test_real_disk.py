@@ -54,7 +54,7 @@ async def values(log: Partition) -> list[bytes]:
     found: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        for buffer in (await log.read(offset, 2000)).records:
+        for buffer in (await log.reader.read(offset, 2000)).records:
             for at, header in iter_headers(buffer):
                 assert header.base_offset == offset
                 found.append(bytes(buffer[at + 61 : at + header.size]))
@@ -72,7 +72,7 @@ def test_files_have_their_public_names_and_survive_restarts(tmp_path: Path) -> N
             for number in range(50):
                 one = batch(b"%d-%d" % (generation, number))
                 sent.append(bytes(one[61:]))
-                await log.append(one, acks=-1 if number % 3 else 1)
+                await log.leader.append(one, acks=-1 if number % 3 else 1)
             await log.close()
             await store.close()
         assert (tmp_path / "reserve~").stat().st_blocks * 512 >= RESERVE_BYTES
@@ -110,7 +110,7 @@ def test_a_torn_end_on_a_real_file_is_cut(tmp_path: Path) -> None:
         store = SegmentStore.at(tmp_path)
         log = await opener(store, now_ms)("t", 0, parse({}), 0)
         for number in range(10):
-            await log.append(batch(b"%d" % number), acks=-1)
+            await log.leader.append(batch(b"%d" % number), acks=-1)
         await store.close()  # as after a crash: no checkpoint
         path = tmp_path / "t" / "0" / f"{0:020d}.log"
         whole = path.read_bytes()
@@ -134,7 +134,7 @@ def test_few_descriptors_are_enough_for_many_segments(tmp_path: Path) -> None:
         open_one = opener(store, now_ms)
         logs = [await open_one("t", index, SMALL, 0) for index in range(12)]
         for number in range(60):
-            await asyncio.gather(*(log.append(batch(b"%d" % number), acks=-1) for log in logs))
+            await asyncio.gather(*(log.leader.append(batch(b"%d" % number), acks=-1) for log in logs))
         assert all(isinstance(log._log, SegmentLog) and len(log._log.segments()) > 1 for log in logs)
         for _ in range(2):
             found = await asyncio.gather(*(values(log) for log in logs))
@@ -155,7 +155,7 @@ def test_many_idle_partitions_have_no_tasks_threads_or_files(tmp_path: Path) -> 
         store = SegmentStore.at(tmp_path)
         open_one = opener(store, now_ms)
         logs = [await open_one("t", index, SMALL, 0) for index in range(300)]
-        await asyncio.gather(*(log.tend(now_ms()) for log in logs))
+        await asyncio.gather(*(log.maintain(now_ms()) for log in logs))
         assert len(asyncio.all_tasks()) == 1
         assert len(store._shared.files) == 0
         await asyncio.gather(*(log.close() for log in logs))
@@ -170,7 +170,7 @@ def test_reserved_room_is_given_back(tmp_path: Path) -> None:
         store = SegmentStore.at(tmp_path)
         settings = parse({"segment.bytes": str(size), "preallocate": "true"})
         log = await opener(store, now_ms)("t", 0, settings, 0)
-        await log.append(batch(b"one"), acks=-1)
+        await log.leader.append(batch(b"one"), acks=-1)
         path = tmp_path / "t" / "0" / f"{0:020d}.log"
         assert path.stat().st_size == size
         again = await opener(SegmentStore.at(tmp_path), now_ms)("t", 0, settings, 0)  # as after a crash

@@ -10,7 +10,9 @@ from tests.simulation.replica_world import Elect
 from tidemill.cluster.core.image import PartitionInfo
 from tidemill.streams.core.follower import Question
 from tidemill.streams.core.insync import InSync, Term
-from tidemill.streams.partition import Partition
+from tidemill.streams.partition.follower import PartitionFollower
+from tidemill.streams.partition.leader import PartitionLeader
+from tidemill.streams.partition.replica import ReplicaState
 
 
 def unclean(info: PartitionInfo, live: frozenset[int]) -> PartitionInfo | None:
@@ -27,18 +29,17 @@ def ack_before_flush() -> Iterator[None]:
     """B1: what is written counts as safe, on the leader and on followers."""
 
     async def ask(self: Any) -> Question | None:
-        term = self._follows()
-        return (
-            None if term is None else Question(term.leader, term.epoch, self.log_end_offset, self._leader.epochs.last)
-        )
+        term, replica = self._followed(), self._replica
+        last = replica.leader.epochs.last
+        return None if term is None else Question(term.leader, term.epoch, replica.log.end_offset, last)
 
     async def commit(self: Any, leading: Any, placed: Any, timeout_s: float | None) -> None:
         await leading.committed(placed.next_offset, timeout_s)
 
     with (
-        patch.object(Partition, "ask", ask),
-        patch.object(Partition, "_commit", commit),
-        patch.object(Partition, "_own_offset", lambda self: self._log.end_offset),
+        patch.object(PartitionFollower, "ask", ask),
+        patch.object(PartitionLeader, "_commit", commit),
+        patch.object(ReplicaState, "own_offset", lambda self: self.log.end_offset),
     ):
         yield
 
@@ -46,17 +47,17 @@ def ack_before_flush() -> Iterator[None]:
 @contextmanager
 def cut_to_watermark() -> Iterator[None]:
     """B3: a follower cuts to its high watermark, and nobody compares epochs."""
-    follow = Partition.follow
+    follow = PartitionFollower.follow
 
     async def cutting(self: Any, term: Term) -> None:
-        known = self.term
+        known = self._replica.term
         await follow(self, term)
         if known is None or known.epoch != term.epoch:
-            await self.truncate(self.high_watermark)
+            await self.truncate(self._replica.high_watermark)
 
     with (
-        patch.object(Partition, "follow", cutting),
-        patch("tidemill.streams.partition.compare", lambda *_: None),
+        patch.object(PartitionFollower, "follow", cutting),
+        patch("tidemill.streams.partition.leader.compare", lambda *_: None),
     ):
         yield
 

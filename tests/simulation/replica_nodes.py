@@ -178,17 +178,17 @@ class Node(Endpoint):
     async def produce(self, batch: bytearray, timeout_s: float) -> int:
         """What the door does with Produce, acks=all."""
         partition = self._serving()
-        appended = await partition.append(batch, acks=-1, timeout_s=timeout_s)
+        appended = await partition.leader.append(batch, acks=-1, timeout_s=timeout_s)
         return appended.base_offset
 
     async def fetch(self, replica: int, wanted: PartWanted) -> PartGiven:
         """What the door does with a Fetch of a replica."""
         partition = self._serving()
         question = Question(self.node_id, wanted.leader_epoch, wanted.offset, wanted.last_epoch)
-        found = await partition.read_as_replica(replica, question, wanted.max_bytes)
+        found = await partition.leader.read_as_replica(replica, question, wanted.max_bytes)
         if isinstance(found, ReadResult) and not found.size:
             grown = asyncio.Event()
-            leave = partition.watch(grown.set, replica=True)
+            leave = partition.reader.watch(grown.set, replica=True)
             try:
                 async with asyncio.timeout(self.world.knobs.wait_s):
                     await grown.wait()
@@ -196,14 +196,14 @@ class Node(Endpoint):
                 pass
             finally:
                 leave()
-            found = await partition.read_as_replica(replica, question, wanted.max_bytes)
+            found = await partition.leader.read_as_replica(replica, question, wanted.max_bytes)
         return _given(found, partition)
 
     async def delete_records(self) -> None:
         """Let the log begin somewhere in what is committed."""
         partition = self._serving()
         span = partition.high_watermark - partition.log_start_offset
-        await partition.delete_records(partition.log_start_offset + self.world.random.randint(0, max(span, 0)))
+        await partition.leader.delete_records(partition.log_start_offset + self.world.random.randint(0, max(span, 0)))
         self.world.sometimes["deleted"] += 1
 
     def _serving(self) -> Partition:
@@ -250,7 +250,7 @@ class Node(Endpoint):
             if world.loop.now - renewed > ttl_s * 0.8:
                 if partition.leads and self.partition is not None:
                     world.sometimes["stepped down"] += 1
-                    partition.step_down()
+                    partition.leader.step_down()
                 self._member += 1
                 renewed = world.loop.now
             replicas.tick([partition])
@@ -266,19 +266,19 @@ class Node(Endpoint):
     async def _tend(self, partition: Partition) -> None:
         while True:
             await self._sleep(1.0)
-            await partition.tend(int(self.world.loop.now * 1000))
+            await partition.maintain(int(self.world.loop.now * 1000))
 
     async def _observe(self, partition: Partition) -> None:
         """Read like a consumer that is always there."""
         changed = asyncio.Event()
-        partition.watch(changed.set)
+        partition.reader.watch(changed.set)
         offset = 0
         while True:
             changed.clear()
             try:
                 offset = max(offset, partition.log_start_offset)
                 if offset < partition.high_watermark:
-                    found = await partition.read(offset, READ_BYTES)
+                    found = await partition.reader.read(offset, READ_BYTES)
                     for at, value in values_in(found.records):
                         self.world.observe(at, value)
                         offset = max(offset, at + 1)

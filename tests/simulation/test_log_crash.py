@@ -60,7 +60,7 @@ async def append(log: Partition, random: Random, history: History, now_ms: int) 
     before = history.batches.get(base_offset)
     history.batches[base_offset] = (base_offset + count, original[61:])
     try:
-        done = await log.append(batch, acks=acks)
+        done = await log.leader.append(batch, acks=acks)
     except KafkaError:
         history.refused += 1
         if log.log_end_offset == base_offset:
@@ -86,15 +86,15 @@ async def step(log: Partition, random: Random, history: History, clock: list[int
     elif choice < 0.78:
         target = random.randint(log.log_start_offset, log.high_watermark)
         history.start_high = max(history.start_high, target)
-        history.start_low = max(history.start_low, await log.delete_records(target))
+        history.start_low = max(history.start_low, await log.leader.delete_records(target))
     elif choice < 0.83:
         await cut(log, random, history)
     elif choice < 0.93:
         history.start_high = max(history.start_high, log.high_watermark)
-        await log.tend(clock[0])
+        await log.maintain(clock[0])
         history.start_low = max(history.start_low, log.log_start_offset)
     else:
-        await log._upkeep.save()
+        await log._maintenance.save()
         history.promised_end = max(history.promised_end, log.log_end_offset)
 
 
@@ -102,7 +102,7 @@ async def cut(log: Partition, random: Random, history: History) -> None:
     target = random.randint(log.log_start_offset, log.log_end_offset)
     history.cut_low = min(history.cut_low, target)
     history.retry = None
-    await log.truncate(target)
+    await log.follower.truncate(target)
     history.cut_low = 2**62
     history.promised_end = min(history.promised_end, log.log_end_offset)
     history.batches = {base: kept for base, kept in history.batches.items() if base < log.log_end_offset}
@@ -133,7 +133,7 @@ async def stored(log: Partition) -> dict[int, tuple[int, bytes]]:
     found: dict[int, tuple[int, bytes]] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        piece = await log.read(offset, 5000)
+        piece = await log.reader.read(offset, 5000)
         assert piece.records, f"nothing at {offset} of {log.log_end_offset}"
         for buffer in piece.records:
             for at, header in iter_headers(buffer):
@@ -157,7 +157,7 @@ async def check_after(
     for base_offset, batch in found.items():
         assert history.batches.get(base_offset) == batch, f"{note}: other bytes at {base_offset}"
     await check_retry(log, history, note)
-    appended = await log.append(build_batch([NewRecord(b"new", b"new", (), clock[0])]), acks=-1)
+    appended = await log.leader.append(build_batch([NewRecord(b"new", b"new", (), clock[0])]), acks=-1)
     assert appended.base_offset >= promised, note
     end_offset = log.log_end_offset
     await log.close()
@@ -175,7 +175,7 @@ async def check_retry(log: Partition, history: History, note: str) -> None:
     if base_offset < log.log_start_offset:
         return
     end_offset = log.log_end_offset
-    assert (await log.append(bytearray(original), acks=-1)).base_offset == base_offset, note
+    assert (await log.leader.append(bytearray(original), acks=-1)).base_offset == base_offset, note
     assert log.log_end_offset == end_offset, note
 
 

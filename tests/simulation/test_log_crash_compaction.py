@@ -52,15 +52,15 @@ async def write(log: Partition, random: Random, table: Table, now_ms: int, numbe
     record = NewRecord(key, value, (), now_ms)
     if kind == "plain":
         table.tried[key].append(value)
-        await log.append(build_batch([record]), acks=-1)
+        await log.leader.append(build_batch([record]), acks=-1)
         table.promised[key] = len(table.tried[key]) - 1
         return
     batch = build_batch([record], producer_id=5, producer_epoch=0, base_sequence=table.sequence, transactional=True)
-    await log.append(batch, acks=-1)
+    await log.leader.append(batch, acks=-1)
     table.sequence += 1
     if kind == "commit":
         table.tried[key].append(value)
-    await log.append_marker(5, 0, commit=kind == "commit")
+    await log.leader.append_marker(5, 0, commit=kind == "commit")
     table.promised[key] = len(table.tried[key]) - 1
 
 
@@ -69,7 +69,7 @@ async def read_table(log: Partition) -> dict[bytes, bytes | None]:
     found: dict[bytes, bytes | None] = {b"%d" % key: None for key in range(KEYS)}
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
-        piece = await log.read(offset, 600, committed=True)
+        piece = await log.reader.read(offset, 600, committed=True)
         assert piece.records, f"nothing at {offset}"
         aborted = {one.producer_id: one.first_offset for one in reversed(piece.aborted)}
         for buffer in piece.records:
@@ -99,7 +99,7 @@ async def run_history(seed: int, fail_at: int) -> tuple[SimDisk, Table, list[int
             await write(log, random, table, clock[0], number)
             if number % 10 == 9:
                 before = log.size_bytes
-                await log.tend(clock[0])
+                await log.maintain(clock[0])
                 await log.cleaned()
                 passes += log.size_bytes < before
         except KafkaError:

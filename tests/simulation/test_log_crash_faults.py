@@ -44,7 +44,7 @@ async def filled(disk: SimDisk) -> dict[int, bytes]:
     """A log with many segments, flushed and not closed; its batches by offset."""
     log = await open_log(disk)
     for number in range(BATCHES):
-        await log.append(batch(number), acks=-1)
+        await log.leader.append(batch(number), acks=-1)
     return {offset: bytes(batch(offset)[16:]) for offset in range(BATCHES)}
 
 
@@ -54,7 +54,7 @@ async def read_all(log: Partition) -> tuple[dict[int, bytes], int]:
     refused, offset = 0, log.log_start_offset
     while offset < log.log_end_offset:
         try:
-            piece = await log.read(offset, 700)
+            piece = await log.reader.read(offset, 700)
         except CorruptMessage:
             refused += 1
             offset += 1
@@ -117,7 +117,7 @@ def test_flipped_bits_beside_the_log_change_nothing() -> None:
         disk = SimDisk(random)
         original = await filled(disk)
         log = await open_log(disk)
-        await log.delete_records(3)
+        await log.leader.delete_records(3)
         await log.close()
         disk = disk.killed()
         names = [f"t/0/{name}" for name in disk.list("t/0") if not name.endswith(".log")]
@@ -128,7 +128,7 @@ def test_flipped_bits_beside_the_log_change_nothing() -> None:
         assert refused == 0
         assert found == {offset: data for offset, data in original.items() if offset in found}
         assert set(found) >= set(range(3, BATCHES)), f"seed {seed} {path}"
-        assert (await log.offset_at(NOW + 20)).offset == 20
+        assert (await log.reader.offset_at(NOW + 20)).offset == 20
         assert log.log_end_offset == BATCHES
 
     for seed in range(60):
@@ -148,7 +148,7 @@ def test_a_damaged_last_batch_does_not_give_its_offset_away() -> None:
             disk.flip_bit(path.replace(".log", f".{name}"), 9, 1)  # so that the start looks at the whole segment
         log = await open_log(disk)
         assert report_of(log)
-        assert (await log.append(batch(99), acks=-1)).base_offset == BATCHES
+        assert (await log.leader.append(batch(99), acks=-1)).base_offset == BATCHES
         found, _ = await read_all(log)
         assert BATCHES - 1 not in found
         assert BATCHES in found
@@ -162,7 +162,7 @@ def test_damage_in_a_closed_segment_does_not_keep_a_log_without_saved_state_from
         disk = SimDisk(random)
         original = await filled(disk)
         log = await open_log(disk)
-        await log.truncate(BATCHES - 2)
+        await log.follower.truncate(BATCHES - 2)
         disk = disk.killed()
         disk.remove(f"t/0/{CHECKPOINT}")  # a start has to read all
         number = random.randrange(BATCHES - 12)
@@ -175,7 +175,7 @@ def test_damage_in_a_closed_segment_does_not_keep_a_log_without_saved_state_from
         found, refused = await read_all(log)
         assert refused == 0, note
         assert found == {offset: data for offset, data in original.items() if offset < BATCHES - 2 and offset != number}
-        assert (await log.append(batch(99), acks=-1)).base_offset == BATCHES - 2, note
+        assert (await log.leader.append(batch(99), acks=-1)).base_offset == BATCHES - 2, note
         await log.close()
 
     for seed in range(20):
@@ -186,7 +186,9 @@ def test_b11_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
     async def run() -> None:
         disk = SimDisk(Random(2), quota_bytes=2000)
         log = await open_log(disk)
-        results = [await asyncio.gather(log.append(batch(n), acks=-1), return_exceptions=True) for n in range(BATCHES)]
+        results = [
+            await asyncio.gather(log.leader.append(batch(n), acks=-1), return_exceptions=True) for n in range(BATCHES)
+        ]
         refused = [isinstance(result[0], KafkaStorageError) for result in results]
         stored = refused.index(True)
         assert all(refused[stored:])
@@ -195,9 +197,9 @@ def test_b11_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
         found, _ = await read_all(log)
         assert len(found) == stored
         with pytest.raises(KafkaStorageError):
-            await log.append(batch(stored), acks=1)
+            await log.leader.append(batch(stored), acks=1)
         disk.quota_bytes = -1
-        assert (await log.append(batch(stored), acks=-1)).base_offset == stored
+        assert (await log.leader.append(batch(stored), acks=-1)).base_offset == stored
         again = await open_log(disk.power_cut())
         assert (await read_all(again))[0] == {offset: bytes(batch(offset)[16:]) for offset in range(stored + 1)}
 
@@ -212,7 +214,7 @@ def test_a_full_disk_still_takes_what_the_broker_itself_must_write() -> None:
         offsets = await open_one(GROUP_OFFSETS, 0, parse(SMALL), 0)
         assert disk.size(RESERVE) == 10_000
         results = await asyncio.gather(
-            *(records.append(batch(number), acks=-1) for number in range(1000)), return_exceptions=True
+            *(records.leader.append(batch(number), acks=-1) for number in range(1000)), return_exceptions=True
         )
         stored = records.log_end_offset
         assert [isinstance(result, KafkaStorageError) for result in results] == [False] * stored + [True] * (
@@ -220,17 +222,17 @@ def test_a_full_disk_still_takes_what_the_broker_itself_must_write() -> None:
         )
         assert stored > BATCHES
         for number in range(20):
-            assert (await offsets.append_own(batch(number))).base_offset == number
+            assert (await offsets.leader.append_own(batch(number))).base_offset == number
             with pytest.raises(KafkaStorageError):
-                await records.append(batch(stored, size=1), acks=1)
-        await records._upkeep.save()
+                await records.leader.append(batch(stored, size=1), acks=1)
+        await records._maintenance.save()
         assert len((await read_all(records))[0]) == stored
-        await records.tend(NOW + RETAKE_INTERVAL_MS)
+        await records.maintain(NOW + RETAKE_INTERVAL_MS)
         with pytest.raises(KafkaStorageError):
-            await records.append(batch(stored), acks=1)
+            await records.leader.append(batch(stored), acks=1)
         disk.quota_bytes = 100_000
-        await records.tend(NOW + 2 * RETAKE_INTERVAL_MS)
-        assert (await records.append(batch(stored), acks=-1)).base_offset == stored
+        await records.maintain(NOW + 2 * RETAKE_INTERVAL_MS)
+        assert (await records.leader.append(batch(stored), acks=-1)).base_offset == stored
         assert disk.size(RESERVE) == 10_000
         assert records.failed is offsets.failed is None
 
@@ -247,7 +249,7 @@ def test_a_small_disk_has_a_small_reserve_and_a_full_one_takes_nothing_until_the
         store = SegmentStore(disk, reserve_bytes=8_000)
         log = await opener(store, lambda: NOW)("t", 0, parse(SMALL), 0)
         assert disk.size(RESERVE) == 2_000
-        assert (await log.append(batch(0), acks=-1)).base_offset == 0
+        assert (await log.leader.append(batch(0), acks=-1)).base_offset == 0
         assert not is_full(store)
         await log.close()
         disk.remove(RESERVE)
@@ -256,12 +258,12 @@ def test_a_small_disk_has_a_small_reserve_and_a_full_one_takes_nothing_until_the
         log = await opener(store, lambda: NOW)("t", 0, parse(SMALL), 0)
         assert is_full(store)
         with pytest.raises(KafkaStorageError, match="the disk is full"):
-            await log.append(batch(1), acks=-1)
+            await log.leader.append(batch(1), acks=-1)
         assert len((await read_all(log))[0]) == 1, "what is there can be read"
         disk.quota_bytes = 6_000
-        await log.tend(NOW + RETAKE_INTERVAL_MS)
+        await log.maintain(NOW + RETAKE_INTERVAL_MS)
         assert not is_full(store)
-        assert (await log.append(batch(1), acks=-1)).base_offset == 1
+        assert (await log.leader.append(batch(1), acks=-1)).base_offset == 1
 
     asyncio.run(run())
 
@@ -274,15 +276,15 @@ def test_transactions_end_on_a_full_disk() -> None:
         store = SegmentStore(disk, reserve_bytes=2_000)
         log = await opener(store, lambda: NOW)("t", 0, parse({}), 0)
         written = [NewRecord(b"k", b"v", (), NOW)]
-        await log.append(
+        await log.leader.append(
             build_batch(written, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), acks=-1
         )
         disk.quota_bytes = 2_000
         with pytest.raises(KafkaStorageError):
-            await log.append(batch(1), acks=-1)
+            await log.leader.append(batch(1), acks=-1)
         assert is_full(store)
         assert log.last_stable_offset == 0
-        await log.append_marker(7, 0, commit=True)
+        await log.leader.append_marker(7, 0, commit=True)
         assert log.last_stable_offset == 2
 
     asyncio.run(run())
@@ -307,7 +309,7 @@ def test_logs_that_find_the_disk_full_together_all_leave_a_checkpoint() -> None:
         open_one = opener(SegmentStore(disk, reserve_bytes=20_000), lambda: NOW)
         logs = [await open_one("t", index, parse({}), 0) for index in range(4)]
         for log in logs:
-            await log.append(batch(0), acks=-1)
+            await log.leader.append(batch(0), acks=-1)
         disk.quota_bytes = 20_000 + sum(disk.size(f"t/{index}/{0:020d}.log") for index in range(4))
         await asyncio.gather(*(log.close() for log in logs))
         assert [CHECKPOINT in disk.list(f"t/{index}") for index in range(4)] == [True] * 4
@@ -323,14 +325,14 @@ def test_on_a_full_disk_removed_files_wait_for_nobody() -> None:
         log = await opener(store, lambda: NOW)("t", 0, settings, 0)
         with suppress(KafkaStorageError):
             for number in range(1_000):
-                await log.append(batch(number, 1_000), acks=-1)
+                await log.leader.append(batch(number, 1_000), acks=-1)
         stored = log.log_end_offset
         assert is_full(store)
-        await log.delete_records(-1)
-        await log.tend(NOW)
-        await log.tend(NOW + RETAKE_INTERVAL_MS)
+        await log.leader.delete_records(-1)
+        await log.maintain(NOW)
+        await log.maintain(NOW + RETAKE_INTERVAL_MS)
         assert not is_full(store)
-        assert (await log.append(batch(stored), acks=-1)).base_offset == stored
+        assert (await log.leader.append(batch(stored), acks=-1)).base_offset == stored
 
     asyncio.run(run())
 
@@ -343,7 +345,7 @@ def test_the_write_of_the_broker_that_finds_the_disk_full_is_made_all_the_same(l
         open_one = opener(SegmentStore(disk, reserve_bytes=2 * size), lambda: NOW)
         offsets = await open_one(GROUP_OFFSETS, 0, parse({}), 0)
         disk.quota_bytes = 2 * size + size // 2
-        assert (await offsets.append_own(batch(0, size))).base_offset == 0
+        assert (await offsets.leader.append_own(batch(0, size))).base_offset == 0
         assert offsets.log_end_offset == 1
         [(_, found)] = (await read_all(offsets))[0].items()
         assert found == bytes(batch(0, size)[16:])
@@ -357,18 +359,23 @@ def test_b10_a_failed_flush_fences_the_log_for_good() -> None:
     async def run() -> None:
         disk = SimDisk(Random(3))
         log = await open_log(disk)
-        await log.append(batch(0), acks=-1)
+        await log.leader.append(batch(0), acks=-1)
         disk.fail_at, disk.fault = disk.operations + 1, Fault.EIO
         woken: list[bool] = []
-        log.watch(lambda: woken.append(True))
+        log.reader.watch(lambda: woken.append(True))
         with pytest.raises(KafkaStorageError):
-            await log.append(batch(1), acks=-1)
+            await log.leader.append(batch(1), acks=-1)
         assert log.failed is not None
         operations = disk.operations
-        for call in (log.append(batch(2), acks=1), log.append_own(batch(2)), log.read(0, 1), log.delete_records(-1)):
+        for call in (
+            log.leader.append(batch(2), acks=1),
+            log.leader.append_own(batch(2)),
+            log.reader.read(0, 1),
+            log.leader.delete_records(-1),
+        ):
             with pytest.raises(KafkaStorageError):
                 await call
-        await log.tend(NOW)
+        await log.maintain(NOW)
         await log.close()
         assert disk.operations == operations, "a failed log touched the disk again"
         again = await open_log(disk.power_cut())
@@ -383,16 +390,20 @@ def test_a_failed_flush_fences_every_log_of_the_disk() -> None:
         store = SegmentStore(disk)
         open_one = opener(store, lambda: NOW)
         one, other = await open_one("t", 0, parse(SMALL), 0), await open_one("t", 1, parse(SMALL), 0)
-        await asyncio.gather(one.append(batch(0), acks=-1), other.append(batch(0), acks=-1))
-        await one.append(batch(1), acks=1)
+        await asyncio.gather(one.leader.append(batch(0), acks=-1), other.leader.append(batch(0), acks=-1))
+        await one.leader.append(batch(1), acks=1)
         disk.fail_at, disk.fault = disk.operations, Fault.ENOSPC
         with pytest.raises(KafkaStorageError):
-            await one._flusher.reach(one.log_end_offset)
+            await one._replica.flusher.reach(one.log_end_offset)
         assert disk.operations == disk.fail_at + 1, "something else failed than the flush"
         operations = disk.operations
         for log in (one, other):
             assert "start the broker anew" in str(log.failed)
-            for call in (log.append(batch(2), acks=1), log.append_own(batch(2)), log.append(batch(2), acks=-1)):
+            for call in (
+                log.leader.append(batch(2), acks=1),
+                log.leader.append_own(batch(2)),
+                log.leader.append(batch(2), acks=-1),
+            ):
                 with pytest.raises(KafkaStorageError):
                     await call
             await log.close()
@@ -414,12 +425,12 @@ def test_a_flush_that_ends_after_another_one_failed_promises_nothing() -> None:
         open_one = opener(SegmentStore(disk), lambda: NOW)
         one, other = await open_one("t", 0, parse(SMALL), 0), await open_one("t", 1, parse(SMALL), 0)
         disk.hold = True
-        waiting = asyncio.create_task(one.append(batch(0), acks=-1))
+        waiting = asyncio.create_task(one.leader.append(batch(0), acks=-1))
         await asyncio.wait_for(disk.held.wait(), LIMIT_S)
-        await other.append(batch(0), acks=1)
+        await other.leader.append(batch(0), acks=1)
         disk.fail_at, disk.fault = disk.operations, Fault.EIO
         with pytest.raises(KafkaStorageError):
-            await other._flusher.reach(1)
+            await other._replica.flusher.reach(1)
         disk.go_on.set()
         with pytest.raises(KafkaStorageError):
             await asyncio.wait_for(waiting, LIMIT_S)
@@ -432,17 +443,17 @@ def test_readers_see_what_is_written_while_its_producer_still_waits_for_the_disk
         disk = SlowFlushDisk()
         log = await open_log(disk)
         disk.hold = True
-        waiting = asyncio.create_task(log.append(batch(0), acks=-1))
+        waiting = asyncio.create_task(log.leader.append(batch(0), acks=-1))
         await asyncio.wait_for(disk.held.wait(), LIMIT_S)
         assert not waiting.done()
         for acks_1 in (0, 1):
-            at_end = await log.read(1 + acks_1, 1000)
+            at_end = await log.reader.read(1 + acks_1, 1000)
             assert (at_end.records, at_end.high_watermark) == ([], 1 + acks_1)
-            assert (await log.read(acks_1, 1000)).size > 0
+            assert (await log.reader.read(acks_1, 1000)).size > 0
             with pytest.raises(OffsetOutOfRange):
-                await log.read(2 + acks_1, 1000)
+                await log.reader.read(2 + acks_1, 1000)
             if not acks_1:
-                await asyncio.wait_for(log.append(batch(1), acks=1), LIMIT_S)
+                await asyncio.wait_for(log.leader.append(batch(1), acks=1), LIMIT_S)
         assert not waiting.done()
         disk.go_on.set()
         assert (await asyncio.wait_for(waiting, LIMIT_S)).base_offset == 0
@@ -492,17 +503,19 @@ def test_a_slow_partition_holds_its_own_producers_and_no_others() -> None:
         store = opener(SegmentStore(disk), lambda: NOW)
         slow = await store("slow", 0, parse({}), 0)
         quick = await store("quick", 0, parse({}), 0)
-        large = asyncio.create_task(slow.append(batch(0, INLINE_BYTES_MAX), acks=1))
+        large = asyncio.create_task(slow.leader.append(batch(0, INLINE_BYTES_MAX), acks=1))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert slow._writer._task is not None
-        assert not slow._writer._queue
-        waiting = [asyncio.create_task(slow.append(batch(n, 10), acks=1)) for n in range(writer.QUEUE_BATCHES_MAX + 50)]
+        assert slow._replica.writer._task is not None
+        assert not slow._replica.writer._queue
+        waiting = [
+            asyncio.create_task(slow.leader.append(batch(n, 10), acks=1)) for n in range(writer.QUEUE_BATCHES_MAX + 50)
+        ]
         for _ in range(20):
             await asyncio.sleep(0)
         assert not any(task.done() for task in (large, *waiting))
-        assert len(slow._writer._queue) == writer.QUEUE_BATCHES_MAX
-        assert (await asyncio.wait_for(quick.append(batch(1), acks=-1), LIMIT_S)).base_offset == 0
+        assert len(slow._replica.writer._queue) == writer.QUEUE_BATCHES_MAX
+        assert (await asyncio.wait_for(quick.leader.append(batch(1), acks=-1), LIMIT_S)).base_offset == 0
         closing = asyncio.create_task(slow.close())
         disk.go_on.set()
         done = await asyncio.wait_for(asyncio.gather(large, *waiting), LIMIT_S)
@@ -518,26 +531,26 @@ def test_one_flush_serves_all_who_wait() -> None:
         disk.go_on.set()
         log = await open_log(disk, **{"segment.bytes": "1000000"})
         before = disk.flushes
-        done = await asyncio.gather(*(log.append(batch(number), acks=-1) for number in range(200)))
+        done = await asyncio.gather(*(log.leader.append(batch(number), acks=-1) for number in range(200)))
         assert [one.base_offset for one in done] == list(range(200))
         assert disk.flushes - before < 20
         flushes = disk.flushes
-        await log.append(batch(1), acks=1)
+        await log.leader.append(batch(1), acks=1)
         log.apply_settings(parse({"tidemill.flush": "os"}))
-        await log.append(batch(2), acks=-1)
+        await log.leader.append(batch(2), acks=-1)
         assert disk.flushes == flushes
-        await log.append_own(batch(3))
+        await log.leader.append_own(batch(3))
         assert disk.flushes == flushes + 1
         log.apply_settings(parse({"flush.messages": "2"}))
-        await log.append(batch(4), acks=1)
+        await log.leader.append(batch(4), acks=1)
         assert disk.flushes == flushes + 1
-        await log.append(batch(5), acks=1)
+        await log.leader.append(batch(5), acks=1)
         assert disk.flushes == flushes + 2
         log.apply_settings(parse({"flush.ms": "1000"}))
-        await log.append(batch(6), acks=1)
-        await log.tend(NOW)
+        await log.leader.append(batch(6), acks=1)
+        await log.maintain(NOW)
         assert disk.flushes == flushes + 2
-        await log.tend(NOW + 1000)
+        await log.maintain(NOW + 1000)
         assert disk.flushes == flushes + 3
 
     asyncio.run(run())

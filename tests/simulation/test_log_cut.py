@@ -41,8 +41,8 @@ async def filled(disk: SimDisk, *, saved_at: int = -1) -> Partition:
     log = await opener(SegmentStore(disk), lambda: NOW)("t", 0, SETTINGS, 0)
     for number in range(BATCHES):
         if number == saved_at:
-            await log._upkeep.save()
-        await log.append(batch(number), acks=-1)
+            await log._maintenance.save()
+        await log.leader.append(batch(number), acks=-1)
     return log
 
 
@@ -58,20 +58,20 @@ def test_a_cut_reads_only_what_it_cuts(cut_to: int) -> None:
         whole = log.size_bytes
         assert whole > 15 * SEGMENT_BYTES
         disk.read_bytes = 0
-        await log.truncate(cut_to)
+        await log.follower.truncate(cut_to)
         # The segment that is cut is read twice; producers learn from what came after the last checkpoint.
         assert disk.read_bytes < 3 * SEGMENT_BYTES + 50 * 1000 < whole / 3
         assert log.log_end_offset == cut_to
         fresh = Counting(Random(2))
         again = await filled(fresh)
-        await again.truncate(cut_to)
+        await again.follower.truncate(cut_to)
         assert known(log) == known(again), "nobody is forgotten who wrote before the cut"
         disk.read_bytes = 0
-        await log.truncate(cut_to - 2)
+        await log.follower.truncate(cut_to - 2)
         assert disk.read_bytes < whole / 3, "the second cut finds what the first one knew"
         with pytest.raises(OutOfOrderSequence):
-            await log.append(batch(cut_to + 3), acks=-1)
-        assert (await log.append(batch(cut_to - 2), acks=-1)).base_offset == cut_to - 2
+            await log.leader.append(batch(cut_to + 3), acks=-1)
+        assert (await log.leader.append(batch(cut_to - 2), acks=-1)).base_offset == cut_to - 2
         again = await opener(SegmentStore(disk.killed()), lambda: NOW)("t", 0, SETTINGS, 0)
         assert known(again) == known(log), "a start after the cut knows the same"
 
@@ -82,9 +82,9 @@ def test_a_cut_behind_the_last_checkpoint_forgets_it() -> None:
     async def run() -> None:
         disk = Counting(Random(3))
         log = await filled(disk, saved_at=BATCHES - 10)
-        await log.truncate(100)
+        await log.follower.truncate(100)
         assert log.log_end_offset == 100
-        assert (await log.append(batch(100), acks=-1)).base_offset == 100
+        assert (await log.leader.append(batch(100), acks=-1)).base_offset == 100
         assert [each.last_sequence for each in log.producers()] == [20, 19, 19, 19, 19]
 
     asyncio.run(run())

@@ -63,7 +63,7 @@ def test_what_is_missing_is_reported_and_the_rest_is_served(damage: str) -> None
         assert isinstance(log._log, SegmentLog)
         assert len(log._log.report.missing) == len(offsets) - len(kept), log._log.report.missing
         assert log.log_end_offset == BATCHES, "an acknowledged offset would be given out again"
-        assert (await log.append(batch(BATCHES), acks=-1)).base_offset == BATCHES
+        assert (await log.leader.append(batch(BATCHES), acks=-1)).base_offset == BATCHES
         found, refused = await read_all(log)
         assert refused == 0
         assert found.pop(BATCHES)
@@ -126,8 +126,8 @@ async def _next_offset(disk: SimDisk, clock: list[int], bound: int) -> tuple[int
     log = await opener(SegmentStore(disk), lambda: clock[0])("t", 0, SETTINGS, 0, given_offset=bound)
     missing = log._log.report.missing  # type: ignore[attr-defined]
     new = build_batch([NewRecord(b"new", b"new", (), clock[0])])
-    offset = (await log.append(new, acks=-1)).base_offset
-    assert (await log.read(log.log_start_offset, 100)).records, "what is left is not served"
+    offset = (await log.leader.append(new, acks=-1)).base_offset
+    assert (await log.reader.read(log.log_start_offset, 100)).records, "what is left is not served"
     await log.close()
     return offset, missing
 

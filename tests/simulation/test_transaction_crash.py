@@ -74,7 +74,7 @@ class Node:
                 transactional=True,
             )
             await broker.transactions.verify(name, *who, TopicPartition(topic, index))
-            await broker.view.partition(topic, index).append(batch, acks=-1)
+            await broker.view.partition(topic, index).leader.append(batch, acks=-1)
         await broker.groups.commit_transactional(
             "g",
             producer_id=who.producer_id,
@@ -112,7 +112,7 @@ class Node:
         assert partition.last_stable_offset == partition.high_watermark, f"{place} has an open transaction"
         found, offset = [], 0
         while offset < partition.log_end_offset:
-            piece = await partition.read(offset, 1 << 20, committed=True)
+            piece = await partition.reader.read(offset, 1 << 20, committed=True)
             dropped = {(each.producer_id, each.first_offset) for each in piece.aborted}
             for buffer in piece.records:
                 for at, header in iter_headers(buffer):

@@ -54,7 +54,7 @@ class BrokerMaintenance:
             # No await between the two: a time that was read before the clock was corrected must not be used after it.
             tasks, now_ms = MaintenanceTasks(retain=retain, by_time=self._may_delete()), self._clock_ms()
             try:
-                await partition.tend(now_ms, self._settings.producer_id_expiration_ms, tasks)
+                await partition.maintain(now_ms, self._settings.producer_id_expiration_ms, tasks)
             except (TidemillError, OSError) as error:
                 log.warning("tending failed", partition=name, error=str(error))
             except Exception as error:  # noqa: BLE001 - one partition must not keep the others from retention

@@ -247,7 +247,7 @@ class Partitions:
     def step_down(self) -> None:
         """This broker is no member of the cluster: it leads nothing that others carry or see too."""
         for key, partition in self._open.items():
-            partition.step_down(replaceable=self._lives[key].epoch is not None and self.replicas is not None)
+            partition.leader.step_down(replaceable=self._lives[key].epoch is not None and self.replicas is not None)
 
     async def _let_go(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
         """Close partitions; the records of one that moved to other brokers go, those of a topic go with the topic."""

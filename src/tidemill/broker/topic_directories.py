@@ -134,7 +134,7 @@ class TopicDirectories:
         lost_from = self._logs.lost_from(partition.topic, partition.index)
         if lost_from is not None:
             await self._record_loss(key)
-            await partition.truncate(lost_from)
+            await partition.follower.truncate(lost_from)
         return key in self._manifest.lost
 
     async def losses_given_up(self) -> None:

@@ -16,7 +16,7 @@ from tidemill.transactions.interface import TransactionMarker
 
 async def append_marker(view: ClusterView, marker: TransactionMarker) -> None:
     """Append a marker to its partition on this broker."""
-    append = view.partition(*marker.partition).append_marker
+    append = view.partition(*marker.partition).leader.append_marker
     epoch = marker.coordinator_epoch
     await append(marker.producer_id, marker.producer_epoch, commit=marker.commit, coordinator_epoch=epoch)
 
@@ -37,7 +37,7 @@ async def write_marker(
     if not is_cluster:
         await end()
         return
-    check = view.partition(*marker.partition).check_marker
+    check = view.partition(*marker.partition).leader.check_marker
     known = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
     await asyncio.gather(end(check=partial(check, *known)), append_marker(view, marker))
 
@@ -68,7 +68,7 @@ class TransactionVerifier:
         """
         producer = TransactionalProducer(transactional_id or "", producer_id, epoch)
         is_remote = self._coordinators.of_transaction(producer.transactional_id) != self._node_id
-        if is_remote and transactional_id and partition.open_transaction(producer_id, epoch) is not None:
+        if is_remote and transactional_id and partition.leader.open_transaction(producer_id, epoch) is not None:
             return
         where = TopicPartition(partition.topic, partition.index)
         check = await self._router.verify(self._transactions, producer, where, implicit=implicit)

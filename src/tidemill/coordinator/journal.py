@@ -79,7 +79,7 @@ class TopicJournal:
             is_large = len(records) > LOOP_RECORDS_MAX
             batch = await asyncio.to_thread(_batch, records, now) if is_large else _batch(records, now)
             home = await self._open(partition)
-            writing: asyncio.Task[Appended] = asyncio.create_task(home.append_own(batch))
+            writing: asyncio.Task[Appended] = asyncio.create_task(home.leader.append_own(batch))
         await asyncio.shield(writing)
 
     async def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
@@ -96,10 +96,10 @@ class TopicJournal:
             ) from error
 
     async def _replay(self, home: Partition) -> AsyncIterator[Sequence[Record]]:
-        end = await home.end_settled()
+        end = await home.leader.end_settled()
         offset = home.log_start_offset
         while offset < end:
-            found = await home.read(offset, REPLAY_BYTES)
+            found = await home.reader.read(offset, REPLAY_BYTES)
             if not found.records:
                 raise KafkaStorageError(f"{self.topic}-{home.index} ends at {offset}, before its end {end}")
             for piece in found.records:

@@ -15,7 +15,7 @@ from tidemill.streams.partition import Partition
 
 def worst_lags(partitions: Iterable[Partition]) -> dict[int, Lag]:
     """The worst of each follower of these partitions."""
-    return worst(partition.lags for partition in partitions)
+    return worst(partition.leader.lags for partition in partitions)
 
 
 def worst(told: Iterable[Mapping[int, Lag]]) -> dict[int, Lag]:

@@ -26,7 +26,7 @@ class LeaderAppends:
         """Append durably on the leader, here or on another broker."""
         leader = self._leader_of(partition)
         if leader == self._node_id:
-            await self._partition(*partition).append(batch, acks=-1)
+            await self._partition(*partition).leader.append(batch, acks=-1)
         else:
             await self.send(leader, partition, batch)
 

@@ -172,7 +172,7 @@ class Fetcher:
 
     async def _question(self, copy: Copy) -> Question | None:
         try:
-            return await copy.partition.ask()
+            return await copy.partition.follower.ask()
         except TidemillError as error:
             self._refuse(copy, error)
             return None
@@ -204,7 +204,7 @@ class Fetcher:
         else:
             answer = Copied(part.records, part.high_watermark)
         try:
-            await copy.partition.take(question, answer, start)
+            await copy.partition.follower.take(question, answer, start)
         except (TidemillError, OSError) as error:
             log.warning("a copied batch was not taken", partition=_name(copy), error=str(error))
             self._refuse(copy, error)

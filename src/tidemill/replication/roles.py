@@ -49,9 +49,9 @@ class ReplicaRoles:
         if info.leader == self._node_id:
             self._fetchers.drop(key)
             propose = partial(self._propose, topic.name, info.index)
-            await partition.lead(term, Agreement(propose, self._lag_max_ms, self._present))
+            await partition.leader.lead(term, Agreement(propose, self._lag_max_ms, self._present))
             return
-        await partition.follow(term)
+        await partition.follower.follow(term)
         if info.leader == NOBODY:
             self._fetchers.drop(key)
         else:
@@ -64,7 +64,7 @@ class ReplicaRoles:
     def tick(self, partitions: Iterable[Partition]) -> None:
         """Look for followers that lag."""
         for partition in partitions:
-            partition.tick()
+            partition.leader.tick()
 
     async def close(self) -> None:
         """Copy nothing any more."""

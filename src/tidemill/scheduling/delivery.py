@@ -133,10 +133,10 @@ class Marks:
 
     async def since(self, partition: Partition, since_ms: int) -> set[bytes]:
         """The marks of all records that were stored at that time or later."""
-        end = await partition.end_settled()
+        end = await partition.leader.end_settled()
         if partition.leader_epoch != self._epoch or since_ms < self._since_ms or len(self._found) > MARKS_MAX:
             epoch = partition.leader_epoch
-            start = (await partition.offset_at(since_ms)).offset
+            start = (await partition.reader.offset_at(since_ms)).offset
             self._found = await _marks(partition, end if start < 0 else start)
             self._epoch, self._since_ms = epoch, since_ms
         return self._found
@@ -156,7 +156,7 @@ async def _marks(partition: Partition, offset: int) -> set[bytes]:
     found: set[bytes] = set()
     offset = max(offset, partition.log_start_offset)
     while offset < partition.high_watermark:
-        piece = await partition.read(offset, SCAN_BYTES)
+        piece = await partition.reader.read(offset, SCAN_BYTES)
         if not piece.records:
             break
         for chunk in piece.records:

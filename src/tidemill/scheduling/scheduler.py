@@ -218,15 +218,15 @@ class Scheduler:
         check_opened(header, partition.settings)
         make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms())
         if header.transactional:  # its plan refuses what cannot be in a transaction
-            return await partition.append(
+            return await partition.leader.append(
                 batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify
             )
         async with self._turn(partition.topic, partition.index):
             plan = make_plan() if opened_in_place(header) else await run_aside(make_plan)
             if plan is None:
-                return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
+                return await partition.leader.append(batch, acks=acks, request_version=version, timeout_s=timeout_s)
             admitted, header = await self._admitted(partition, batch, header)
-            if not partition.has(header):
+            if not partition.leader.has(header):
                 await self._keep(partition.topic, plan)
             return await self._append_rest(partition, admitted, header, plan)
 
@@ -249,7 +249,9 @@ class Scheduler:
             return await self._let_wait(partition, batch)
         due = received(batch)
         if due is None:
-            return await partition.append(batch, acks=acks, request_version=version, timeout_s=timeout_s, verify=verify)
+            return await partition.leader.append(
+                batch, acks=acks, request_version=version, timeout_s=timeout_s, verify=verify
+            )
         task = asyncio.create_task(self._store_here(partition, due))
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
@@ -320,7 +322,7 @@ class Scheduler:
 
         rest = partial(compact_batch, batch, stays)
         left = rest() if opened_in_place(header) else await run_aside(rest)
-        return await partition.append_own(left or empty_batch(header))
+        return await partition.leader.append_own(left or empty_batch(header))
 
     async def _admitted(self, partition: Partition, batch: bytearray | memoryview, header: BatchHeader) -> Admitted:
         check = partial(admit, batch, header, partition.settings, self._clock_ms())
@@ -451,7 +453,7 @@ class Scheduler:
 
     async def _append_marked(self, partition: Partition, fresh: Sequence[Due], marks: Marks) -> Appended:
         try:
-            appended = await partition.append_own(to_store(fresh, self._clock_ms()))
+            appended = await partition.leader.append_own(to_store(fresh, self._clock_ms()))
         except BaseException:
             marks.doubt()
             raise

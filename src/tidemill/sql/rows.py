@@ -162,7 +162,7 @@ class PartitionRows:
         start = max(partition.log_start_offset, self._wanted.first_offset)
         if self._wanted.since_ms <= 0:
             return start
-        found = await partition.offset_at(self._wanted.since_ms)
+        found = await partition.reader.offset_at(self._wanted.since_ms)
         return partition.log_end_offset if found.offset < 0 else max(start, found.offset)
 
 
@@ -197,4 +197,4 @@ def _skip(error: UnreadableBatch) -> None:
 
 async def _read(partition: Partition, offset: int) -> ReadResult:
     """From the offset on, or from the start where retention has overtaken the reader."""
-    return await partition.read(max(offset, partition.log_start_offset), READ_BYTES, committed=True)
+    return await partition.reader.read(max(offset, partition.log_start_offset), READ_BYTES, committed=True)

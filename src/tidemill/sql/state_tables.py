@@ -204,7 +204,7 @@ class StateTables:
 async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
     """How old the first record is that was not read; 0 when it cannot be read any more."""
     try:
-        found = await partition.read(max(offset, partition.log_start_offset), 1)
+        found = await partition.reader.read(max(offset, partition.log_start_offset), 1)
     except TidemillError:
         return 0.0
     return await run_aside(partial(age_s, found.records, offset, now_ms))

@@ -77,7 +77,9 @@ def hidden(partition: Partition) -> list[str]:
         found.append(f"{place} AND offset < {partition.log_start_offset}")
     if partition.last_stable_offset < partition.log_end_offset:
         found.append(f"{place} AND offset >= {partition.last_stable_offset}")
-    aborted = [f"({each.producer_id}, {each.first_offset}, {each.last_offset})" for each in partition.aborted_ranges()]
+    aborted = [
+        f"({each.producer_id}, {each.first_offset}, {each.last_offset})" for each in partition.reader.aborted_ranges()
+    ]
     if aborted:
         listed = ", ".join(aborted)
         gone = f"arrayExists(a -> a.1 = producer_id AND a.2 <= offset AND offset <= a.3, [{listed}])"

@@ -1,6 +1,7 @@
 """How partitions are opened: the log, then the state of producers and transactions that its batches tell."""
 
 import asyncio
+from collections.abc import Callable
 from random import random as uniform
 from typing import Protocol
 
@@ -11,8 +12,10 @@ from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.interface import LogStore, StreamLog
 from tidemill.streams.maintenance import Random
-from tidemill.streams.partition import Clock, Partition
+from tidemill.streams.partition import Partition
 from tidemill.streams.replay import replay
+
+Clock = Callable[[], int]
 
 LOGGER = structlog.get_logger(__name__)
 

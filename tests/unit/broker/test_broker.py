@@ -34,7 +34,7 @@ def test_a_topic_and_its_records_survive_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as broker:
             topic = await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "-1"})
-            await broker.view.partition("orders", 1).append(batch_of(b"a", b"b"), acks=-1)
+            await broker.view.partition("orders", 1).leader.append(batch_of(b"a", b"b"), acks=-1)
             cluster_id = broker.cluster_id
         async with running(tmp_path) as broker:
             assert broker.view.topic("orders") == topic
@@ -63,7 +63,7 @@ def test_a_quiet_producer_is_remembered_as_long_as_the_broker_is_told(tmp_path: 
         async with running(tmp_path, {"producer.id.expiration.ms": "1000"}, memory=True, clock=clock) as broker:
             await broker.topics.create("orders")
             orders = broker.view.partition("orders", 0)
-            await orders.append(build_batch([NewRecord(None, b"a")], producer_id=7, base_sequence=0), acks=-1)
+            await orders.leader.append(build_batch([NewRecord(None, b"a")], producer_id=7, base_sequence=0), acks=-1)
             (seen,) = orders.producers()
             clock.now_ms = seen.last_timestamp + 999
             await broker.maintain()
@@ -144,15 +144,15 @@ def test_a_deleted_topic_comes_back_empty(tmp_path: Path, memory: bool) -> None:
         async with running(tmp_path, memory=memory) as broker:
             first = await broker.topics.create("orders")
             old = broker.view.partition("orders", 0)
-            await old.append(batch_of(b"a"), acks=-1)
+            await old.leader.append(batch_of(b"a"), acks=-1)
             woken = asyncio.Event()
-            old.watch(woken.set)
+            old.reader.watch(woken.set)
             await broker.topics.delete("orders")
             assert woken.is_set()
             with pytest.raises(UnknownTopicOrPartition):
                 broker.view.partition("orders", 0)
             with pytest.raises(NotLeaderOrFollower):
-                await old.append(batch_of(b"b"), acks=-1)
+                await old.leader.append(batch_of(b"b"), acks=-1)
             with pytest.raises(UnknownTopicOrPartition):
                 await broker.topics.delete("orders")
             second = await broker.topics.create("orders")
@@ -166,7 +166,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
     async def scenario() -> None:
         async with running(tmp_path) as broker:
             await broker.topics.create("orders")
-            await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=-1)
+            await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=-1)
             await broker.topics.create("kept")
         coordination = await LocalCoordination.open(tmp_path)
         entry = await coordination.get(TOPICS + "orders")

@@ -82,10 +82,10 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
         store, clock = Store(), VirtualClock()
         disk = SmallDisk(tmp_path / STREAMS)
         async with member(tmp_path, store, disk, clock) as broker:
-            await broker.view.partition("orders", 0).append(batch_of(b"kept"), acks=-1)
+            await broker.view.partition("orders", 0).leader.append(batch_of(b"kept"), acks=-1)
             disk.full = True
             with pytest.raises(KafkaStorageError):
-                await broker.view.partition("orders", 0).append(batch_of(b"refused"), acks=-1)
+                await broker.view.partition("orders", 0).leader.append(batch_of(b"refused"), acks=-1)
             found = await until_told(store, broker, DEGRADED)
             assert not found.room
             assert "the disk is full" in found.reason
@@ -97,7 +97,9 @@ def test_a_full_disk_is_told_and_so_is_room(tmp_path: Path) -> None:
             await broker.maintain()
             found = await until_told(store, broker, HEALTHY)
             assert found.room
-            assert (await broker.view.partition("orders", 0).append(batch_of(b"again"), acks=-1)).base_offset == 1
+            assert (
+                await broker.view.partition("orders", 0).leader.append(batch_of(b"again"), acks=-1)
+            ).base_offset == 1
 
     asyncio.run(scenario())
 
@@ -146,7 +148,7 @@ def test_a_topic_that_came_while_the_disk_was_full_is_opened_when_there_is_room(
             disk.full = False
             await broker.maintain()
             assert (await until_told(store, broker, HEALTHY)).room
-            assert (await broker.view.partition("late", 0).append(batch_of(b"first"), acks=-1)).base_offset == 0
+            assert (await broker.view.partition("late", 0).leader.append(batch_of(b"first"), acks=-1)).base_offset == 0
             mark = tmp_path / STREAMS / "late" / TOPIC_ID
             assert mark.read_text() == str(broker.view.image.by_name["late"].topic_id)
             await broker.topics.alter("late", {"retention.ms": "1000"})
@@ -166,12 +168,12 @@ def test_a_disk_that_failed_makes_the_broker_inactive(tmp_path: Path, monkeypatc
             with monkeypatch.context() as patch:
                 patch.setattr(os, "fdatasync", failing)
                 with pytest.raises(KafkaStorageError):
-                    await broker.view.partition("orders", 0).append(batch_of(b"lost"), acks=-1)
+                    await broker.view.partition("orders", 0).leader.append(batch_of(b"lost"), acks=-1)
             found = await until_told(store, broker, INACTIVE)
             assert "orders-" in found.reason
             assert not live_brokers(broker.view.image) | full_brokers(broker.view.image), "others lead what it led"
             with pytest.raises(KafkaStorageError):
-                await broker.view.partition("orders", 1).append(batch_of(b"refused"), acks=1)
+                await broker.view.partition("orders", 1).leader.append(batch_of(b"refused"), acks=1)
 
     asyncio.run(scenario())
 
@@ -191,7 +193,7 @@ def test_a_folder_goes_only_with_a_recorded_deletion(tmp_path: Path, recorded: b
             put_topic(store, "gone")
             await until_known(broker, "gone")
             topic = broker.view.image.by_name["gone"]
-            await broker.view.partition("gone", 0).append(batch_of(b"kept"), acks=-1)
+            await broker.view.partition("gone", 0).leader.append(batch_of(b"kept"), acks=-1)
         store.put("topics/orders", None)
         if recorded:
             _record(store, topic, (1, 3))

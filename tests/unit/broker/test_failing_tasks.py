@@ -92,7 +92,7 @@ def test_a_loop_that_fails_starts_again_and_health_says_why(
             before = len(calls)
             await broker.topics.create("more")
             await eventually(lambda: len(calls) > before, "the loop does nothing any more")
-            await broker.view.partition("more", 0).append(batch_of(b"x"), acks=-1)
+            await broker.view.partition("more", 0).leader.append(batch_of(b"x"), acks=-1)
 
     asyncio.run(scenario())
 
@@ -116,7 +116,7 @@ def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
             await broker.topics.create("orders", partitions=3)
-            original, tended = Partition.tend, []
+            original, tended = Partition.maintain, []
 
             async def failing(partition: Partition, *arguments: Any) -> None:
                 if partition.index == 0:
@@ -124,7 +124,7 @@ def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
                 tended.append(partition.index)
                 await original(partition, *arguments)
 
-            monkeypatch.setattr(Partition, "tend", failing)
+            monkeypatch.setattr(Partition, "maintain", failing)
             await broker.maintain()
             assert tended == [1, 2]
             assert broker.supervisor.reasons() == [
@@ -142,7 +142,7 @@ def test_a_compaction_that_fails_is_reported_and_tried_again(tmp_path: Path, mon
             calls = fail_once(monkeypatch, Cleaner, "run")
             for _ in range(4):
                 batch = build_batch([NewRecord(b"key", b"x", timestamp=broker.clock_ms())])
-                await broker.view.partition("orders", 0).append(batch, acks=-1)
+                await broker.view.partition("orders", 0).leader.append(batch, acks=-1)
             await eventually(lambda: len(calls) >= 1, "nothing was compacted")
             await eventually(lambda: broker.supervisor.failures["partition maintenance"] == 1, "it is not reported")
 
@@ -209,7 +209,7 @@ def test_a_replica_fetcher_asks_again_on_a_new_connection() -> None:
 
         fetcher = Fetcher(0, connect, 1024, supervisor)
         follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
-        await follower.follow(Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1)))
+        await follower.follower.follow(Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1)))
         fetcher.add(Copy(uuid.uuid4(), follower))
         await eventually(lambda: link.asked > 2, "it asks no more")
         assert link.closed == 1

@@ -20,7 +20,7 @@ async def _filled(folder: Path, *names: str) -> None:
         for name in names:
             await broker.topics.create(name)
             for _ in range(RECORDS):
-                await broker.view.partition(name, 0).append(batch_of(b"kept"), acks=-1)
+                await broker.view.partition(name, 0).leader.append(batch_of(b"kept"), acks=-1)
 
 
 def _without(folder: Path, name: str) -> None:

@@ -34,10 +34,12 @@ def test_no_offset_is_given_out_again(tmp_path: Path, removed: str) -> None:
             await broker.topics.create("orders", partitions=2)
             for index in range(2):
                 for _ in range(RECORDS):
-                    await broker.view.partition("orders", index).append(batch_of(b"a"), acks=-1)
+                    await broker.view.partition("orders", index).leader.append(batch_of(b"a"), acks=-1)
         shutil.rmtree(tmp_path / STREAMS / removed)
         async with running(tmp_path) as broker:
-            assert (await broker.view.partition("orders", 1).append(batch_of(b"b"), acks=-1)).base_offset == RECORDS
+            assert (
+                await broker.view.partition("orders", 1).leader.append(batch_of(b"b"), acks=-1)
+            ).base_offset == RECORDS
             reasons = health_of(broker)["streams"]["reasons"]
             assert any("orders-1: its folder is missing" in reason for reason in reasons)
             assert len(reasons) == (1 if "/" in removed else 2)
@@ -79,12 +81,12 @@ def test_no_offset_is_given_out_again_after_a_crash(tmp_path: Path, removed: str
         async with running(tmp_path / "running") as broker:
             await broker.topics.create("orders", partitions=1)
             for _ in range(RECORDS):
-                await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=acks)
+                await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=acks)
             shutil.copytree(tmp_path / "running", tmp_path / "killed")
         REMOVALS[removed](tmp_path / "killed" / STREAMS / "orders" / "0")
         async with running(tmp_path / "killed") as broker:
             reasons = health_of(broker)["streams"]["reasons"]
-            offset = (await broker.view.partition("orders", 0).append(batch_of(b"b"), acks=-1)).base_offset
+            offset = (await broker.view.partition("orders", 0).leader.append(batch_of(b"b"), acks=-1)).base_offset
             if removed == "nothing":
                 assert offset == RECORDS, "a gap"
                 assert reasons == []
@@ -109,10 +111,10 @@ def test_offsets_are_reserved_in_few_writes(tmp_path: Path, monkeypatch: pytest.
     async def scenario() -> None:
         async with running(tmp_path) as broker:
             await broker.topics.create("orders", partitions=1)
-            await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=1)
+            await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
             writes.clear()
             for _ in range(1000):
-                await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=1)
+                await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
             assert writes == []
 
     monkeypatch.setattr(manifest, "write", write)
@@ -124,7 +126,7 @@ def test_deleted_topics_are_not_missed(tmp_path: Path) -> None:
         async with running(tmp_path) as broker:
             for _ in range(3):
                 await broker.topics.create("orders", partitions=2)
-                await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=-1)
+                await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=-1)
                 await broker.topics.delete("orders")
         assert manifest.read(tmp_path) == Contents({}, frozenset())
         async with running(tmp_path) as broker:
@@ -163,7 +165,7 @@ def test_a_replica_without_a_segment_is_not_in_sync(tmp_path: Path, how: str) ->
         async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
             store.put("topics/copied", encode_topic(topic))
             await until_known(broker, "copied")
-            await broker.view.partition("copied", 0).append(batch_of(b"a"), acks=1)
+            await broker.view.partition("copied", 0).leader.append(batch_of(b"a"), acks=1)
         store.put("topics/orders", None)
         store.put(state_key(topic.topic_id, 0), None)
         if how == "removed":

@@ -52,7 +52,7 @@ def due(number: int, clock: Clock, *, attempts: int = 1, left_ms: int = 15_000) 
 
 
 async def stored(partition: Partition) -> list[bytes | None]:
-    piece = await partition.read(0, 1 << 20)
+    piece = await partition.reader.read(0, 1 << 20)
     found = []
     for chunk in piece.records:
         for position, header in iter_headers(chunk):
@@ -98,7 +98,7 @@ def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
                     scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10)
                 )
                 await asyncio.sleep(0)
-                assert partition.open_transaction(9, 0) == 0, "what was verified is stored at once"
+                assert partition.leader.open_transaction(9, 0) == 0, "what was verified is stored at once"
                 assert (await appending).base_offset == 0
 
     asyncio.run(main())

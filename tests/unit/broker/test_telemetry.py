@@ -47,7 +47,7 @@ def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
             await broker.topics.create("orders", partitions=2)
-            await broker.view.partition("orders", 0).append(batch_of(b"a"), acks=1)
+            await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
             found = samples(render(registry_of(broker.metrics, broker.partitions)))
             assert found["tidemill_partitions", (("topic", "orders"),)] == 2
             assert found["tidemill_log_bytes", (("topic", "orders"),)] == broker.view.partition("orders", 0).size_bytes

@@ -21,14 +21,14 @@ class Tended:
     topic, index = "t", 0
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        self.chores: list[MaintenanceTasks] = []
+        self.tasks: list[MaintenanceTasks] = []
         self.tended_ms: list[int] = []
         self._meanwhile = meanwhile
 
-    async def tend(self, now_ms: int, expiry_ms: int, chores: MaintenanceTasks) -> None:
+    async def maintain(self, now_ms: int, expiry_ms: int, tasks: MaintenanceTasks) -> None:
         assert expiry_ms
         self.tended_ms.append(now_ms)
-        self.chores.append(chores)
+        self.tasks.append(tasks)
         self._meanwhile()
 
 
@@ -55,7 +55,7 @@ def test_retention_has_its_own_interval_and_asks_the_clock() -> None:
         nonlocal steady_ms
         steady_ms = ms
         asyncio.run(tending.run())
-        return one.chores[-1]
+        return one.tasks[-1]
 
     assert round_at(5_000) == MaintenanceTasks(retain=False, by_time=True)
     assert round_at(FIRST_RETENTION_MS) == MaintenanceTasks(retain=True, by_time=True)
@@ -77,7 +77,7 @@ def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
     many = cast("Partitions", Many(first, second))
     tending = BrokerMaintenance(many, parse({}), lambda: wall_ms, lambda: 0, lambda: wall_ms == right_ms)
     asyncio.run(tending.run())
-    assert [(first.chores[0].by_time, first.tended_ms), (second.chores[0].by_time, second.tended_ms)] == [
+    assert [(first.tasks[0].by_time, first.tended_ms), (second.tasks[0].by_time, second.tended_ms)] == [
         (False, [30 * DAY_MS]),
         (True, [right_ms]),
     ]

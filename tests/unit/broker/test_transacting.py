@@ -94,7 +94,7 @@ def test_a_new_epoch_does_not_join_a_transaction_that_waits_for_its_marker(monke
         async with member(SimDisk(Random(1)), Store()) as broker:
             home = broker.view.partition("t", 0)
             first = NewRecord(None, b"first", timestamp=1)
-            await home.append(
+            await home.leader.append(
                 build_batch([first], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), acks=1
             )
             monkeypatch.setattr(broker.coordinators, "of_transaction", lambda _: 2)

@@ -78,7 +78,7 @@ async def refuses_all(broker: BrokerNode) -> None:
     assert broker.coordinators.of_group("g") == -1
     assert broker.coordinators.of_transaction("t") == -1
     with pytest.raises(NotLeaderOrFollower):
-        await broker.view.partition("orders", 0).append(batch_of(b"late"), acks=1)
+        await broker.view.partition("orders", 0).leader.append(batch_of(b"late"), acks=1)
 
 
 def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
@@ -154,7 +154,7 @@ def test_what_was_read_in_an_earlier_epoch_is_not_told() -> None:
                 partition = broker.partitions.find(topic, 0)
                 assert partition is not None
                 assert partition.term is not None
-                await partition.lead(partition.term._replace(epoch=partition.term.epoch + 2), Agreement(_agreed))
+                await partition.leader.lead(partition.term._replace(epoch=partition.term.epoch + 2), Agreement(_agreed))
             with pytest.raises(NotCoordinator):
                 broker.groups.fetch("g", None)
             with pytest.raises(NotCoordinator):

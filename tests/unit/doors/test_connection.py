@@ -142,7 +142,7 @@ def test_a_large_frame_in_pieces(tmp_path: Path) -> None:
                     await client.writer.drain()
                 answer = await client.answer(0, 9, 1)
                 assert answer.responses[0].partition_responses[0].error_code == 0
-            found = await door.broker.view.partition("t", 0).read(2, 1 << 25)
+            found = await door.broker.view.partition("t", 0).reader.read(2, 1 << 25)
             assert b"".join(found.records)[61:] == records[61:]
             await client.close()
 

@@ -276,7 +276,7 @@ def test_a_wait_always_ends(tmp_path: Path) -> None:
                 sent = [client.send(1, 12, **fields) for client in clients]
                 for client, correlation in zip(clients, sent, strict=True):
                     assert only(await client.answer(1, 12, correlation)).records == b""
-            assert len(door.broker.view.partition("t", 0)._waiters) == 0
+            assert len(door.broker.view.partition("t", 0)._replica.waiters) == 0
             for client in clients:
                 await client.close()
 

@@ -69,7 +69,7 @@ def test_the_event_loop_runs_while_a_batch_is_opened(
     async def test() -> None:
         async with kafka_door(tmp_path) as door:
             await door.broker.topics.create(TOPIC)
-            await door.broker.view.partition(TOPIC, 0).append(bytearray(batch), acks=-1)
+            await door.broker.view.partition(TOPIC, 0).leader.append(bytearray(batch), acks=-1)
             polling = asyncio.ensure_future(read(door.broker))
             await asyncio.to_thread(opening.wait, BLOCKED_S)
             served.set()
@@ -94,7 +94,7 @@ def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Pa
             await door.broker.topics.create(TOPIC)
             partition = door.broker.view.partition(TOPIC, 0)
             for batch in batches:
-                await partition.append(batch, acks=-1)
+                await partition.leader.append(batch, acks=-1)
             (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
             assert [record.offset for record in found.records] == list(range(1, 9))
             assert found.next_offset == 9

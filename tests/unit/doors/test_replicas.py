@@ -22,6 +22,7 @@ from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
+from tidemill.streams.partition.reader import PartitionReader
 from tidemill.supervision.supervisor import Supervisor
 
 SECRET = b"of the cluster"
@@ -41,7 +42,7 @@ async def peer(door: KafkaServer, secret: bytes = SECRET, node_id: int = 1) -> P
 async def led(door: KafkaServer) -> tuple[uuid.UUID, Partition]:
     topic = await door.broker.topics.create("t")
     partition = door.broker.view.partition("t", 0)
-    await partition.lead(TERM, Agreement(_never))
+    await partition.leader.lead(TERM, Agreement(_never))
     return topic.topic_id, partition
 
 
@@ -92,7 +93,7 @@ def test_cve_2018_1288_nobody_fetches_as_another_replica(tmp_path: Path) -> None
         async with kafka_door(tmp_path) as door:
             door.broker.cluster_secret = SECRET
             topic_id, partition = await led(door)
-            await partition.append(batch(b"v"), acks=1)
+            await partition.leader.append(batch(b"v"), acks=1)
             link = PeerLink(await peer(door, node_id=1), 2, LIMITS)
             with pytest.raises(ClusterAuthorizationFailed):
                 await link.fetch(wanted(topic_id, 1, 3))
@@ -107,7 +108,7 @@ def test_a_replica_reads_past_the_high_watermark_and_moves_it(tmp_path: Path) ->
         async with kafka_door(tmp_path) as door:
             door.broker.cluster_secret = SECRET
             topic_id, partition = await led(door)
-            appending = asyncio.create_task(partition.append(batch(b"v"), acks=-1))
+            appending = asyncio.create_task(partition.leader.append(batch(b"v"), acks=-1))
             await asyncio.sleep(0)
             link = PeerLink(await peer(door), 1, LIMITS)
             (first,) = await link.fetch(wanted(topic_id, 0, -1))
@@ -128,22 +129,22 @@ def test_a_fetch_that_waits_for_much_is_answered_when_that_much_is_committed(
     """Also when the bytes were there before it came, and few have come since."""
 
     async def scenario() -> None:
-        waits, watch = asyncio.Event(), Partition.watch
+        waits, watch = asyncio.Event(), PartitionReader.watch
 
-        def watched(partition: Partition, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
+        def watched(reader: PartitionReader, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
             waits.set()
-            return watch(partition, wake, replica=replica)
+            return watch(reader, wake, replica=replica)
 
-        monkeypatch.setattr(Partition, "watch", watched)
+        monkeypatch.setattr(PartitionReader, "watch", watched)
         async with kafka_door(tmp_path) as door:
             door.broker.cluster_secret = SECRET
             topic_id, partition = await led(door)
-            await partition.append(batch(bytes(5_000)), acks=1)
+            await partition.leader.append(batch(bytes(5_000)), acks=1)
             reader = await RawClient.connect(door)
             asked = fetch_fields(12, "t", {0: 0}, max_wait_ms=600_000, min_bytes=4_000)
             fetching = asyncio.create_task(reader.ask(1, 12, **asked))
             await asyncio.wait_for(waits.wait(), 10)
-            await partition.append(batch(b"few"), acks=1)
+            await partition.leader.append(batch(b"few"), acks=1)
             link = PeerLink(await peer(door), 1, LIMITS)
             await link.fetch(wanted(topic_id, 2, 3))
             assert partition.high_watermark == 2
@@ -175,7 +176,7 @@ def test_a_waiting_replica_is_woken_by_a_write(tmp_path: Path) -> None:
             waiting = asyncio.create_task(link.fetch(wanted(topic_id, 0, -1)))
             await asyncio.sleep(0.05)
             assert not waiting.done()
-            await partition.append(batch(b"v"), acks=1)
+            await partition.leader.append(batch(b"v"), acks=1)
             async with asyncio.timeout(5):
                 assert (await waiting)[0].records
             link.close()
@@ -189,7 +190,7 @@ def test_a_fetcher_copies_over_a_real_connection_and_survives_its_loss(tmp_path:
             door.broker.cluster_secret = SECRET
             topic_id, leader = await led(door)
             follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
-            await follower.follow(TERM)
+            await follower.follower.follow(TERM)
             peers = Peers(1, lambda _: door.address, lambda: SECRET, LIMITS)
             links: list[PeerLink] = []
 
@@ -200,9 +201,9 @@ def test_a_fetcher_copies_over_a_real_connection_and_survives_its_loss(tmp_path:
             fetchers = ReplicaFetchers(connect)
             fetchers.follow(Copy(topic_id, follower), 0)
             async with asyncio.timeout(20):
-                assert (await leader.append(batch(b"one"), acks=-1)).base_offset == 0
+                assert (await leader.leader.append(batch(b"one"), acks=-1)).base_offset == 0
                 links[0].close()
-                assert (await leader.append(batch(b"two"), acks=-1)).base_offset == 1
+                assert (await leader.leader.append(batch(b"two"), acks=-1)).base_offset == 1
             assert follower.log_end_offset == 2
             assert len(links) == 2
             await fetchers.close()
@@ -236,7 +237,7 @@ def test_a_partition_that_comes_does_not_wait_for_a_quiet_one() -> None:
         fetcher = Fetcher(0, connect, 1024, Supervisor())
         for index in range(2):
             follower = await opener(MemoryLogStore(), lambda: 1)("t", index, parse({}), 0)
-            await follower.follow(TERM)
+            await follower.follower.follow(TERM)
             fetcher.add(Copy(uuid.uuid4(), follower))
             await asyncio.sleep(0.05)
         assert log == [1, -1, 2]

@@ -23,16 +23,16 @@ async def filled(disk: SimDisk, **overrides: str) -> Partition:
     log = await opener(SegmentStore(disk), lambda: NOW, lambda: 0.0)("t", 0, settings, 0)
     for number in range(RECORDS):
         records = [NewRecord(b"k", bytes(200), (), NOW)]
-        await log.append(build_batch(records, producer_id=7, base_sequence=number), acks=-1)
+        await log.leader.append(build_batch(records, producer_id=7, base_sequence=number), acks=-1)
     return log
 
 
 def test_producers_are_remembered() -> None:
     async def run() -> None:
         log = await filled(SimDisk(Random(1)))
-        await log.tend(LATER, EXPIRY_MS, IN_DOUBT)
+        await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
         assert [producer.producer_id for producer in log.producers()] == [7]
-        await log.tend(LATER, EXPIRY_MS)
+        await log.maintain(LATER, EXPIRY_MS)
         assert log.producers() == []
 
     asyncio.run(run())
@@ -43,10 +43,10 @@ def test_no_compaction_begins() -> None:
         overrides = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
         log = await filled(SimDisk(Random(2)), **overrides)
         before = log.size_bytes
-        await log.tend(LATER, EXPIRY_MS, IN_DOUBT)
+        await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
         await log.cleaned()
         assert log.size_bytes == before
-        await log.tend(LATER, EXPIRY_MS)
+        await log.maintain(LATER, EXPIRY_MS)
         await log.cleaned()
         assert log.size_bytes < before / 2
 
@@ -61,11 +61,11 @@ def test_removed_files_stay() -> None:
         def removed() -> list[str]:
             return [name for name in disk.list("t/0") if name.endswith(".deleted")]
 
-        await log.delete_records(RECORDS - 5)
-        await log.tend(NOW)
-        await log.tend(LATER, EXPIRY_MS, IN_DOUBT)
+        await log.leader.delete_records(RECORDS - 5)
+        await log.maintain(NOW)
+        await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
         assert removed()
-        await log.tend(NOW + 5000)
+        await log.maintain(NOW + 5000)
         assert not removed()
 
     asyncio.run(run())

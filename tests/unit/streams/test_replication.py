@@ -56,9 +56,9 @@ class Cluster:
     async def spread(self) -> None:
         for node, partition in enumerate(self.nodes):
             if node == self.term.leader:
-                await partition.lead(self.term, Agreement(self.propose, lag_max_ms=50.0))
+                await partition.leader.lead(self.term, Agreement(self.propose, lag_max_ms=50.0))
             else:
-                await partition.follow(self.term)
+                await partition.follower.follow(self.term)
 
     async def propose(self, term: Term, isr: tuple[int, ...]) -> Term:
         self.proposals += 1
@@ -78,10 +78,10 @@ class Cluster:
         for _ in range(5):
             await asyncio.sleep(0)  # what was begun gets as far as it can
         follower, leader = self.nodes[node], self.nodes[self.term.leader]
-        asked = await follower.ask()
+        asked = await follower.follower.ask()
         assert asked is not None
-        answer = await leader.read_as_replica(node, asked, MAX_BYTES)
-        await follower.take(asked, copied(answer), leader.log_start_offset)
+        answer = await leader.leader.read_as_replica(node, asked, MAX_BYTES)
+        await follower.follower.take(asked, copied(answer), leader.log_start_offset)
         return answer
 
 
@@ -97,7 +97,7 @@ def batch(value: bytes, sequence: int = -1, count: int = 1) -> bytearray:
 
 
 async def values(partition: Partition) -> list[bytes | None]:
-    found = await partition.read(partition.log_start_offset, MAX_BYTES)
+    found = await partition.reader.read(partition.log_start_offset, MAX_BYTES)
     return [record.value for piece in found.records for record in _records(piece)]
 
 
@@ -125,8 +125,8 @@ def run(scenario: Callable[[Cluster], Awaitable[None]], **overrides: str) -> Non
 def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_does_not() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        assert (await leader.append(batch(b"one"), acks=1)).base_offset == 0
-        waiting = asyncio.create_task(leader.append(batch(b"all"), acks=-1))
+        assert (await leader.leader.append(batch(b"one"), acks=1)).base_offset == 0
+        waiting = asyncio.create_task(leader.leader.append(batch(b"all"), acks=-1))
         await cluster.copy(1)
         assert not waiting.done()
         assert await values(leader) == [], "readers see what is committed only"
@@ -141,15 +141,15 @@ def test_followers_have_the_same_bytes_and_producers() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
         for number in range(3):
-            await leader.append(batch(b"v%d" % number, number), acks=1)
-        marker = asyncio.create_task(leader.append_marker(7, 0, commit=False))
+            await leader.leader.append(batch(b"v%d" % number, number), acks=1)
+        marker = asyncio.create_task(leader.leader.append_marker(7, 0, commit=False))
         await cluster.copy(1, 2, rounds=3)
         await marker
-        first = await leader.read_as_replica(1, Question(0, leader.leader_epoch, 0, -1), MAX_BYTES)
+        first = await leader.leader.read_as_replica(1, Question(0, leader.leader_epoch, 0, -1), MAX_BYTES)
         assert isinstance(first, ReadResult)
         new = await cluster.elect(1)
         await cluster.copy(0, 2)
-        second = await new.read_as_replica(2, Question(1, new.leader_epoch, 0, -1), MAX_BYTES)
+        second = await new.leader.read_as_replica(2, Question(1, new.leader_epoch, 0, -1), MAX_BYTES)
         assert isinstance(second, ReadResult)
         assert b"".join(first.records) == b"".join(second.records)
         assert new.producers() == leader.producers()
@@ -160,20 +160,20 @@ def test_followers_have_the_same_bytes_and_producers() -> None:
 def test_b15_a_retry_after_a_change_of_leaders_is_a_duplicate_and_waits_until_it_is_committed() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        lost = asyncio.create_task(leader.append(batch(b"v", 0), acks=-1))
+        lost = asyncio.create_task(leader.leader.append(batch(b"v", 0), acks=-1))
         await cluster.copy_once(1)
         await cluster.copy_once(2)
         new = await cluster.elect(1)
         with pytest.raises(NotLeaderOrFollower):
             await lost
-        retry = asyncio.create_task(new.append(batch(b"v", 0), acks=-1))
+        retry = asyncio.create_task(new.leader.append(batch(b"v", 0), acks=-1))
         await asyncio.sleep(0)
         assert not retry.done()
         await cluster.copy(0, 2)
         assert (await retry).base_offset == 0
         assert await values(new) == [b"v"]
         with pytest.raises(OutOfOrderSequence):
-            await new.append(batch(b"later", 5), acks=1)
+            await new.leader.append(batch(b"later", 5), acks=1)
 
     run(scenario)
 
@@ -181,11 +181,11 @@ def test_b15_a_retry_after_a_change_of_leaders_is_a_duplicate_and_waits_until_it
 def test_b3_a_leader_that_comes_back_drops_what_nobody_else_has() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        await leader.append(batch(b"both", 0), acks=1)
+        await leader.leader.append(batch(b"both", 0), acks=1)
         await cluster.copy(1, 2)
-        await leader.append(batch(b"mine", 1, count=3), acks=1)
+        await leader.leader.append(batch(b"mine", 1, count=3), acks=1)
         new = await cluster.elect(1)
-        waiting = asyncio.create_task(new.append(batch(b"theirs", 1), acks=-1))
+        waiting = asyncio.create_task(new.leader.append(batch(b"theirs", 1), acks=-1))
         await cluster.copy(2)
         assert await cluster.copy_once(0) == Diverged(2, 1)
         assert cluster.nodes[0].log_end_offset == 1
@@ -200,18 +200,18 @@ def test_b3_a_leader_that_comes_back_drops_what_nobody_else_has() -> None:
 def test_b4_questions_and_answers_of_other_epochs_are_refused_and_dropped() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader, follower = cluster.nodes[0], cluster.nodes[1]
-        await leader.append(batch(b"v"), acks=1)
-        asked = await follower.ask()
+        await leader.leader.append(batch(b"v"), acks=1)
+        asked = await follower.follower.ask()
         assert asked is not None
         with pytest.raises(FencedLeaderEpoch):
-            await leader.read_as_replica(1, asked._replace(epoch=1), MAX_BYTES)
+            await leader.leader.read_as_replica(1, asked._replace(epoch=1), MAX_BYTES)
         with pytest.raises(UnknownLeaderEpoch):
-            await leader.read_as_replica(1, asked._replace(epoch=9), MAX_BYTES)
+            await leader.leader.read_as_replica(1, asked._replace(epoch=9), MAX_BYTES)
         with pytest.raises(NotLeaderOrFollower):
-            await leader.read_as_replica(8, asked, MAX_BYTES)
-        answer = await leader.read_as_replica(1, asked, MAX_BYTES)
+            await leader.leader.read_as_replica(8, asked, MAX_BYTES)
+        answer = await leader.leader.read_as_replica(1, asked, MAX_BYTES)
         await cluster.elect(2)
-        await follower.take(asked, copied(answer), 0)
+        await follower.follower.take(asked, copied(answer), 0)
         assert follower.log_end_offset == 0
 
     run(scenario)
@@ -220,18 +220,18 @@ def test_b4_questions_and_answers_of_other_epochs_are_refused_and_dropped() -> N
 def test_min_insync_is_asked_before_and_after_the_write() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        waiting = asyncio.create_task(leader.append(batch(b"v"), acks=-1))
+        waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
         await asyncio.sleep(0.08)
-        leader.tick()  # nobody asked for longer than the lag
+        leader.leader.tick()  # nobody asked for longer than the lag
         with pytest.raises(NotEnoughReplicasAfterAppend):
             await waiting
         with pytest.raises(NotEnoughReplicas):
-            await leader.append(batch(b"v"), acks=-1)
-        assert (await leader.append(batch(b"one"), acks=1)).base_offset == 1
+            await leader.leader.append(batch(b"v"), acks=-1)
+        assert (await leader.leader.append(batch(b"one"), acks=1)).base_offset == 1
         await cluster.copy(1, 2, rounds=3)
         await asyncio.sleep(0)
         assert set(cluster.term.isr) == {0, 1, 2}
-        again = asyncio.create_task(leader.append(batch(b"w"), acks=-1))
+        again = asyncio.create_task(leader.leader.append(batch(b"w"), acks=-1))
         await cluster.copy(1, 2, rounds=3)
         assert (await again).base_offset == 2
 
@@ -242,7 +242,7 @@ def test_acks_all_that_takes_too_long_is_a_time_out_and_the_records_stay() -> No
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
         with pytest.raises(RequestTimedOut):
-            await leader.append(batch(b"slow"), acks=-1, timeout_s=0.01)
+            await leader.leader.append(batch(b"slow"), acks=-1, timeout_s=0.01)
         await cluster.copy(1, 2)
         assert await values(leader) == [b"slow"]
 
@@ -253,16 +253,16 @@ def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
         cluster.refuse = RequestTimedOut("nobody knows")
-        await leader.append(batch(b"v"), acks=1)
+        await leader.leader.append(batch(b"v"), acks=1)
         await asyncio.sleep(0.08)
         await cluster.copy(1)
-        leader.tick()
+        leader.leader.tick()
         await asyncio.sleep(0)
         assert (cluster.proposals, leader.high_watermark) == (1, 0)
         cluster.refuse = None
         await asyncio.sleep(0.21)
         await cluster.copy(1)
-        leader.tick()
+        leader.leader.tick()
         await asyncio.sleep(0)
         assert (cluster.term.isr, leader.high_watermark) == ((0, 1), 1)
 
@@ -272,35 +272,39 @@ def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again() -> None:
 def test_b18_a_leader_that_stepped_down_serves_nobody_until_a_later_epoch() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        waiting = asyncio.create_task(leader.append(batch(b"v"), acks=-1))
+        waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
         await asyncio.sleep(0)
-        leader.step_down()
+        leader.leader.step_down()
         with pytest.raises(NotLeaderOrFollower):
             await waiting
-        for refused in (leader.append(batch(b"v"), acks=1), leader.read(0, 10), leader.append_own(batch(b"v"))):
+        for refused in (
+            leader.leader.append(batch(b"v"), acks=1),
+            leader.reader.read(0, 10),
+            leader.leader.append_own(batch(b"v")),
+        ):
             with pytest.raises(NotLeaderOrFollower):
                 await refused
         cluster.term = cluster.term._replace(version=cluster.term.version + 1)
         await cluster.spread()
         assert not leader.leads
         await cluster.elect(0)
-        assert (await leader.append(batch(b"w"), acks=1)).base_offset == 1
+        assert (await leader.leader.append(batch(b"w"), acks=1)).base_offset == 1
 
     run(scenario)
 
 
 def test_b20_a_new_leader_does_not_invent_an_end() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.nodes[0].append(batch(b"v"), acks=1)
+        await cluster.nodes[0].leader.append(batch(b"v"), acks=1)
         await cluster.copy_once(1)
         await cluster.copy_once(2)
         new = await cluster.elect(1)
         assert new.high_watermark == 0
         with pytest.raises(OffsetNotAvailable):
-            new.check_end_known()
-        settling = asyncio.create_task(new.end_settled())
+            new.leader.check_end_known()
+        settling = asyncio.create_task(new.leader.end_settled())
         await cluster.copy(0, 2)
-        new.check_end_known()
+        new.leader.check_end_known()
         assert await settling == 1
 
     run(scenario)
@@ -309,16 +313,16 @@ def test_b20_a_new_leader_does_not_invent_an_end() -> None:
 def test_a_follower_that_was_away_begins_where_its_leader_does_also_within_a_batch() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        await leader.append(batch(b"old", count=4), acks=1)
-        await leader.append(batch(b"cut", count=4), acks=1)
+        await leader.leader.append(batch(b"old", count=4), acks=1)
+        await leader.leader.append(batch(b"cut", count=4), acks=1)
         await cluster.copy(1, 2)
-        await leader.append(batch(b"new"), acks=1)
+        await leader.leader.append(batch(b"new"), acks=1)
         await cluster.copy(1, 2)
-        assert await leader.delete_records(6) == 6
+        assert await leader.leader.delete_records(6) == 6
         await cluster.copy(1)
         assert cluster.nodes[1].log_start_offset == 6
         cluster.nodes[2] = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
-        await cluster.nodes[2].follow(cluster.term)
+        await cluster.nodes[2].follower.follow(cluster.term)
         assert await cluster.copy_once(2) == OutOfRange(6)
         await cluster.copy(2)
         fresh = cluster.nodes[2]
@@ -331,15 +335,15 @@ def test_a_follower_that_was_away_begins_where_its_leader_does_also_within_a_bat
 def test_b14_a_damaged_batch_is_not_copied() -> None:
     async def scenario(cluster: Cluster) -> None:
         leader, follower = cluster.nodes[0], cluster.nodes[1]
-        await leader.append(batch(b"value" * 10), acks=1)
-        asked = await follower.ask()
+        await leader.leader.append(batch(b"value" * 10), acks=1)
+        asked = await follower.follower.ask()
         assert asked is not None
-        answer = await leader.read_as_replica(1, asked, MAX_BYTES)
+        answer = await leader.leader.read_as_replica(1, asked, MAX_BYTES)
         assert isinstance(answer, ReadResult)
         damaged = bytearray(b"".join(answer.records))
         damaged[70] ^= 1
         with pytest.raises(CorruptMessage):
-            await follower.take(asked, Copied(damaged, 1), 0)
+            await follower.follower.take(asked, Copied(damaged, 1), 0)
         assert follower.log_end_offset == 0
         await cluster.copy(1)
         assert follower.log_end_offset == 1
@@ -352,9 +356,9 @@ def test_a_transaction_whose_marker_is_not_committed_is_not_shown() -> None:
         leader = cluster.nodes[0]
         records = [NewRecord(b"k", b"t", (), 1)]
         opened = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-        await leader.append(opened, acks=1)
+        await leader.leader.append(opened, acks=1)
         await cluster.copy(1, 2)
-        marker = asyncio.create_task(leader.append_marker(7, 0, commit=True))
+        marker = asyncio.create_task(leader.leader.append_marker(7, 0, commit=True))
         await asyncio.sleep(0)
         assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
         await cluster.copy(1, 2)
@@ -367,18 +371,18 @@ def test_a_transaction_whose_marker_is_not_committed_is_not_shown() -> None:
 def test_an_only_replica_leads_at_once_and_followers_may_come_later() -> None:
     async def scenario(cluster: Cluster) -> None:
         alone = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
-        await alone.append(batch(b"v"), acks=-1)
+        await alone.leader.append(batch(b"v"), acks=-1)
         agreement = Agreement(cluster.propose)
-        await alone.lead(Term(0, 1, 0, (0,), (0,)), agreement)
-        await alone.append(batch(b"w"), acks=-1)
+        await alone.leader.lead(Term(0, 1, 0, (0,), (0,)), agreement)
+        await alone.leader.append(batch(b"w"), acks=-1)
         assert alone.high_watermark == 2
         cluster.term = Term(0, 1, 1, (0, 1), (0,))
-        await alone.lead(cluster.term, agreement)
-        await alone.append(batch(b"x"), acks=-1)
-        await cluster.nodes[1].follow(cluster.term._replace(epoch=9))
+        await alone.leader.lead(cluster.term, agreement)
+        await alone.leader.append(batch(b"x"), acks=-1)
+        await cluster.nodes[1].follower.follow(cluster.term._replace(epoch=9))
         asked = Question(0, 1, 0, -1)
-        assert isinstance(await alone.read_as_replica(1, asked, MAX_BYTES), ReadResult)
-        await alone.read_as_replica(1, asked._replace(offset=3, last_epoch=1), MAX_BYTES)
+        assert isinstance(await alone.leader.read_as_replica(1, asked, MAX_BYTES), ReadResult)
+        await alone.leader.read_as_replica(1, asked._replace(offset=3, last_epoch=1), MAX_BYTES)
         await asyncio.sleep(0)
         assert cluster.term.isr == (0, 1)
         await alone.close()
@@ -392,14 +396,14 @@ def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads
 
     async def scenario(cluster: Cluster) -> None:
         leader = cluster.nodes[0]
-        kept = asyncio.create_task(leader.append(batch(b"kept"), acks=-1))
+        kept = asyncio.create_task(leader.leader.append(batch(b"kept"), acks=-1))
         await cluster.copy(1, 2)
         await kept
         cluster.refuse = NotLeaderOrFollower("etcd was not reached")
         await asyncio.sleep(0.06)  # longer than a follower may lag
-        leader.tick()
+        leader.leader.tick()
         with pytest.raises(RequestTimedOut):
-            await leader.append(batch(b"in doubt"), acks=-1, timeout_s=0.02)
+            await leader.leader.append(batch(b"in doubt"), acks=-1, timeout_s=0.02)
         assert cluster.proposals > 0
         assert leader.high_watermark == 1
         assert await values(leader) == [b"kept"], "nobody reads it either"
@@ -414,23 +418,23 @@ def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads
 def test_what_compaction_left_out_does_not_hide_where_an_epoch_began() -> None:
     async def scenario(cluster: Cluster) -> None:
         first, second, third = cluster.nodes
-        await first.append(build_batch([NewRecord(b"another", b"a", (), 1)]), acks=1)
+        await first.leader.append(build_batch([NewRecord(b"another", b"a", (), 1)]), acks=1)
         await cluster.copy(1, 2)
         for _ in range(3):
-            await first.append(batch(b"lost"), acks=1)
+            await first.leader.append(batch(b"lost"), acks=1)
         await cluster.copy(2)
         await cluster.elect(1, isr=(0, 1))  # the third is away, with what was never committed
         for value in (b"b", b"c", b"d", b"e"):
-            await second.append(batch(value), acks=1)
+            await second.leader.append(batch(value), acks=1)
         await cluster.copy(0, rounds=3)
-        await second.tend(1)
+        await second.maintain(1)
         await second.cleaned()
         assert await values(second) == [b"a", b"d", b"e"], "the beginning of the epoch is left out"
-        await second.append(batch(b"cut"), acks=1)
-        await second.tend(1)
+        await second.leader.append(batch(b"cut"), acks=1)
+        await second.maintain(1)
         await second.cleaned()
         await cluster.elect(0, isr=(0, 1))
-        await first.append(batch(b"f"), acks=1)
+        await first.leader.append(batch(b"f"), acks=1)
         await cluster.copy(1, rounds=4)
         await cluster.elect(1, isr=(0, 1))
         await cluster.copy(0, 2, rounds=4)

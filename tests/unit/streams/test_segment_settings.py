@@ -27,7 +27,7 @@ async def open_log(disk: SimDisk, overrides: Mapping[str, str] | None = None, ji
 
 async def fill(log: Partition, count: int) -> None:
     for number in range(count):
-        await log.append(batch(number), acks=-1)
+        await log.leader.append(batch(number), acks=-1)
 
 
 def ending(disk: SimDisk, end: str) -> list[str]:
@@ -51,15 +51,15 @@ def test_segments_before_the_start_keep_their_bytes_for_the_delay() -> None:
         log = await open_log(disk, {"file.delete.delay.ms": "5000"})
         await fill(log, 30)
         first = disk.content(f"t/0/{0:020d}.log")
-        await log.delete_records(25)
+        await log.leader.delete_records(25)
         assert disk.content(f"t/0/{0:020d}.log.deleted") == first
         assert not any(name.startswith(f"{0:020d}") and name.endswith(".log") for name in disk.list("t/0"))
-        await log.tend(NOW)
-        await log.tend(NOW + 4999)
+        await log.maintain(NOW)
+        await log.maintain(NOW + 4999)
         assert ending(disk, ".deleted")
-        await log.tend(NOW + 5000)
+        await log.maintain(NOW + 5000)
         assert not ending(disk, ".deleted")
-        await log.delete_records(-1)
+        await log.leader.delete_records(-1)
         assert ending(disk, ".deleted")
         await log.close()
         again = await open_log(disk)
@@ -74,16 +74,16 @@ def test_without_delay_files_go_at_once_and_one_that_stays_does_no_harm() -> Non
         disk = SimDisk(Random(2))
         log = await open_log(disk, {"file.delete.delay.ms": "0"})
         await fill(log, 30)
-        await log.delete_records(15)
+        await log.leader.delete_records(15)
         assert not ending(disk, ".deleted")
         log.apply_settings(parse({"segment.bytes": str(SEGMENT_BYTES), "file.delete.delay.ms": "10"}))
-        await log.delete_records(29)
-        await log.tend(NOW)
+        await log.leader.delete_records(29)
+        await log.maintain(NOW)
         disk.fail_at, disk.fault = disk.operations, Fault.EIO
-        await log.tend(NOW + 10)
+        await log.maintain(NOW + 10)
         assert len(ending(disk, ".deleted")) == 1
         assert log.failed is None
-        await log.append(batch(30), acks=-1)
+        await log.leader.append(batch(30), acks=-1)
 
     asyncio.run(run())
 
@@ -126,7 +126,7 @@ def test_a_disk_without_room_for_all_of_a_segment_is_written_as_far_as_it_goes()
     async def run() -> None:
         disk = SimDisk(Random(5), quota_bytes=1500)
         log = await open_log(disk, {"preallocate": "true"})
-        await log.append(batch(0), acks=-1)
+        await log.leader.append(batch(0), acks=-1)
         assert disk.size(f"t/0/{0:020d}.log") == len(batch(0))
 
     asyncio.run(run())
@@ -137,7 +137,7 @@ def test_segments_begun_together_end_apart() -> None:
         log = await open_log(SimDisk(Random(6)), {"segment.ms": "1000", "segment.jitter.ms": "400"}, share)
         await fill(log, 1)
         for now_ms in range(NOW, NOW + 2000, 100):
-            await log.tend(now_ms)
+            await log.maintain(now_ms)
             assert isinstance(log._log, SegmentLog)
             if len(log._log.segments()) > 1:
                 return now_ms - NOW

@@ -147,7 +147,7 @@ class BrokerService(generated.BrokerServiceServicer):
                 partition, closed, acks=kafka_acks, version=VERSION_NEWEST, timeout_s=PRODUCE_TIMEOUT_S
             )
         else:
-            appended = await partition.append(closed, acks=kafka_acks, timeout_s=PRODUCE_TIMEOUT_S)
+            appended = await partition.leader.append(closed, acks=kafka_acks, timeout_s=PRODUCE_TIMEOUT_S)
         broker.metrics.topic(topic).produced(len(closed), len(batch.records))
         return wire.Produced(
             partition=batch.partition,

@@ -117,7 +117,7 @@ class _PartitionRead:
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None] | None:
         """Wake when the partition grows."""
-        return None if self._partition is None else self._partition.watch(wake)
+        return None if self._partition is None else self._partition.reader.watch(wake)
 
     async def read(self, room: AnswerSpace) -> None:
         """Read on, as far as there is room."""
@@ -126,7 +126,7 @@ class _PartitionRead:
             return
         try:
             offset = self._place(partition)
-            found = await partition.read(offset, READ_BYTES_MAX, committed=self._committed)
+            found = await partition.reader.read(offset, READ_BYTES_MAX, committed=self._committed)
             self.answer.high_watermark = found.high_watermark
             self.answer.next_offset = offset
             for header, batch in visible_batches(found.records, found.aborted):

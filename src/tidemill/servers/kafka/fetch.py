@@ -175,7 +175,7 @@ class Fetch:
     def _watch(self, reading: _PartitionFetch, turn: _FetchWait) -> Callable[[], None]:
         if reading.partition is None:
             raise RuntimeError("a fetch with an error does not wait")
-        return reading.partition.watch(partial(turn.wake, reading))
+        return reading.partition.reader.watch(partial(turn.wake, reading))
 
     async def _read_again(self, woken: set[_PartitionFetch]) -> None:
         readings = list(woken)
@@ -189,7 +189,7 @@ class Fetch:
             partition = reading.partition or self._find(reading)
             wanted = reading.wanted
             reading.read_size_bytes, end_offset = partition.size_bytes, partition.log_end_offset
-            found = await partition.read(
+            found = await partition.reader.read(
                 wanted.offset,
                 min(wanted.max_bytes, self._max_bytes - self._size),
                 committed=self._request.committed,
@@ -235,16 +235,16 @@ class ReplicaFetch(Fetch):
     def _watch(self, reading: _PartitionFetch, turn: _FetchWait) -> Callable[[], None]:
         if reading.partition is None:
             raise RuntimeError("a fetch with an error does not wait")
-        return reading.partition.watch(partial(turn.wake, reading), replica=True)
+        return reading.partition.reader.watch(partial(turn.wake, reading), replica=True)
 
     async def _read(self, reading: _PartitionFetch) -> None:
         wanted = reading.wanted
         try:
             partition = reading.partition or self._find(reading)
             reading.read_size_bytes, reading.read_end_offset = partition.size_bytes, partition.log_end_offset
-            found = await partition.read_as_replica(
+            found = await partition.leader.read_as_replica(
                 self._node_id,
-                Question(partition.leader, wanted.leader_epoch, wanted.offset, wanted.last_epoch),
+                Question(partition.leader_id, wanted.leader_epoch, wanted.offset, wanted.last_epoch),
                 min(wanted.max_bytes, self._max_bytes - self._size),
                 at_least_one=not self._size,
             )

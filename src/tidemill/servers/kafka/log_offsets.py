@@ -80,17 +80,17 @@ async def _listed(call: Call, topic: str, asked: Any, *, committed: bool, repeat
 async def _find(partition: Partition, timestamp: int, *, committed: bool) -> FoundOffset:
     partition.check_leads()
     if timestamp not in {EARLIEST, EARLIEST_LOCAL}:
-        partition.check_end_known()
+        partition.leader.check_end_known()
     epoch = partition.leader_epoch
     if timestamp == LATEST:
         return FoundOffset(partition.last_stable_offset if committed else partition.high_watermark, -1, epoch)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return FoundOffset(partition.log_start_offset, -1, epoch)
     if timestamp == MAX_TIMESTAMP:
-        return await partition.offset_of_max_timestamp(committed=committed)
+        return await partition.reader.offset_of_max_timestamp(committed=committed)
     if timestamp == LAST_TIERED:
         return _NOTHING
-    return await partition.offset_at(timestamp, committed=committed)
+    return await partition.reader.offset_at(timestamp, committed=committed)
 
 
 def _check_epoch(partition: Partition, epoch: int) -> None:
@@ -117,7 +117,7 @@ def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
     try:
         partition = call.broker.view.partition(topic, asked.partition)
         _check_epoch(partition, asked.current_leader_epoch)
-        epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+        epoch, end_offset = partition.reader.end_of_epoch(asked.leader_epoch)
     except TidemillError as caught:
         error = caught
     return call.part(
@@ -151,7 +151,7 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
         partition = call.broker.view.partition(topic, asked.partition_index)
         if not partition.settings.deleted:
             raise PolicyViolation(f"{topic} is only compacted: it keeps the last record of every key")
-        low_watermark = await partition.delete_records(asked.offset)
+        low_watermark = await partition.leader.delete_records(asked.offset)
     except TidemillError as caught:
         error = caught
     return call.part(

@@ -155,7 +155,7 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
         take = broker.scheduler.append if call.peer is None else broker.scheduler.append_from_peer
         appended = await take(partition, records, acks=acks, version=version, timeout_s=timeout_s, verify=verify)
     else:
-        appended = await partition.append(
+        appended = await partition.leader.append(
             records, acks=acks, request_version=version, timeout_s=timeout_s, verify=verify
         )
     broker.metrics.topic(name).produced(len(records), _COUNT.unpack_from(records, COUNT_AT)[0])
