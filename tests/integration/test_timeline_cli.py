@@ -129,7 +129,7 @@ def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> 
     assert "gone: " in err
     assert "lost: " in err
     assert "here: " not in err
-    assert "1 of 3 were done" in err
+    assert "1 of 3 succeeded" in err
     assert run("timeline", "count", name)[1] == "0\n"
 
 

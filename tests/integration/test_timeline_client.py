@@ -190,13 +190,13 @@ def test_unknown_names(broker: Broker) -> None:
 
 def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Timeline) -> None:
     for wrong in (Message("text", 0), Message(b"x", "soon"), Message(b"x", 0, id=7), Message(b"x", 0, key="k")):  # type: ignore[arg-type] # what is tested
-        with pytest.raises(TypeError, match="body and key are bytes"):
+        with pytest.raises(TypeError, match="body and key must be bytes"):
             timeline.schedule([wrong])
     wrong_calls: list[tuple[Any, str]] = [
         (lambda: timeline.schedule(cast("Any", Message(b"x", 0))), r"schedule\(\[Message\(\.\.\.\)\]\)"),
-        (lambda: timeline.cancel(cast("Any", [5])), "ids are a str or a list of them"),
+        (lambda: timeline.cancel(cast("Any", [5])), "ids must be a str or a list of them"),
         (lambda: timeline.move("x", cast("Any", "tomorrow")), "'tomorrow' is not a due time"),
-        (lambda: Timeline(cast("Any", None), "x"), "the address is host:port"),
+        (lambda: Timeline(cast("Any", None), "x"), "it must be host:port"),
     ]
     for call, line in wrong_calls:
         with pytest.raises(TypeError, match=line):
