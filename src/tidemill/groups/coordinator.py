@@ -323,7 +323,7 @@ class GroupCoordinator(GroupEngine):
         async with self._turn(group_id):
             await self._perform(shard, group_id, lambda _now: shard.delete(group_id))
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------
 
     def check_protocols(self, count: int) -> None:
         """Reject a member that offers more protocols than any client does."""

@@ -92,7 +92,7 @@ class GroupEngine:
         # One dedicated thread, not the shared pool: large groups must not delay file access or other parts.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="groups")
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start to expire offsets. Until its partition is loaded, a group gets CoordinatorLoadInProgress."""
@@ -149,7 +149,7 @@ class GroupEngine:
         """Return the partition of `__consumer_offsets` that stores the group."""
         return self._journal.partition_of(group_id)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------
 
     def _shard(self, group_id: str) -> Shard:
         if self._closed:

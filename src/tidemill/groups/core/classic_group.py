@@ -76,7 +76,7 @@ class ClassicGroup:
         self._sync_deadline_ms = NEVER_MS
         self._unsynced: set[str] = set()
 
-    # -- what others ask ----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:

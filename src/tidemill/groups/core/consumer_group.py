@@ -91,7 +91,7 @@ class ConsumerGroup:
         """How many topic names the members subscribe to, counted once per member."""
         self._patterns: dict[str, TopicPattern] = {}
 
-    # -- what others ask ----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:

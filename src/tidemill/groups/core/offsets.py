@@ -54,7 +54,7 @@ class Offsets:
         """Whether an open transaction holds offsets of this group."""
         return any(key.group == group for key in self._unstable)
 
-    # -- decisions: each gives the entries that make it so ------------------------------------------------------------
+    # -- decisions: each returns journal entries ----------------------------------------------------------------------
 
     def commit(self, group: str, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[GroupEntry, ...]:
         """Return the entries of an immediate commit."""
@@ -116,7 +116,7 @@ class Offsets:
 
         return self.forget(group, [each for each, value in self.of_group(group).items() if is_old(each, value)])
 
-    # -- what the journal says ----------------------------------------------------------------------------------------
+    # -- replay -------------------------------------------------------------------------------------------------------
 
     def replay(self, key: OffsetKey | StagedKey, value: OffsetValue | None) -> None:
         """Apply a journal entry."""

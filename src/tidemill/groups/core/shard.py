@@ -76,7 +76,7 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
 
-    # -- finding ------------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------------
 
     def exists(self, group_id: str) -> bool:
         """Whether any state of the group exists."""
