@@ -89,7 +89,7 @@ def test_an_unknown_value_of_an_enumeration_is_refused(channel: grpc.Channel, na
     with pytest.raises(grpc.RpcError) as refused:
         getattr(stub, name)(request_, timeout=LIMIT_S)
     assert refused.value.code() is INVALID
-    assert "is none of" in refused.value.details()
+    assert "must be one of" in refused.value.details()
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_a_call_that_ignores_the_time_limit_is_ended(broker: Broker) -> None:
-    assert post(broker, STUCK) == (400, "the question took longer than tidemill.sql.timeout.ms allows")
+    assert post(broker, STUCK) == (400, "the query took longer than tidemill.sql.timeout.ms allows")
     assert post(broker, "SELECT 1") == (200, [[1]])
 
 

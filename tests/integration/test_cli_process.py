@@ -74,7 +74,7 @@ def test_one_that_is_there_and_does_not_answer_is_passed_over(
     [
         (["topic", "list", "--json"], 0, ""),
         (["timeline", "list", "--json"], 0, ""),
-        (["sql", "DROP TABLE x"], FAILED, "error: only SELECT is answered here; nothing can be changed by SQL\n"),
+        (["sql", "DROP TABLE x"], FAILED, "error: only SELECT is allowed; SQL cannot change anything\n"),
     ],
 )
 def test_the_proxy_of_the_web_is_not_asked(cli_broker: Broker, words: list[str], code: int, said: str) -> None:

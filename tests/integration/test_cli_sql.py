@@ -64,19 +64,19 @@ def test_csv(broker: Broker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
 
 
 def test_the_tables_are_told_without_a_broker(tidemill: CommandLine) -> None:
-    assert (
-        "consumer_lag: How far groups are behind, in records and in seconds." in tidemill.fine("sql", "--tables").lines
-    )
+    assert "consumer_lag: Lag of groups, in records and in seconds." in tidemill.fine("sql", "--tables").lines
     told = json.loads(tidemill.fine("sql", "--tables", "--json").out)
     assert {"messages", "timers", "topic_rates"} < {each["table"] for each in told}
 
 
 def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
     assert tidemill.refused(1, "sql", "TRUNCATE TABLE messages") == (
-        "only SELECT is answered here; nothing can be changed by SQL"
+        "only SELECT is allowed; SQL cannot change anything"
     )
     assert "did you mean messages" in tidemill.refused(1, "sql", "SELECT * FROM message")
-    assert "no column, alias or lambda parameter nope" in tidemill.refused(1, "sql", "SELECT nope FROM messages")
+    assert "column, alias or lambda parameter nope does not exist" in tidemill.refused(
+        1, "sql", "SELECT nope FROM messages"
+    )
     assert "Syntax error" in tidemill.refused(1, "sql", "SELECT 1 1")
     assert "there is no question" in tidemill.refused(2, "sql")
     assert "choose one of" in tidemill.refused(2, "sql", "SELECT 1", "--json", "--csv")

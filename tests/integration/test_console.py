@@ -65,14 +65,14 @@ def test_pages_and_documents(tmp_path: Path) -> None:
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert 'tidemill_partitions{topic="orders"} 2.0' in metrics.text
         nothing, posted = await client.get("/nothing"), await client.post("/")
-        assert (nothing.status_code, nothing.text) == (404, "there is no /nothing; / has links to what there is\n")
-        assert (posted.status_code, posted.text) == (405, "/ does not take POST\n")
+        assert (nothing.status_code, nothing.text) == (404, "/nothing does not exist; / lists the endpoints\n")
+        assert (posted.status_code, posted.text) == (405, "/ does not accept POST\n")
         refused = await client.put("/api/topics")
-        assert (refused.status_code, refused.json()) == (405, {"error": "/api/topics does not take PUT"})
+        assert (refused.status_code, refused.json()) == (405, {"error": "/api/topics does not accept PUT"})
         assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
         assert "default-src 'none'" in refused.headers["content-security-policy"]
         assert (await client.get("/api/nothing")).json() == {
-            "error": "there is no /api/nothing; / has links to what there is"
+            "error": "/api/nothing does not exist; / lists the endpoints"
         }
         headed = await client.head("/api/topics")
         assert (headed.status_code, headed.content) == (200, b"")
@@ -103,7 +103,7 @@ def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatc
         monkeypatch.setattr(Membership, "alive", property(lambda _: False))
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
-        assert "no member of its cluster" in ready.text
+        assert "not a member of its cluster" in ready.text
         assert (await client.get("/health/live")).status_code == 200
         monkeypatch.undo()
         assert (await client.get("/health/ready")).status_code == 200

@@ -273,5 +273,5 @@ def test_the_time_is_limited() -> None:
     settings = {"tidemill.sql.timeout.ms": "3000"}
     with Broker(process=True, flags={"streams": "memory:", "grpc": "none"}, settings=settings) as broker:
         told = World(broker).refused("SELECT count() FROM numbers(1000000000000) WHERE NOT ignore(sipHash64(number))")
-        assert told == "the question took longer than tidemill.sql.timeout.ms allows"
+        assert told == "the query took longer than tidemill.sql.timeout.ms allows"
         assert World(broker).ask("SELECT count() FROM messages") == [[0]]

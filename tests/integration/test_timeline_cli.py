@@ -129,7 +129,7 @@ def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> 
     assert "gone: " in err
     assert "lost: " in err
     assert "here: " not in err
-    assert "1 of 3 were done" in err
+    assert "1 of 3 succeeded" in err
     assert run("timeline", "count", name)[1] == "0\n"
 
 
@@ -194,7 +194,7 @@ def test_changes_in_json(run: Run, name: str) -> None:
         (("timeline", "count", "never"), 1, "there is no timeline 'never'; create it with: tidemill timeline create"),
         (("timeline", "count", "never", "--status", "asleep"), 2, "'asleep' is not one of 'waiting', 'available'"),
         (("schedule", "x", "--in", "999999999999d", "body"), 1, "is not between 1970 and the year 9999"),
-        (("schedule", "x", "--in", "1s", "--id", "", "body"), 1, "leave it out, and one is drawn"),
+        (("schedule", "x", "--in", "1s", "--id", "", "body"), 1, "omit it to get a generated one"),
         (("timeline", "work", "never"), 1, "there is no timeline 'never'"),
         (("schedule", "x", "body"), 2, "either --in 5s or --at"),
         (("schedule", "x", "--in", "soon", "body"), 2, "is not a duration"),

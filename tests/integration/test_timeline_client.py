@@ -149,7 +149,7 @@ def test_counts_lists_and_histogram(timeline: Timeline) -> None:
     assert [bar.count for bar in bars] == [2] * 5
     assert abs(bars[1].start.timestamp() - start - 2) < 0.01
     for end in (start, start - 1):
-        with pytest.raises(errors.BadDueTime, match="ends after it begins"):
+        with pytest.raises(errors.BadDueTime, match="ends before it starts"):
             timeline.histogram(start, end)
 
 
@@ -190,18 +190,18 @@ def test_unknown_names(broker: Broker) -> None:
 
 def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Timeline) -> None:
     for wrong in (Message("text", 0), Message(b"x", "soon"), Message(b"x", 0, id=7), Message(b"x", 0, key="k")):  # type: ignore[arg-type] # what is tested
-        with pytest.raises(TypeError, match="body and key are bytes"):
+        with pytest.raises(TypeError, match="body and key must be bytes"):
             timeline.schedule([wrong])
     wrong_calls: list[tuple[Any, str]] = [
         (lambda: timeline.schedule(cast("Any", Message(b"x", 0))), r"schedule\(\[Message\(\.\.\.\)\]\)"),
-        (lambda: timeline.cancel(cast("Any", [5])), "ids are a str or a list of them"),
+        (lambda: timeline.cancel(cast("Any", [5])), "ids must be a str or a list of them"),
         (lambda: timeline.move("x", cast("Any", "tomorrow")), "'tomorrow' is not a due time"),
-        (lambda: Timeline(cast("Any", None), "x"), "the address is host:port"),
+        (lambda: Timeline(cast("Any", None), "x"), "it must be host:port"),
     ]
     for call, line in wrong_calls:
         with pytest.raises(TypeError, match=line):
             call()
-    with pytest.raises(errors.BatchTooLarge, match="limit=0: a list has 1 to 1000 messages"):
+    with pytest.raises(errors.BatchTooLarge, match="limit=0 must be 1 to 1000"):
         timeline.messages(limit=0)
     assert timeline.messages(limit=10**12) == []
     closed = Timeline(broker.grpc, topic=timeline.topic)
@@ -411,7 +411,7 @@ def test_who_works_while_another_thread_closes_has_no_more_to_do(broker: Broker,
         rest = threads.submit(list, work)
         other.close()
         assert rest.result(60) == []
-    with pytest.raises(errors.TimelineError, match="this Timeline is closed"):
+    with pytest.raises(errors.TimelineError, match="the Timeline is closed"):
         next(other.work())
 
 
@@ -473,7 +473,7 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(
         stub = service.TimelineServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Count(wire.CountRequest(timeline=timeline.topic, status=cast("wire.Status", 77)), timeout=10)
-        assert (caught.value.code(), caught.value.details()[:9]) == (grpc.StatusCode.INVALID_ARGUMENT, "status 77")
+        assert (caught.value.code(), caught.value.details()[:12]) == (grpc.StatusCode.INVALID_ARGUMENT, "status is 77")
         greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, id="w")
         session = stub.Handshake(greeting, timeout=10).session
         ups: SimpleQueue[wire.WorkUp] = SimpleQueue()
@@ -485,7 +485,7 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(
         with pytest.raises(grpc.RpcError) as caught:
             list(downs)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "none of complete, release and extend" in caught.value.details()
+    assert "must be complete, release or extend" in caught.value.details()
     assert timeline.count() == 1
 
 

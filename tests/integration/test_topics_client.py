@@ -178,7 +178,7 @@ def test_what_cannot_be_delivered_is_told_and_the_rest_arrives(broker: Broker, t
         producer.send(b"", "text")  # type: ignore[arg-type]
     nowhere = producer.send(b"", partition=7)
     assert isinstance(nowhere.exception(PATIENCE_S), UnknownTopicOrPartition)
-    with pytest.raises(DeliveryFailed, match=f"^{topic}: there is no partition 7"):
+    with pytest.raises(DeliveryFailed, match=f"^{topic}: partition 7 does not exist"):
         producer.close()
     with pytest.raises(ProducerClosed):
         producer.send(b"")
@@ -228,7 +228,7 @@ def test_another_address_takes_over(broker: Broker, topic: str) -> None:
         ({"acks": 2}, "acks=2"),
         ({"call_records": 0}, "call_records=0"),
         ({"partitions": -1}, "partitions"),
-        ({"partitioner": "mine"}, "partitioner='mine': give one of consistent_random, murmur2_random"),
+        ({"partitioner": "mine"}, "partitioner='mine' is invalid; use one of consistent_random, murmur2_random"),
     ],
 )
 def test_options_that_cannot_be(broker: Broker, options: dict[str, Any], line: str) -> None:
@@ -505,7 +505,7 @@ def test_a_topic_that_is_not_there_is_waited_for_and_named_once(
     ):
         assert consumer.next(timeout_ms=500) is None
         warned = [one.getMessage() for one in caplog.records if one.name == "tidemill.consumer"]
-        assert warned == [f"there is no topic {topic}; waiting for it: tidemill topic create {topic}"]
+        assert warned == [f"topic_missing: waiting for {topic}; create it with: tidemill topic create {topic}"]
         with TopicProducer(broker.grpc, topic) as producer:
             producer.send(b"here")
         assert [record.value for record in take(consumer, 1)] == [b"here"]

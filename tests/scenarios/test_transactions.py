@@ -20,7 +20,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
 from tidemill.transactions.core.rules import Decision, InitProducer
-from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, Transaction
+from tidemill.transactions.core.state import NO_PRODUCER, ProducerIdAndEpoch, Transaction
 from tidemill.transactions.core.table import TransactionTable
 
 SCENARIOS = sorted((Path(__file__).parent / "transactions").glob("*.txt"))
@@ -45,7 +45,7 @@ class Stage:
         return result
 
     def do_init(self, name: str, *words: str) -> list[str]:
-        timeout_ms, given = TIMEOUT_MS, NOBODY
+        timeout_ms, given = TIMEOUT_MS, NO_PRODUCER
         for index, word in enumerate(words):
             if word.startswith("timeout="):
                 timeout_ms = int(word.removeprefix("timeout="))

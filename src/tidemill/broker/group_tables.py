@@ -131,7 +131,7 @@ class GroupRecorder:
     async def _join_times(self, overview: Overview) -> tuple[Mapping[MemberPlace, int], Exception | None]:
         """When members joined that another broker has written before, or why that is not known."""
         try:
-            return await self._joined(self._recording.strangers(overview)), None
+            return await self._joined(self._recording.unrecorded_members(overview)), None
         except TidemillError as error:
             return {}, error
 

@@ -1,8 +1,8 @@
-"""Clients of our own."""
+"""Tidemill's own clients."""
 
 import os
 
-# gRPC's handlers around fork() can abort the child of a process that only wants to start another program. They are
-# of use to those who go on using gRPC in a forked child, which an event loop cannot. Read when gRPC is imported, which
-# whatever module of a client comes first may do: so it is said here.
+# gRPC's fork() handlers can abort the child of a process that only wants to start another program. They help only
+# programs that keep using gRPC in a forked child, which an event loop cannot do. gRPC reads this variable when it is
+# imported, and any module of a client may import it first. So the variable is set here.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -1,14 +1,14 @@
-"""What a producer has still to deliver: which record goes to which partition, and when a batch leaves.
+"""The undelivered records of a producer: the partition of each record, and when a batch is sent.
 
-Pure: time comes in as milliseconds, whoever waits for a record is a ticket that is handed back with it. The rules:
+Pure: time is passed in as milliseconds, and a ticket stands for the caller that waits for a record. The rules:
 
-- A key decides the partition by its hash, CRC-32 as in librdkafka unless told otherwise; records without take turns.
-- A batch leaves when it is full, when its first record has waited `linger_ms`, when the whole buffer holds
-  `buffer_records`, or when somebody flushes.
-- Records of a partition arrive in their order: one batch of a partition is on its way at a time, and a batch that is
-  sent again is the same batch with the same sequence numbers, so that the broker stores it once.
-- A record that was not delivered within `delivery_timeout_ms` has failed. Whether the broker has it is then unknown, so
-  the sequence of its partition is broken, and the partition goes on under a new producer id.
+- The hash of a key decides the partition, by default CRC-32 as in librdkafka. Records without a key take turns.
+- A batch is sent when it is full, when its first record has waited `linger_ms`, when the whole buffer holds
+  `buffer_records`, or on a flush.
+- Records of a partition arrive in order. Only one batch of a partition is on its way at a time. A retry sends the same
+  batch with the same sequence numbers, so that the broker stores it once.
+- A record fails when it was not delivered within `delivery_timeout_ms`. It is then unknown whether the broker has it.
+  So the sequence of its partition is broken, and the partition continues under a new producer id.
 """
 
 from collections import deque
@@ -20,11 +20,11 @@ from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
 
 RECORD_OVERHEAD_BYTES = 32
 SEQUENCES = 2**31
-"""Sequence numbers begin again at 0 behind the largest."""
+"""Sequence numbers restart at 0 after the largest."""
 
 
 class BatchLimits(NamedTuple):
-    """When batches leave, and how large they are."""
+    """When batches are sent, and how large they are."""
 
     linger_ms: int = 100
     buffer_records: int = 1_000
@@ -34,7 +34,7 @@ class BatchLimits(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A producer as the broker knows it."""
+    """A producer's identity at the broker."""
 
     producer_id: int
     producer_epoch: int
@@ -51,7 +51,7 @@ class BufferedRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Records of one partition that travel together."""
+    """Records of one partition that are sent together."""
 
     partition: int
     entries: list[BufferedRecord]
@@ -62,13 +62,13 @@ class Batch:
 
     @property
     def since_ms(self) -> int:
-        """When its first record came."""
+        """When its first record was added."""
         return self.entries[0].since_ms
 
 
 @dataclass(eq=False, slots=True)
 class _PartitionBuffer:
-    """One partition: what waits, what is to be sent again, whether something is on its way."""
+    """One partition: the waiting records, the batch to retry, and whether a batch is on its way."""
 
     waiting: deque[BufferedRecord] = field(default_factory=deque)
     again: Batch | None = None
@@ -98,23 +98,23 @@ class Accumulator:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has, as far as is known."""
+        """The number of partitions of the topic, as far as known."""
         return len(self._lanes)
 
     @property
     def undelivered(self) -> int:
-        """Records that wait or are to be sent again; what is on its way is not counted."""
+        """The records that wait or are to be retried, without those on their way."""
         return self._waiting + sum(len(lane.again.entries) for lane in self._lanes if lane.again is not None)
 
     def grow(self, partitions: int) -> None:
-        """The topic has so many partitions; it never shrinks."""
+        """Set the number of partitions; it never shrinks."""
         self._lanes.extend(_PartitionBuffer() for _ in range(partitions - len(self._lanes)))
 
     def place(self, key: bytes | None, partition: int | None = None) -> int:
-        """The partition of a record: the one it names, its key's, or the next in turn."""
+        """Return the partition of a record: the one it names, its key's, or the next in turn."""
         if partition is not None:
             if not 0 <= partition < len(self._lanes):
-                raise IndexError(f"there is no partition {partition}; the topic has {len(self._lanes)}")
+                raise IndexError(f"partition {partition} does not exist; the topic has {len(self._lanes)} partitions")
             return partition
         if key is not None:
             return self._hash_key(key) % len(self._lanes)
@@ -122,29 +122,29 @@ class Accumulator:
         return self._turn
 
     def add(self, partition: int, record: Any, size: int, ticket: Any, now_ms: int) -> None:
-        """Put a record behind the others of its partition."""
+        """Append a record to its partition."""
         lane = self._lanes[partition]
         lane.waiting.append(BufferedRecord(record, size + RECORD_OVERHEAD_BYTES, ticket, now_ms))
         lane.size += size + RECORD_OVERHEAD_BYTES
         self._waiting += 1
 
     def flush(self, now_ms: int) -> None:
-        """What has come so far leaves as soon as it can."""
+        """Send everything added so far as soon as possible."""
         self._flush_before_ms = now_ms
 
     def lacking(self) -> list[int]:
-        """Partitions that have records to send and no identity to send them under."""
+        """Return the partitions that have records to send and no identity."""
         if not self._idempotent:
             return []
         return [at for at, lane in enumerate(self._lanes) if lane.waiting and lane.identity is None]
 
     def identify(self, partitions: Iterable[int], identity: ProducerState) -> None:
-        """Partitions go on under this identity, which none of them has had."""
+        """Set a new identity for partitions; none of them has had it before."""
         for at in partitions:
             self._lanes[at].identity, self._lanes[at].next_sequence = identity, 0
 
     def take(self, now_ms: int) -> list[Batch]:
-        """Every batch that leaves now; each comes back through `done`, `again` or `broken`."""
+        """Return every batch to send now. Each is returned through `done`, `again` or `broken`."""
         hurried = self._waiting >= self._limits.buffer_records
         taken = []
         for at, lane in enumerate(self._lanes):
@@ -156,24 +156,24 @@ class Accumulator:
         return taken
 
     def done(self, batch: Batch) -> None:
-        """The batch is stored."""
+        """Mark the batch as stored."""
         self._lanes[batch.partition].in_flight = False
 
     def again(self, batch: Batch, not_before_ms: int) -> None:
-        """The batch has to be sent again, before anything behind it."""
+        """Schedule the batch for a retry, before all later records."""
         lane = self._lanes[batch.partition]
         lane.in_flight = False
         batch.not_before_ms = not_before_ms
         lane.again = batch
 
     def broken(self, batch: Batch) -> None:
-        """The batch was given up: what follows needs another identity."""
+        """Give up the batch: later records of its partition need another identity."""
         lane = self._lanes[batch.partition]
         lane.in_flight = False
         lane.identity = None
 
     def expired(self, now_ms: int) -> list[BufferedRecord]:
-        """Records whose time is up, taken out; those on their way are told by their call."""
+        """Remove and return the records that timed out, except those on their way, whose call reports them."""
         before_ms = now_ms - self._limits.delivery_timeout_ms
         late: list[BufferedRecord] = []
         for lane in self._lanes:
@@ -185,12 +185,12 @@ class Accumulator:
         return late
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When to look again, if nothing else happens before."""
+        """Return when to check again, if nothing else happens before."""
         times = [at for lane in self._lanes for at in self._times(lane)]
         return max(now_ms, min(times)) if times else None
 
     def drain(self) -> list[BufferedRecord]:
-        """Everything that was not delivered, taken out."""
+        """Remove and return everything that was not delivered."""
         left = []
         for lane in self._lanes:
             if lane.again is not None:
@@ -219,7 +219,7 @@ class Accumulator:
         return is_full or since_ms <= self._flush_before_ms or now_ms - since_ms >= limits.linger_ms
 
     def _cut(self, at: int, lane: _PartitionBuffer) -> Batch:
-        """The first records of the partition that make up a batch, with the next sequence numbers."""
+        """Build a batch of the first records of the partition, with the next sequence numbers."""
         entries = [self._pop(lane)]
         size = entries[0].size
         while lane.waiting and len(entries) < self._limits.call_records:
@@ -248,7 +248,7 @@ class Accumulator:
 
 
 def calls(batches: Sequence[Batch], leader_of: Callable[[int], Any], records_max: int) -> list[tuple[Any, list[Batch]]]:
-    """The batches as calls: those of one leader together, up to a number of records."""
+    """Group the batches into calls: those of one leader together, up to a number of records."""
     found: list[tuple[Any, list[Batch]]] = []
     open_calls: dict[Any, tuple[list[Batch], int]] = {}
     for batch in batches:

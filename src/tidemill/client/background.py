@@ -1,13 +1,13 @@
-"""An event loop in a thread of its own: how an asyncio client is used from threads.
+"""An event loop in a background thread: it lets threads use an asyncio client.
 
-Every call of the synchronous face is a coroutine of the asyncio face that is waited for; there is no second
-implementation. What nobody closed is closed when it is forgotten, or when the program ends: a program must not hang
-because it was still working when it ended.
+Every call of the synchronous client waits for a coroutine of the asyncio client; there is no second implementation. A
+client that was not closed is closed when it is garbage-collected, or when the program ends. A program must not hang
+because a client was still working when it ended.
 
-Nobody waits for a loop that does not run. Whoever still waits when the client is closed by another thread is told that
-it is closed; so is whoever comes later. Without a lock, for the garbage collector may close a client in the midst of
-anything: who comes in leaves a note and then looks whether the loop has ended; who ends it says so first, and then
-reads the notes. A child of `fork` has the objects but not the thread: it is told, too.
+No call may wait for a loop that does not run. When another thread closes the client, waiting and later calls get an
+error. This works without a lock, because the garbage collector may close a client at any moment. A call first registers
+and then checks whether the loop has ended. The closing thread first marks the end and then reads the registrations. A
+child of `fork` has the objects but not the thread, so its calls get an error, too.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from tidemill.model.errors import TidemillError
 
 T = TypeVar("T")
 Close = Callable[[], Coroutine[Any, Any, None]]
-FORKED = "this was opened before the process was forked; open one in the child"
-WAITS_FOR_ITSELF = "a callback of a delivery must not wait for another; do that in a thread of your own"
+FORKED = "the client was opened before the process was forked; open one in the child"
+WAITS_FOR_ITSELF = "a delivery callback must not wait for another delivery; do that in a thread of your own"
 
 
 class Background:
@@ -40,7 +40,7 @@ class Background:
         self._thread.start()
 
     def __reduce__(self) -> str:
-        raise TypeError("it has a thread and connections, and cannot be pickled: open another one in each process")
+        raise TypeError("a client cannot be pickled, because it has a thread and connections; open one in each process")
 
     @property
     def is_closed(self) -> bool:
@@ -48,7 +48,7 @@ class Background:
         return self._ending
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it over there and wait for it; whoever is interrupted ends it."""
+        """Run a coroutine on the loop and wait for it; an interrupt of the caller cancels it."""
         try:
             self._check_open(waits=True)
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -70,18 +70,17 @@ class Background:
         finally:
             self._waiting.discard(future)
 
-    def tell(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Have it called over there, and do not wait for it."""
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Call the function on the loop, without waiting for it."""
         self._check_open()
         self._loop.call_soon_threadsafe(callback, *arguments)
         if self._ended:
             self._check_open()
 
     def run_last(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run what ends something; where all has ended already, nothing is left to do.
+        """Run a coroutine that ends something; do nothing if everything has ended already.
 
-        A generator that is forgotten ends in whatever thread the garbage collector runs, also in the one that would
-        have to be waited for.
+        An abandoned generator ends in any thread in which the garbage collector runs, even in the loop's own thread.
         """
         if threading.current_thread() is self._thread:
             task = self._loop.create_task(coroutine)
@@ -95,7 +94,7 @@ class Background:
                 raise
 
     def open(self, factory: Callable[[], T]) -> T:
-        """What the factory makes, made on the loop; when it cannot be, the thread ends."""
+        """Create an object on the loop; end the thread if that fails."""
         try:
             return self.make(factory)
         except BaseException:
@@ -103,7 +102,7 @@ class Background:
             raise
 
     def make(self, factory: Callable[[], T]) -> T:
-        """What the factory makes, made on the loop."""
+        """Create an object on the loop."""
 
         async def made() -> T:
             return factory()
@@ -111,7 +110,7 @@ class Background:
         return self.run(made())
 
     def ends_with(self, owner: object, close: Close) -> Callable[[], object]:
-        """What closes the client and ends the thread: called once, by whoever is first."""
+        """Return the function that closes the client and ends the thread; only its first call has an effect."""
         return weakref.finalize(owner, self._end, close)
 
     def _check_open(self, *, waits: bool = False) -> None:
@@ -125,10 +124,10 @@ class Background:
     def _end(self, close: Close) -> None:
         """Close, and end the background thread."""
         if self._process != os.getpid():
-            return  # the thread, and the connection, are the parent's
+            return  # the thread and the connection belong to the parent process
         self._ending = True
-        ending = self._wind_up(close)
-        if threading.current_thread() is self._thread:  # none can wait for itself: see `run_last`
+        ending = self._close_and_cancel(close)
+        if threading.current_thread() is self._thread:  # a thread cannot wait for itself: see `run_last`
             asyncio.ensure_future(ending, loop=self._loop).add_done_callback(lambda _: self._halt())
             return
         try:
@@ -136,8 +135,8 @@ class Background:
         finally:
             self._stop()
 
-    async def _wind_up(self, close: Close) -> None:
-        """Close, and send away those who still wait."""
+    async def _close_and_cancel(self, close: Close) -> None:
+        """Close, and cancel the calls that still wait."""
         try:
             await close()
         finally:
@@ -153,6 +152,6 @@ class Background:
     def _stop(self) -> None:
         self._halt()
         self._thread.join()
-        for future in list(self._waiting):  # who came in too late to be a task
+        for future in list(self._waiting):  # calls that were registered too late to become a task
             future.cancel()
         self._loop.close()

@@ -1,7 +1,7 @@
-"""Which brokers to talk to, asked of the one that was given.
+"""Chooses the brokers to connect to, by asking the configured one.
 
-A broker that carries messages is used as it is: its address is known to work. One that only oversees names the
-carriers, with weights; a client draws by them, so that many that come at once spread as the overseer wants.
+A carrier is used as it is: its address is known to work. A broker with only the overseer role returns the carriers with
+weights. Each client draws by weight, so that many clients spread as the overseer wants.
 """
 
 import random
@@ -19,13 +19,13 @@ _draw = random.SystemRandom()
 async def carriers(
     channel: grpc.aio.Channel, *, topic: str = "", timeline: str = "", timeout_s: float = CHOOSE_TIMEOUT_S
 ) -> list[str]:
-    """The addresses to use instead of this one, in the order to try them; none where this one will do."""
+    """Return the addresses to use instead of this one, in the order to try; empty if this one will do."""
     request = wire.ChooseBrokersRequest(timeline=timeline) if timeline else wire.ChooseBrokersRequest(topic=topic)
     stub: Any = generated.BrokerServiceStub(channel)
     try:
         reply = await stub.ChooseBrokers(request, timeout=min(timeout_s, CHOOSE_TIMEOUT_S))
     except grpc.aio.AioRpcError:
-        return []  # it is away, or older than this call: whatever is asked next will tell
+        return []  # it is unreachable, or older than this call: the next call will show
     if reply.carries:
         return []
     weights = {choice.broker.address: choice.weight for choice in reply.choices if choice.broker.address}
@@ -33,7 +33,7 @@ async def carriers(
 
 
 def in_drawn_order(weights: dict[str, int], draw: random.Random) -> list[str]:
-    """All of them, each place drawn by weight from those that are left."""
+    """Return all addresses in random order, each position drawn by weight from the remaining ones."""
     left = dict(weights)
     order: list[str] = []
     while left:

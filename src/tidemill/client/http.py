@@ -1,7 +1,7 @@
-"""HTTP to brokers and what runs beside them: straight to the address.
+"""HTTP to brokers and to the services next to them, without a proxy.
 
-A proxy by which a machine reaches the web (`http_proxy`) does not know brokers, and Kafka's protocol does not go
-through it either: who can use one door of a broker shall be able to use all of them. `rpc.py` does the same for gRPC.
+The proxy by which a machine reaches the web (`http_proxy`) does not know brokers, and Kafka's protocol does not use it
+either. A machine that reaches one server of a broker should reach all of them. `rpc.py` does the same for gRPC.
 """
 
 import ssl
@@ -9,7 +9,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 
 def fetch(request: str | Request, *, timeout_s: float, context: ssl.SSLContext | None = None) -> bytes:
-    """The body of the answer; fails as `urllib.request.urlopen` does."""
+    """Return the body of the answer; raises like `urllib.request.urlopen`."""
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     with opener.open(request, timeout=timeout_s) as answer:
         found: bytes = answer.read()

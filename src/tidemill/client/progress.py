@@ -1,13 +1,13 @@
-"""How far a consumer has come in its partitions: what it has fetched, handed out, handled and committed.
+"""The progress of a consumer in its partitions: fetched, delivered, handled and committed records.
 
-Pure: time comes in as milliseconds. The rules:
+Pure: time is passed in as milliseconds. The rules:
 
-- A record is handled when the next one is asked for, or when the consumer says so; only what is handled is committed.
+- A record is handled when the application asks for the next one, or says so. Only handled records are committed.
 - A commit is due after a number of handled records, or some time after the first of them.
-- A partition that is taken away gives back its records that were not handed out. It is kept until the one in hand is
-  handled and what was handled is committed, so that the next owner does not get them a second time. After that nothing
-  is ever committed for it: an offset would go back.
-- Whatever happened under a membership that is over counts no more: its records come again.
+- A revoked partition drops its records that were not delivered. It is kept until the current record is handled and all
+  handled records are committed, so that the next owner does not get them again. After that, nothing is committed for
+  it: the offset would move back.
+- Records of an ended membership no longer count: they are delivered again.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from tidemill.model.topics import TopicPartition
 
 
 class FetchedRecord(NamedTuple):
-    """A record on its way to the one who handles it."""
+    """A record on its way to the application."""
 
     place: TopicPartition
     offset: int
@@ -42,44 +42,44 @@ class ConsumerProgress:
 
     @property
     def assigned(self) -> set[TopicPartition]:
-        """The partitions that are the consumer's for now."""
+        """The partitions that are assigned now."""
         return set(self._fetch)
 
     @property
     def buffered(self) -> int:
-        """Records that wait for somebody to ask for them."""
+        """The number of records that wait for the application."""
         return len(self._buffer)
 
     @property
     def leaving(self) -> bool:
-        """Whether partitions have to be released."""
+        """Whether revoked partitions must be released."""
         return bool(self._leaving)
 
     @property
     def overdue(self) -> bool:
-        """Whether so much was handled that a commit does not wait for its time."""
+        """Whether enough records were handled for a commit before its time."""
         return self._handled_count >= self._commit_records
 
     def held_ms(self, now_ms: int) -> int:
-        """How long the record in hand has been there."""
+        """Return how long the application has had the current record."""
         return 0 if self._in_hand is None else now_ms - self._in_hand_since_ms
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Where to read on, the partitions that gave records last at the end; what is released is not there."""
+        """Return the positions to read from, recently read partitions last; without revoked partitions."""
         return dict(self._fetch)
 
     def follow(self, assigned: Mapping[TopicPartition, int]) -> None:
-        """The consumer has these partitions now; those that are new begin at the offset that is given."""
+        """Follow a new assignment; added partitions start at the given offset."""
         self._leaving = set(self._fetch) - set(assigned)
         for one in reversed(self._buffer):
             if one.place in self._leaving:
-                self._fetch[one.place] = one.offset  # should it come back before it is released
+                self._fetch[one.place] = one.offset  # for the case that it is assigned again before its release
         self._buffer = deque(one for one in self._buffer if one.place not in self._leaving)
         for place, offset in assigned.items():
             self._fetch.setdefault(place, offset)
 
     def release(self) -> None:
-        """What was handled is committed: let go of what was taken away, but for the partition of the record in hand."""
+        """Release revoked partitions after the commit, except the one of the current record."""
         kept = {self._in_hand.place} if self._in_hand is not None else set()
         for place in self._leaving - kept:
             del self._fetch[place]
@@ -87,7 +87,7 @@ class ConsumerProgress:
         self._leaving &= kept
 
     def lose(self) -> bool:
-        """The membership is over: nothing that is here counts any more; whether there was something."""
+        """Drop everything after the membership has ended; return whether there was something."""
         dropped = bool(self._handled) or self._in_hand is not None
         self._fetch.clear()
         self._leaving.clear()
@@ -97,15 +97,15 @@ class ConsumerProgress:
         return dropped
 
     def arrived(self, place: TopicPartition, records: Iterable[tuple[int, Any]], next_offset: int) -> None:
-        """Records of a partition have come; it is read on from `next_offset`."""
+        """Add fetched records of a partition; the next fetch reads from `next_offset`."""
         if place not in self._fetch or place in self._leaving:
             return
         self._buffer.extend(FetchedRecord(place, offset, record) for offset, record in records)
-        del self._fetch[place]  # to the end of the order: the others have their turn
+        del self._fetch[place]  # move to the end of the order, so that the others get their turn
         self._fetch[place] = next_offset
 
     def take(self, now_ms: int) -> Any | None:
-        """Hand out the next record, if there is one; the one before it is handled."""
+        """Deliver the next record, if there is one; the one before it counts as handled."""
         self.finish(now_ms)
         if not self._buffer:
             return None
@@ -113,7 +113,7 @@ class ConsumerProgress:
         return self._in_hand.record
 
     def finish(self, now_ms: int) -> None:
-        """The record in hand is handled."""
+        """Mark the current record as handled."""
         done, self._in_hand = self._in_hand, None
         if done is None:
             return
@@ -123,7 +123,7 @@ class ConsumerProgress:
             self._handled_since_ms = now_ms
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When the next commit is due; None while nothing was handled."""
+        """Return when the next commit is due; None while nothing was handled."""
         if self._handled_since_ms is None:
             return None
         if self.overdue:
@@ -131,13 +131,13 @@ class ConsumerProgress:
         return max(now_ms, self._handled_since_ms + self._commit_interval_ms)
 
     def to_commit(self) -> dict[TopicPartition, int]:
-        """What was handled and not committed; from now on it counts as committed unless it is given back."""
+        """Return the handled offsets to commit. They count as committed unless `give_back` is called."""
         offsets = dict(self._handled)
         self._forget_handled()
         return offsets
 
     def give_back(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """These could not be committed: they are due again, unless more was handled meanwhile."""
+        """Schedule offsets again after a failed commit, unless more was handled meanwhile."""
         for place, offset in offsets.items():
             if place in self._fetch:
                 self._handled.setdefault(place, offset)

@@ -1,14 +1,14 @@
-"""What every gRPC client of a broker shares: the channel's settings, and errors as the broker raised them.
+"""The common parts of the gRPC clients: channel settings, and errors as the broker raised them.
 
-A refused call carries the class of the error in its trailing metadata. A status that means that nobody has answered is
-told apart from it: only the latter is tried elsewhere.
+A rejected call carries the class of the error in its trailing metadata. A status without it means that no broker
+answered: only then is the call tried at another broker.
 
-A broker that does not answer is waited for in two ways. One that has answered before is restarting, or the network is
-away: it gets as long as the call allows. Where nobody has ever answered, the address is probably wrong: the connect
-timeout is all it gets.
+There are two time limits for a broker that does not answer. If it has answered before, it is restarting or the network
+is interrupted: it gets as long as the call allows. If no broker has ever answered, the address is probably wrong: only
+the connect timeout applies.
 
-A process that was forked while its parent had a channel or a server open can never use gRPC: calls would wait for
-threads that only the parent has. It is told so instead.
+A process that was forked while its parent had an open channel or server can never use gRPC: calls would wait for
+threads that only the parent has. Such a call raises an error instead.
 """
 
 import os
@@ -27,7 +27,7 @@ ERROR_KEY = "tidemill-error"
 BACKOFF_MS_FIRST = 20
 BACKOFF_MS_MAX = 1_000
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024
-"""The largest body that a timeline can allow, and room for what goes with it."""
+"""The largest body that a timeline can allow, plus space for its other fields."""
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -41,12 +41,12 @@ CHANNEL_OPTIONS = (
 UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 FORKED = (
     "gRPC was in use when this process was forked, and cannot work here: start processes with multiprocessing's "
-    "spawn or forkserver, or close what is open before the fork"
+    "spawn or forkserver, or close open clients before the fork"
 )
 
 
 class InUse:
-    """Channels and servers of this process that are open."""
+    """The open channels and servers of this process."""
 
     def __init__(self) -> None:
         self.open: weakref.WeakSet[grpc.aio.Channel | grpc.aio.Server] = weakref.WeakSet()
@@ -61,7 +61,7 @@ IN_USE = InUse()
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to a broker, which connects when it is first used."""
+    """Open a channel to a broker; it connects when it is first used."""
     if IN_USE.lost:
         raise ClientError(FORKED)
     channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
@@ -70,44 +70,44 @@ def open_channel(address: str) -> grpc.aio.Channel:
 
 
 async def close_channel(channel: grpc.aio.Channel) -> None:
-    """End it, and what is called through it."""
+    """Close a channel, and end its calls."""
     await channel.close()
     IN_USE.open.discard(channel)
 
 
 class Contact:
-    """Whether anybody has ever answered, and how long that is waited for."""
+    """Whether any broker has ever answered, and how long to wait for the first answer."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_s = timeout_ms / 1_000
         self.made = False
 
     def is_hopeless(self, since_s: float) -> bool:
-        """Whether nobody has ever answered, and who began to try then (by the monotonic clock) has tried enough."""
+        """Whether no broker has ever answered within the connect timeout since `since_s` (monotonic clock)."""
         return not self.made and time.monotonic() - since_s >= self._timeout_s
 
 
 def split_addresses(addresses: str | Sequence[str]) -> list[str]:
-    """The addresses of the gRPC doors of brokers, given as a list or with commas; InvalidOption names a wrong one."""
+    """Split the gRPC addresses of brokers, given as a list or with commas. InvalidOption names a wrong one."""
     try:
         text = addresses if isinstance(addresses, str) else ",".join(addresses)
     except TypeError:
-        raise TypeError(f"the address is host:port, or a list of such: not {addresses!r}") from None
+        raise TypeError(f"the address is {addresses!r}; it must be host:port, or a list of them") from None
     return [str(address) for address in parse_addresses(text, name="address")]
 
 
-def nobody_answers(error: grpc.aio.AioRpcError, address: str) -> str:
-    """The one line for a call that nobody answered."""
+def no_answer_text(error: grpc.aio.AioRpcError, address: str) -> str:
+    """Return the error text of a call that no broker answered."""
     unknown = "resolv" in (error.details() or "")
     return (
-        f"no broker answers at {address}: the name is not known here"
+        f"no broker answers at {address}: the host name cannot be resolved"
         if unknown
         else f"no broker answers at {address}; start one with: tidemill serve"
     )
 
 
 def error_name(error: grpc.aio.AioRpcError) -> str | None:
-    """The class of the error that the broker raised, if it did."""
+    """Return the class name of the error that the broker raised, if it did."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_KEY:
             return str(value)

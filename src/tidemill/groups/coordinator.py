@@ -1,8 +1,10 @@
-"""The coordinator: what the doors and the transactions can ask of groups; the cores decide, the engine runs it.
+"""The group coordinator: the operations that the servers and the transaction coordinator call on groups.
 
-What only reads or only keeps a member alive does not wait. A commit waits for its turn to be judged, then lets the
-next one in while it is on its way to the disk: the journal keeps their order, and whatever is decided later is written
-later.
+The modules in `core` make the decisions and the engine (`runtime.py`) runs them.
+
+Requests that only read, or that only keep a member alive, do not wait for the journal. A commit holds the group's turn
+only while it is checked. The next commit starts while the first one is on its way to the disk. The journal keeps their
+order: a decision that is made later is also written later.
 """
 
 import asyncio
@@ -39,21 +41,21 @@ from tidemill.model.errors import (
 from tidemill.model.topics import INTERNAL, TopicPartition
 
 LEAVERS_AT_ONCE = 200
-"""After so many members of one LeaveGroup, others have the event loop."""
+"""The event loop gets a turn after this many members of one LeaveGroup."""
 
 
 class GroupCoordinator(GroupEngine):
-    """All groups of this broker."""
+    """All groups that this broker coordinates."""
 
     # -- classic groups -----------------------------------------------------------------------------------------------
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
-        """JoinGroup."""
+        """Handle JoinGroup."""
         shard = self._shard(request.group_id)
         limits = self.limits
         if not limits.session_timeout_min_ms <= request.session_timeout_ms <= limits.session_timeout_max_ms:
             allowed = f"{limits.session_timeout_min_ms} to {limits.session_timeout_max_ms} ms"
-            raise InvalidSessionTimeout(f"a session lasts {allowed}, not {request.session_timeout_ms}")
+            raise InvalidSessionTimeout(f"session timeout is {request.session_timeout_ms} ms; it must be {allowed}")
         if request.member_id and request.group_id not in shard.groups:
             raise UnknownMemberId
         self.check_protocols(len(request.protocols))
@@ -70,7 +72,7 @@ class GroupCoordinator(GroupEngine):
             return step
 
         async with self._turn(request.group_id):
-            await self._make_room(shard, request.group_id, for_consumers=False)
+            await self._convert_kind(shard, request.group_id, for_consumers=False)
             try:
                 await self._perform(shard, request.group_id, decide, size=self._join_size(shard, request.group_id))
             finally:
@@ -79,7 +81,7 @@ class GroupCoordinator(GroupEngine):
         return answer
 
     async def sync(self, request: SyncRequest) -> SyncAnswer:
-        """SyncGroup."""
+        """Handle SyncGroup."""
         shard = self._shard(request.group_id)
         ticket = self._ticket(request.group_id)
 
@@ -96,7 +98,7 @@ class GroupCoordinator(GroupEngine):
         return answer
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
-        """Heartbeat; nothing is written, so nothing is waited for."""
+        """Handle Heartbeat. It writes nothing, so it does not wait for the journal."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -108,7 +110,7 @@ class GroupCoordinator(GroupEngine):
             self._schedule(shard, group_id)
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[Left]:
-        """LeaveGroup; some members at a time, in one turn."""
+        """Handle LeaveGroup: remove the members in chunks, within one turn of the group."""
         shard = self._shard(group_id)
         results: list[Left] = []
 
@@ -131,7 +133,7 @@ class GroupCoordinator(GroupEngine):
     # -- consumer groups ----------------------------------------------------------------------------------------------
 
     async def consumer_heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """ConsumerGroupHeartbeat. A member that comes without an id is given one."""
+        """Handle ConsumerGroupHeartbeat. A member that joins without an id gets one."""
         joins = request.member_epoch == consumer_heartbeat.JOIN_EPOCH
         if joins and not request.member_id:
             request = request._replace(member_id=self._new_id())
@@ -154,7 +156,7 @@ class GroupCoordinator(GroupEngine):
 
         async with self._turn(request.group_id):
             if joins:
-                await self._make_room(shard, request.group_id, for_consumers=True)
+                await self._convert_kind(shard, request.group_id, for_consumers=True)
             try:
                 group = shard.groups.get(request.group_id)
                 known = group if isinstance(group, ConsumerGroup) else None
@@ -179,7 +181,7 @@ class GroupCoordinator(GroupEngine):
         instance_id: str | None = None,
         names_epochs: bool = True,
     ) -> None:
-        """OffsetCommit."""
+        """Handle OffsetCommit."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
             entries = await self._computed(len(offsets), shard.offsets.commit, group_id, offsets, self._clock())
@@ -200,9 +202,10 @@ class GroupCoordinator(GroupEngine):
         generation: int = -1,
         group_instance_id: str | None = None,
     ) -> None:
-        """TxnOffsetCommit: the offsets count when the transaction is committed.
+        """Handle TxnOffsetCommit: the offsets take effect when the transaction commits.
 
-        `check` raises when that is not open any more: what is staged behind its end would count for the next one.
+        `check` raises when the transaction is no longer open. Offsets staged after its end would count for the next
+        one.
         """
         shard = self._shard(group_id)
         async with self._turn(group_id):
@@ -221,14 +224,15 @@ class GroupCoordinator(GroupEngine):
         commit: bool,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Apply or forget the offsets that the producer has staged here; a repeat finds nothing left to do.
+        """Apply or discard the offsets that the producer has staged here. Repeating the call has no effect.
 
-        `check` raises when the transaction's coordinator was replaced: what is staged may be of a later transaction.
+        `check` raises when the transaction's coordinator was replaced: the staged offsets may belong to a later
+        transaction.
         """
         shard, writer = self._shards.get(partition), self._writers.get(partition)
         if shard is None or writer is None:
             raise NotCoordinator
-        await writer.settled()  # what is on its way to the journal is staged, too
+        await writer.settled()  # entries on their way to the journal are staged, too
         check()
         entries = shard.offsets.end_transaction(producer_id, commit=commit)
         if entries:
@@ -243,19 +247,19 @@ class GroupCoordinator(GroupEngine):
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> list[FetchedOffset]:
-        """OffsetFetch; None asks for all."""
+        """Handle OffsetFetch. None asks for all partitions."""
         shard = self._shard(group_id)
         shard.check_fetch(group_id, member_id, member_epoch)
         return shard.fetch(group_id, partitions, stable=stable)
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
-        """Every partition that the group has committed an offset of, in order."""
+        """Return every partition for which the group has committed an offset, sorted."""
         return sorted(self._shard(group_id).offsets.of_group(group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """OffsetDelete."""
+        """Handle OffsetDelete."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
             group = shard.groups.get(group_id)
@@ -265,9 +269,10 @@ class GroupCoordinator(GroupEngine):
         return results
 
     async def topic_deleted(self, name: str) -> None:
-        """Forget the offsets of a topic that is gone, so that a new one of that name begins at its beginning.
+        """Delete the offsets of a deleted topic, so that a new topic of that name is read from its start.
 
-        The journal itself goes when it could not be made: whoever waits for it then must not be waited for.
+        The journal topics are skipped: they are deleted only when their creation failed, and waiting for them would not
+        end.
         """
         if name in INTERNAL:
             return
@@ -276,36 +281,36 @@ class GroupCoordinator(GroupEngine):
         )
 
     async def _forget_topic(self, shard: Shard, writer: ShardWriter, name: str) -> None:
-        await writer.settled()  # what is on its way to the journal is forgotten, too
+        await writer.settled()  # offsets on their way to the journal are deleted, too
         await writer.submit(shard.offsets.forget_topic(name))
 
     # -- whole groups -------------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """DescribeGroups."""
+        """Handle DescribeGroups."""
         return descriptions.describe(self._shard(group_id), group_id)
 
     def describe_consumers(self, group_id: str) -> DescribedConsumerGroup:
-        """ConsumerGroupDescribe."""
+        """Handle ConsumerGroupDescribe."""
         return descriptions.describe_consumers(self._shard(group_id), group_id)
 
     def group_ids(self) -> list[str]:
-        """The groups that ListGroups goes through, a few at a time (`listed`)."""
+        """Return the ids that ListGroups iterates over, a few at a time (see `listed`)."""
         if self._closed or self.led is None or len(self._shards) < len(self.led):
             raise CoordinatorLoadInProgress
         return [group_id for shard in self._shards.values() for group_id in shard.group_ids()]
 
     def listed(self, group_id: str) -> ListedGroup | None:
-        """What ListGroups tells of one group; None when it is gone."""
+        """Return the entry of one group in ListGroups; None when the group no longer exists."""
         shard = self._shards.get(self._journal.partition_of(group_id))
         return None if shard is None else shard.listed(group_id)
 
     def carries(self, group_id: str) -> bool:
-        """Whether the group is this broker's."""
+        """Whether this broker coordinates the group."""
         return self._journal.partition_of(group_id) in self._shards
 
     def overview(self, name_of: overview.NameOf) -> Overview:
-        """Every member and every committed offset; `name_of` knows topics by their ids."""
+        """Return every member and every committed offset. `name_of` maps topic ids to names."""
         shards = list(self._shards.values())
         return Overview(
             [member for shard in shards for member in overview.members_of(shard, name_of)],
@@ -313,38 +318,40 @@ class GroupCoordinator(GroupEngine):
         )
 
     async def delete(self, group_id: str) -> None:
-        """DeleteGroups."""
+        """Handle DeleteGroups."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
             await self._perform(shard, group_id, lambda _now: shard.delete(group_id))
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------
 
     def check_protocols(self, count: int) -> None:
-        """Refuse a member that offers more protocols than any client does."""
+        """Reject a member that offers more protocols than any client does."""
         if count > self.limits.protocols_max:
-            raise InvalidRequest(f"{count} protocols; a member offers at most {self.limits.protocols_max}")
+            raise InvalidRequest(
+                f"the member offers {count} protocols; at most {self.limits.protocols_max} are allowed"
+            )
 
     def _join_size(self, shard: Shard, group_id: str) -> int:
-        """How much a join goes through in a consumer group, where it may assign anew; a classic group stays small."""
+        """Return how many items a join visits. It may reassign a consumer group; a classic group counts as 0."""
         group = shard.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return 0
         return len(group.members) + group.named_topics + self._topics_now().partitions
 
     def _check_names(self, *names: str | None) -> None:
-        """What a client calls things is written to the journal, whose strings have a limit."""
+        """Reject names that are too long for the journal, whose strings have a size limit."""
         if any(name is not None and len(name) > self.limits.name_length_max for name in names):
-            raise InvalidRequest(f"a name has at most {self.limits.name_length_max} characters")
+            raise InvalidRequest(f"a name is too long; the limit is {self.limits.name_length_max} characters")
 
     def _keep_alive(self, shard: Shard, group_id: str, member_id: str) -> None:
-        """A commit is a sign of life, in classic groups as in Kafka."""
+        """Extend the member's session: a commit counts as a heartbeat in classic groups, as in Kafka."""
         group = shard.groups.get(group_id)
         if isinstance(group, ClassicGroup) and member_id in group.members:
             group.touch(group.members[member_id], self._clock())
 
-    async def _make_room(self, shard: Shard, group_id: str, *, for_consumers: bool) -> None:
+    async def _convert_kind(self, shard: Shard, group_id: str, *, for_consumers: bool) -> None:
         topics = self._topics_now()
         await self._perform(
-            shard, group_id, lambda now_ms: shard.make_room(group_id, topics, now_ms, for_consumers=for_consumers)
+            shard, group_id, lambda now_ms: shard.convert_kind(group_id, topics, now_ms, for_consumers=for_consumers)
         )

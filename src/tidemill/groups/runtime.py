@@ -1,12 +1,12 @@
-"""The engine under the coordinator: reads the journal, runs decisions of the cores, keeps their deadlines.
+"""The engine of the group coordinator: it reads the journal, runs the decisions of `core`, and keeps the deadlines.
 
 Rules:
-- What changes one group happens one after another (`_turn`): decide, make durable, replay, answer.
-- An answer is released after the entries it rests on are durable. When the journal refuses, the caller gets the error
-  and the group is as before.
-- One timer serves all groups: each says by when it wants to be looked at again.
-- Deadlines are by the clock that commits are stamped with. When that is set (it moves and `steady`, which nobody can
-  set, does not), all deadlines move with it: nobody loses a session, and nobody keeps one for an hour.
+- Changes of one group run one after the other (`_turn`): decide, make durable, replay, answer.
+- An answer is sent after the entries that it depends on are durable. If the journal rejects them, the caller gets the
+  error and the group is unchanged.
+- One timer serves all groups. Each group reports when it must be checked next.
+- Deadlines use the wall clock that commits are stamped with. If an operator sets that clock, it moves relative to
+  `steady`, a monotonic clock. Then all deadlines move by the same amount, so no session gets shorter or longer.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from tidemill.supervision.supervisor import Supervisor
 
 RETRY_MS = 1_000
 COMPUTED_IN_PLACE_MAX = 1_000
-"""Decisions that go through more members, names and partitions are made in a thread."""
+"""Larger decisions (counted in members, names and partitions) run in a thread."""
 CLOCK_SET_MS = 1_000
-"""From so much on, a difference of the two clocks is a clock that was set."""
+"""A difference of the two clocks from this size on means that the clock was set."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 
 class GroupEngine:
-    """The groups of this broker, without what can be asked of them."""
+    """The groups of this broker: loading, running decisions, and timers. `GroupCoordinator` adds the requests."""
 
     def __init__(
         self,
@@ -79,28 +79,28 @@ class GroupEngine:
         self._catalog = TopicCatalog(-1)
         self._shards: dict[int, Shard] = {}
         self.led: Mapping[int, int] | None = None
-        """The partitions of the journal that this broker leads, with their epochs; None before the start."""
+        """The journal partitions that this broker leads, with their epochs; None before the start."""
         self._read_in: dict[int, int] = {}
-        """The epochs in which the shards were read."""
+        """The leader epochs in which the shards were read."""
         self._writers: dict[int, ShardWriter] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._parked: dict[asyncio.Future[Any], int] = {}  # in order, so that an end is the same each time
-        self._alarms = Timers(self._clock, self._ring)
+        self._parked: dict[asyncio.Future[Any], int] = {}  # ordered, so that a shutdown is deterministic
+        self._alarms = Timers(self._clock, self._on_deadline)
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
-        # One thread, and not those that files and other parts use: however many groups are large, nothing else waits.
+        # One dedicated thread, not the shared pool: large groups must not delay file access or other parts.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="groups")
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start to expire offsets. Until a partition is loaded its groups are answered with "still loading"."""
+        """Start to expire offsets. Until its partition is loaded, a group gets CoordinatorLoadInProgress."""
         self._expiry = self._supervisor.keep("group offsets expiry", self._expire_for_ever)
 
     @property
     def loaded(self) -> Collection[int]:
-        """The partitions of the journal that were read."""
+        """The journal partitions that were read."""
         return self._shards.keys()
 
     async def load(self, partition: int, epoch: int) -> None:
@@ -120,7 +120,7 @@ class GroupEngine:
             self._schedule(shard, group_id)
 
     async def let_go(self, partitions: Iterable[int]) -> None:
-        """Forget the groups of partitions that another broker leads; members that wait are sent to it."""
+        """Forget the groups of partitions that another broker leads now. Waiting members get NotCoordinator."""
         for partition in partitions:
             await self._let_go(partition)
 
@@ -133,7 +133,7 @@ class GroupEngine:
             await writer.close()
 
     async def close(self) -> None:
-        """Answer whoever waits, and stop."""
+        """Answer the requests that wait, and stop."""
         self._closed = True
         self._worker.shutdown(wait=False)
         self._alarms.close()
@@ -146,16 +146,18 @@ class GroupEngine:
             _refuse(future)
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that keeps the group."""
+        """Return the partition of `__consumer_offsets` that stores the group."""
         return self._journal.partition_of(group_id)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------
 
     def _shard(self, group_id: str) -> Shard:
         if self._closed:
             raise NotCoordinator
         if not group_id or len(group_id) > self.limits.name_length_max:
-            raise InvalidGroupId(f"a group id has 1 to {self.limits.name_length_max} characters")
+            raise InvalidGroupId(
+                f"the group id has {len(group_id)} characters; 1 to {self.limits.name_length_max} are allowed"
+            )
         partition = self._journal.partition_of(group_id)
         shard = self._shards.get(partition)
         if shard is None:
@@ -192,9 +194,9 @@ class GroupEngine:
         await self._perform(shard, group_id, lambda now_ms: shard.downgrade(group_id, self._topics_now(), now_ms))
 
     async def _computed(self, size: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """The result of a function that reads groups and changes none, in the thread for it when it has much to do.
+        """Call a function that reads groups and changes none; a large one runs in the dedicated thread.
 
-        The caller has the group's turn: nothing else changes the group meanwhile.
+        The caller holds the group's turn, so nothing else changes the group meanwhile.
         """
         if size <= COMPUTED_IN_PLACE_MAX:
             return function(*args, **kwargs)
@@ -204,9 +206,10 @@ class GroupEngine:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call)
 
     async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], GroupStep], *, size: int = 0) -> None:
-        """Decide, make durable, replay, answer; the caller has the group's turn.
+        """Decide, make durable, replay, answer. The caller holds the group's turn.
 
-        `size` says how much `decide` goes through; a large decision may only read the group.
+        `size` is the number of items that `decide` visits. A large decision runs in a thread, so it may only read the
+        group.
         """
         step = await self._computed(size, decide, self._clock())
         group = shard.groups.get(group_id)
@@ -232,13 +235,13 @@ class GroupEngine:
                 ticket.set_result(answer)
             else:
                 ticket.set_exception(refusal)
-                ticket.exception()  # the one who asked may have heard of it already, and not look
+                ticket.exception()  # marks the error as retrieved: the requester may have stopped waiting
         outbox.clear()
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _clock(self) -> int:
-        """The time; every deadline is by it."""
+        """Return the time that all deadlines use; move the deadlines if the clock was set."""
         now_ms = self._wall()
         jump_ms = now_ms - self._steady() - self._ahead_ms
         if abs(jump_ms) >= CLOCK_SET_MS:
@@ -247,7 +250,7 @@ class GroupEngine:
             for shard in self._shards.values():
                 for group in shard.groups.values():
                     group.shift(jump_ms)
-            log.warning("the clock was set", by_ms=jump_ms)
+            log.warning("clock_set", by_ms=jump_ms)
         return now_ms
 
     def _schedule(self, shard: Shard, group_id: str, not_before_ms: int = 0) -> None:
@@ -255,7 +258,7 @@ class GroupEngine:
         if group is not None and group.wake_ms < NEVER_MS:
             self._alarms.set(group_id, max(group.wake_ms, not_before_ms))
 
-    def _ring(self, group_id: str) -> None:
+    def _on_deadline(self, group_id: str) -> None:
         task = self._supervisor.spawn("group deadline", self._tick(group_id), about=group_id)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -273,9 +276,9 @@ class GroupEngine:
                 await self._downgrade(shard, group_id)
                 shard.drop_unused(group_id)
             except TidemillError as error:
-                log.warning("a group's deadline could not be kept", group=group_id, error=str(error))
+                log.warning("group_deadline_failed", group=group_id, error=str(error))
             except Exception:
-                self._alarms.set(group_id, self._clock() + RETRY_MS)  # or nothing would look at the group again
+                self._alarms.set(group_id, self._clock() + RETRY_MS)  # otherwise nothing checks the group again
                 raise
 
     async def _expire_for_ever(self) -> None:
@@ -284,10 +287,10 @@ class GroupEngine:
             try:
                 await self.expire()
             except TidemillError as error:
-                log.warning("old offsets could not be forgotten", error=str(error))
+                log.warning("offset_expiry_failed", error=str(error))
 
     async def expire(self) -> None:
-        """Forget offsets past their retention, and groups of which nothing is left; not while the clock is in doubt."""
+        """Delete offsets past their retention, and groups that are then empty. Skipped while the clock is in doubt."""
         for shard in list(self._shards.values()):
             for group_id in dict.fromkeys((*shard.groups, *shard.offsets.groups())):
                 await self._expire_group(shard, group_id)
@@ -295,7 +298,7 @@ class GroupEngine:
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
         def decide(
             now_ms: int,
-        ) -> GroupStep:  # asks here: the clock may have been set while the group's turn was awaited
+        ) -> GroupStep:  # checked here: the clock may have been set while waiting for the turn
             return shard.expire(group_id, now_ms) if self._may_expire() else GroupStep()
 
         async with self._turn(group_id):
@@ -305,12 +308,12 @@ class GroupEngine:
 def _refuse(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_exception(NotCoordinator())
-        future.exception()  # whoever asked may be gone
+        future.exception()  # marks the error as retrieved: the requester may have disconnected
 
 
 def _decoded(key: bytes, value: bytes | None, partition: int) -> GroupEntry | None:
     try:
         return decode(key, value)
     except ValueError as error:
-        log.warning("a record of the group journal is not readable", partition=partition, error=str(error))
+        log.warning("group_record_unreadable", partition=partition, error=str(error))
         return None

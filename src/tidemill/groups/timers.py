@@ -1,7 +1,7 @@
-"""One timer for many names: each asks to be called at some time, the earliest wins.
+"""One timer for many names: each name asks to be called at some time, and the earliest call wins.
 
-Asking for a later time than before changes nothing; whoever is called looks again and asks anew. So members that keep
-being heard of, which only moves deadlines away, cost nothing here.
+Asking for a later time than before changes nothing; the called party checks its deadline and asks again. So a
+heartbeat, which only moves a deadline away, costs nothing here.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ NEVER_MS = 1 << 62
 
 
 class Timers:
-    """Calls `ring(name)` when a name's time has come; `clock` gives milliseconds."""
+    """Calls `on_due(name)` when a name's time has come; `clock` returns milliseconds."""
 
-    def __init__(self, clock: Callable[[], int], ring: Callable[[str], None]) -> None:
+    def __init__(self, clock: Callable[[], int], on_due: Callable[[str], None]) -> None:
         self._clock = clock
-        self._ring = ring
+        self._on_due = on_due
         self._heap: list[tuple[int, str]] = []
         self._asked: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -24,21 +24,24 @@ class Timers:
         self._closed = False
 
     def set(self, name: str, at_ms: int) -> None:
-        """Call for this name not later than then."""
+        """Call for this name at `at_ms` or earlier."""
         if at_ms < self._asked.get(name, NEVER_MS):
             self._asked[name] = at_ms
             heapq.heappush(self._heap, (at_ms, name))
             self._start_timer()
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set: everybody is called after as long as before, which the timer that runs is right about."""
+        """Move all times after the clock was set, so that every remaining wait stays the same.
+
+        The running timer is right.
+        """
         self._heap = [(at_ms + by_ms, name) for at_ms, name in self._heap]
         self._asked = {name: at_ms + by_ms for name, at_ms in self._asked.items()}
         if self._timer is not None:
             self._timer_ms += by_ms
 
     def close(self) -> None:
-        """Call nobody any more."""
+        """Stop calling."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -51,14 +54,14 @@ class Timers:
             self._timer.cancel()
         self._timer_ms = self._heap[0][0]
         delay_ms = max(self._timer_ms - now_ms, 0)
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._time_is_up)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
 
-    def _time_is_up(self) -> None:
+    def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, NEVER_MS
         now_ms = self._clock()
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, name = heapq.heappop(self._heap)
-            if self._asked.get(name) == at_ms:  # else an earlier call came first
+            if self._asked.get(name) == at_ms:  # otherwise an earlier call has replaced it
                 del self._asked[name]
-                self._ring(name)
+                self._on_due(name)
         self._start_timer()

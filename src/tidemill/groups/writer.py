@@ -1,8 +1,8 @@
-"""The one way into the journal: entries are written in order, many requests to a batch, and replayed when durable.
+"""The only path into the journal: entries are written in order, in batches of many requests, and replayed when durable.
 
-While one batch is on its way to the disk, what comes meanwhile gathers for the next; so a flush is shared by everyone
-who waited for it. Entries of one `write` stay together, all or none. A batch that fails fails for everyone in it and
-changes nothing. Replaying here, in the order of the journal, is what makes memory never differ from the journal.
+While one batch is on its way to the disk, new entries gather for the next one. So all waiting requests share one flush.
+Entries of one `submit` stay together, all or none. A batch that fails, fails for every request in it and changes
+nothing. Entries are replayed only here and in journal order, so memory never differs from the journal.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from tidemill.model.errors import (
 from tidemill.records.journal import Journal
 
 BATCH_ENTRIES_MAX = 2_000
-"""More entries of one request are written as a batch of their own."""
+"""A request with more entries is written as a batch of its own."""
 ENCODED_IN_PLACE_MAX = 1_000
-"""Entries that are made of more things are encoded in a thread."""
+"""Entries with a larger weight are encoded in a thread."""
 REPLAYED_AT_ONCE = 1_000
-"""After so many entries of one request, others have the event loop."""
+"""The event loop gets a turn after this many replayed entries of one request."""
 
 
 class _WaitingEntries(NamedTuple):
     entries: tuple[GroupEntry, ...]
-    records: list[tuple[bytes, bytes | None]] | None  # None while many entries are not encoded
+    records: list[tuple[bytes, bytes | None]] | None  # None while many entries are not yet encoded
     done: asyncio.Future[None]
 
 
 class ShardWriter:
-    """Writes for one shard."""
+    """Writes the entries of one shard."""
 
     def __init__(self, journal: Journal, partition: int, shard: Shard) -> None:
         self._journal = journal
@@ -51,11 +51,11 @@ class ShardWriter:
         self._closed = False
 
     def submit(self, entries: tuple[GroupEntry, ...]) -> asyncio.Future[None]:
-        """Queue the entries; the future is done when they are durable and replayed."""
+        """Queue the entries. The future is done when they are durable and replayed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
             done.set_exception(NotCoordinator())
-            done.exception()  # whoever asked may be gone
+            done.exception()  # marks the error as retrieved: the requester may have disconnected
             return done
         if not entries:
             done.set_result(None)
@@ -67,7 +67,7 @@ class ShardWriter:
         return done
 
     def settled(self) -> asyncio.Future[None]:
-        """Done when all that was queued before is durable and replayed."""
+        """Return a future that is done when everything queued before is durable and replayed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._task is None:
             done.set_result(None)
@@ -76,7 +76,7 @@ class ShardWriter:
         return done
 
     async def close(self) -> None:
-        """Finish what is queued, then take nothing more."""
+        """Finish the queued entries, then accept no more."""
         self._closed = True
         if self._task is not None:
             await self._task
@@ -106,12 +106,12 @@ class ShardWriter:
                     records += waiting.records
             if records:
                 await self._journal.append(self._partition, records)
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
-            refusal = _as_told_to_members(error)
+        except Exception as error:  # noqa: BLE001 - every waiting request must get the error, whatever it is
+            refusal = _as_member_error(error)
             for waiting in batch:
                 if not waiting.done.done():
                     waiting.done.set_exception(refusal)
-                    waiting.done.exception()  # whoever asked may be gone
+                    waiting.done.exception()  # marks the error as retrieved: the requester may have disconnected
             return
         for waiting in batch:
             for number, entry in enumerate(waiting.entries, 1):
@@ -126,10 +126,10 @@ def _encoded(entries: tuple[GroupEntry, ...]) -> list[tuple[bytes, bytes | None]
     return [encode(entry) for entry in entries]
 
 
-def _as_told_to_members(error: Exception) -> KafkaError:
-    """The error in words that members know: a journal that is led elsewhere is a coordinator that is elsewhere.
+def _as_member_error(error: Exception) -> KafkaError:
+    """Translate a journal error for members: the leader of the journal partition is the group's coordinator.
 
-    One whose disk takes nothing soon will be.
+    A broker whose disk fails also answers NotCoordinator, because it is about to lose the partition.
     """
     if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch | KafkaStorageError):
         return NotCoordinator(str(error))

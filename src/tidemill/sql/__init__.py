@@ -1,1 +1,1 @@
-"""SQL over what flows: questions about records, groups, lag and timers, answered and never able to change anything."""
+"""Read-only SQL over records, groups, lag and timers."""

@@ -1,4 +1,4 @@
-"""What SQL needs: an engine that runs queries, and a broker whose state it shows as tables."""
+"""The dependencies of SQL: an engine that runs queries, and a broker whose state is shown as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -15,36 +15,39 @@ from tidemill.timelines.dispatcher import Dispatcher
 
 
 class SqlSession(Protocol):
-    """The engine for one query. What it refuses is a SqlRefused; a cancelled call ends the engine's process."""
+    """The engine for one query.
+
+    It raises SqlRefused for a rejected query; a cancelled call ends the engine's process.
+    """
 
     async def vocabulary(self) -> Vocabulary:
-        """The functions that may be called."""
+        """Return the functions that may be called."""
 
     async def parse(self, sql: str) -> Node:
-        """The tree of one statement."""
+        """Parse one statement into a tree."""
 
     async def write(self, tree: Node) -> str:
-        """The text of a tree."""
+        """Return the text of a tree."""
 
     async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
-        """The result of a query in one of ClickHouse's formats; `python(name)` in it stands for these rows."""
+        """Return the result in one of ClickHouse's formats; `python(name)` in the query refers to these rows."""
 
     def release(self) -> None:
-        """Give the session back after its query."""
+        """Release the session after its query."""
 
 
 class SqlEngine(Protocol):
     """The engine, outside of this process."""
 
     async def acquire(self) -> SqlSession:
-        """A session, which has to be released; SqlUnavailable when there is none to be had."""
+        """Return a session, which must be released. Raises SqlUnavailable when there is none."""
 
     async def close(self) -> None:
         """End the engine, also while a query runs."""
 
 
 class TopicStorage(Protocol):
-    """Where the records of topics are kept."""
+    """The storage of topic records."""
 
     def is_in_tables(self, topic: str) -> bool:
         """Whether the records are rows of ClickHouse."""
@@ -55,13 +58,13 @@ class OpenPartitions(Protocol):
 
     @property
     def store(self) -> TopicStorage:
-        """Where their records are kept."""
+        """The storage of their records."""
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """The partition if it is open here."""
+        """Return the partition if it is open here."""
 
     def trouble(self, topic: str, index: int) -> BaseException | None:
-        """Why a partition cannot be used, if so."""
+        """Return why a partition cannot be used, if so."""
 
 
 class ClusterState(Protocol):

@@ -1,9 +1,9 @@
-"""Runs SQL queries: parsed, checked, joined with the broker's rows, run with limits.
+"""Runs SQL queries: parses and checks them, adds the broker's rows, and runs them with limits.
 
-1. The engine's own parser makes a tree of the text (`SqlSession.parse`).
-2. `guard` refuses what does more than read, and finds the tables that the query names.
-3. Each of them is replaced by a subquery of our own over rows that the broker sends as Arrow (`rows`, `state`,
-   `stored`) while the engine reads. Statements to a ClickHouse that keeps records are the broker's own.
+1. The engine's own parser turns the text into a tree (`SqlSession.parse`).
+2. `allowlist` rejects everything that does more than read, and finds the tables that the query names.
+3. Each table is replaced by a subquery over rows that the broker sends as Arrow (`rows`, `state_tables`, `table_rows`)
+   while the engine reads. Only the broker itself writes the statements for a ClickHouse that stores records.
 4. The tree is written as text again and run, with limits on time, memory, rows and bytes.
 
 No text of a client reaches an engine in the broker's process: all four steps run in a query process.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tidemill.sql.core import allowlist, pruning
 from tidemill.sql.core.allowlist import Reference, Vocabulary
-from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, telling
+from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, select_columns
 from tidemill.sql.core.errors import TOO_SLOW, SqlBusy, SqlRefused
 from tidemill.sql.core.pruning import NeededRows
 from tidemill.sql.core.syntax_tree import Node
@@ -30,16 +30,16 @@ from tidemill.streams.partition import Partition
 FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
 SQL_CHARS_MAX = 64 * 1024
 WAITING_MAX = 16
-"""Queries that run or wait."""
+"""The most queries that run or wait."""
 GRACE_S = 1.0
-"""The engine ends a query at its time limit by itself; one that goes on loses its process after this."""
+"""The engine ends a query at its time limit. After this extra time, the query's process is killed."""
 OpenTables = Callable[[], Awaitable[Servers]]
-"""Opens the ClickHouse that keeps records."""
+"""Opens the ClickHouse that stores records."""
 COLUMNS = {name: table.column_names for name, table in TABLES.items()}
 
 
 class _Needed(NamedTuple):
-    """What a question needs of a table."""
+    """The columns and rows that a query needs of a table."""
 
     columns: tuple[str, ...]
     wanted: NeededRows
@@ -51,7 +51,7 @@ def _needed(tree: Node, reference: Reference) -> _Needed:
 
 
 class QueryExecutor:
-    """Answers queries about one broker; each runs in a session of its own, and a slow one does not block others."""
+    """Answers queries about one broker. Each runs in its own session, and a slow one does not block others."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class QueryExecutor:
         self._waiting = 0
 
     async def ask(self, sql: str, form: str = "json", *, skip_unreadable: bool = False) -> bytes:
-        """The result in one of FORMATS; SqlRefused says why there is none. Cancelling ends the query at once.
+        """Return the result in one of FORMATS, or raise SqlRefused. Cancelling ends the query at once.
 
-        A record batch that cannot be read ends the query, unless `skip_unreadable` leaves it out.
+        A record batch that cannot be read ends the query, unless `skip_unreadable` is set.
         """
         if form not in FORMATS:
-            raise SqlRefused(f"there is no format {form!r}; there is {', '.join(FORMATS)}")
+            raise SqlRefused(f"format {form!r} does not exist; use one of {', '.join(FORMATS)}")
         if len(sql) > SQL_CHARS_MAX:
-            raise SqlRefused(f"a question has at most {SQL_CHARS_MAX:,} characters")
+            raise SqlRefused(f"the query has {len(sql):,} characters; the limit is {SQL_CHARS_MAX:,}")
         text = sql.strip().removesuffix(";")
         if not text:
-            raise SqlRefused("there is no question; try: SELECT * FROM partitions")
+            raise SqlRefused("the query is empty; try: SELECT * FROM partitions")
         if self._waiting >= WAITING_MAX:
             raise SqlBusy
         self._waiting += 1
@@ -94,7 +94,7 @@ class QueryExecutor:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """End the queries that run, and the engine."""
+        """End the running queries and the engine."""
         self._loop.close()
         await self._engine.close()
 
@@ -113,7 +113,7 @@ class QueryExecutor:
 
 
 class _Query:
-    """One query on its way: checked, its tables replaced by rows, run."""
+    """One query: it is checked, its tables are replaced by rows, and it is run."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class _Query:
         self._names = (f"tidemill_rows_{number}" for number in count())
 
     async def answer(self, sql: str, form: str) -> bytes:
-        """The result of the query."""
+        """Return the result of the query."""
         tree = await self._engine.parse(sql)
         references = allowlist.check(tree, self._vocabulary, COLUMNS)
         rows: dict[str, ArrowRows] = {}
@@ -141,7 +141,7 @@ class _Query:
         return await self._engine.run(await self._engine.write(tree), rows, form)
 
     async def _put_in_all(self, tree: Node, references: list[Reference], rows: dict[str, ArrowRows]) -> None:
-        """Put the rows of tables in the place of their names; what is needed of them is told by the whole tree."""
+        """Replace the names of tables by their rows. The whole tree decides which rows and columns are needed."""
         needed = [_needed(tree, reference) for reference in references]
         for reference, each in zip(references, needed, strict=True):
             reference.replace(await self._source(TABLES[reference.table], each, rows))
@@ -155,39 +155,39 @@ class _Query:
             return await self._engine.parse(await self._messages(needed, rows))
         name = next(self._names)
         rows[name] = await self._state.rows(table.name)
-        return await self._engine.parse(telling(table, table.column_names, f"python({name})"))
+        return await self._engine.parse(select_columns(table, table.column_names, f"python({name})"))
 
     async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows]) -> str:
-        """The subquery for records: rows of tables in ClickHouse, and what other partitions hold."""
+        """Return the subquery for records: rows of tables in ClickHouse, and records of all other partitions."""
         table, columns, wanted = TABLES[MESSAGES], needed.columns, needed.wanted
         places = [place for place in self._state.places() if wanted.has(*place)]
         led = {place: found for place in places if (found := self._state.led_here(place)) is not None}
         streamed = list(led.values())
         elsewhere = [place for place in places if place not in led]
-        questions: list[str] = []
+        selects: list[str] = []
         since_ms = await self._since_ms(wanted.since) if streamed or elsewhere else 0
         part = Range(since_ms, wanted.first_offset, wanted.end_offset, self._skip_unreadable)
         if elsewhere:
             name = next(self._names)
             rows[name] = RemoteRows(self._state.bootstrap(), elsewhere, columns, part).rows
-            questions.append(telling(table, columns, f"python({name})"))
+            selects.append(select_columns(table, columns, f"python({name})"))
         counted = [each for each in streamed if self._in_tables(each)] if set(columns) <= PLAIN else []
         if counted:
             streamed = [each for each in streamed if each not in counted]
             name = next(self._names)
             rows[name] = ServerRows(self._loop, await self._tables(), counted, columns, part).rows
-            questions.append(telling(table, columns, f"python({name})"))
-        if streamed or not questions:
+            selects.append(select_columns(table, columns, f"python({name})"))
+        if streamed or not selects:
             name = next(self._names)
             rows[name] = PartitionRows(self._loop, streamed, columns, part).rows
-            questions.append(telling(table, columns, f"python({name})"))
-        return " UNION ALL ".join(questions)
+            selects.append(select_columns(table, columns, f"python({name})"))
+        return " UNION ALL ".join(selects)
 
     def _in_tables(self, partition: Partition) -> bool:
         return self._state.storage_of(partition) == "clickhouse"
 
     async def _since_ms(self, bound: Node | None) -> int:
-        """The first time of interest; 0 when that cannot be told."""
+        """Return the earliest timestamp that the query needs; 0 when that is unknown."""
         if bound is None:
             return 0
         asked = await self._engine.parse("SELECT toUnixTimestamp64Milli(toDateTime64(1, 3, 'UTC')), toTypeName(1)")

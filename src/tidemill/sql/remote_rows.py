@@ -1,4 +1,4 @@
-"""Records of partitions that other brokers lead: read from them as any client does, a fetch at a time."""
+"""Records of partitions that other brokers lead: read with a Kafka client, one fetch at a time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from tidemill.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, ke
 
 
 class RemoteRows:
-    """The committed records of some partitions; only the named columns are made."""
+    """The committed records of some partitions; only the named columns are built."""
 
     def __init__(
         self, bootstrap: str, partitions: Sequence[TopicPartition], columns: Sequence[str], wanted: Range

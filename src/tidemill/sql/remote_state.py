@@ -1,7 +1,7 @@
-"""What other brokers tell of themselves: their partitions and groups, over HTTP, and how old a record of theirs is.
+"""The state of other brokers: their partitions and groups over HTTP, and the age of their records.
 
-Each broker tells only its own (`GET /api/tables/NAME`, an Arrow stream), so that two that ask each other do not wait
-for each other.
+Each broker returns only its own rows (`GET /api/tables/NAME`, an Arrow stream). So two brokers that query each other do
+not wait for each other.
 """
 
 import asyncio
@@ -29,23 +29,25 @@ class RemoteState:
         self._broker = broker
 
     async def tables(self, name: str) -> list[pa.Table]:
-        """A table of each of them; SqlRefused when one does not answer, for the rest alone would be wrong."""
+        """Return this table of each other broker. Raises SqlRefused when one does not answer: a part would be wrong."""
         others = [each for each in self._broker.view.image.brokers.values() if each.node_id != self._broker.node_id]
         return list(await asyncio.gather(*(self._table(each.node_id, each.http, name) for each in others)))
 
     async def ages_s(
         self, places: Mapping[TopicPartition, Sequence[int]], now_ms: int
     ) -> dict[tuple[TopicPartition, int], float]:
-        """How old the records at these offsets of partitions that others lead are."""
+        """Return the ages of the records at these offsets, in partitions that other brokers lead."""
         return await asyncio.to_thread(self._ages_s, places, now_ms) if places else {}
 
     async def _table(self, node_id: int, http: tuple[str, int] | None, name: str) -> pa.Table:
         if http is None:
-            raise SqlRefused(f"{name} of broker {node_id} cannot be told: it has no HTTP door (--http)")
+            raise SqlRefused(
+                f"table {name} of broker {node_id} cannot be read: it has no HTTP listener; start it with --http"
+            )
         try:
             found = await asyncio.to_thread(fetch, f"http://{http[0]}:{http[1]}/api/tables/{name}", timeout_s=ANSWER_S)
         except OSError as error:
-            raise SqlRefused(f"{name} of broker {node_id} cannot be told: {error}; ask again") from None
+            raise SqlRefused(f"table {name} of broker {node_id} cannot be read: {error}; try again") from None
         return pa.ipc.open_stream(found).read_all()
 
     def _ages_s(
@@ -65,7 +67,7 @@ class RemoteState:
 
 
 def age_s(pieces: Sequence[Buffer], offset: int, now_ms: int) -> float:
-    """How old the first record is from `offset` on; 0 when there is none."""
+    """Return the age of the first record from `offset` on; 0 when there is none."""
     for piece in pieces:
         for position, header in iter_headers(piece):
             batch = memoryview(piece)[position : position + header.size]

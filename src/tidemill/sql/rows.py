@@ -1,8 +1,8 @@
-"""Rows on their way into the engine: Arrow streams that are made while they are read, a block at a time.
+"""The rows that the engine reads: Arrow streams that are built while they are read, one block at a time.
 
-The engine pulls from a thread of its own. What it pulls comes from the broker's event loop (`call`), so that
-partitions are only ever touched there; the loop goes on while a block is decoded. A stream can be opened more than once
-and holds one block, whatever a topic has.
+The engine pulls rows in its own thread. They come from the broker's event loop (`call`), so that partitions are used
+only there. The loop keeps running while a block is decoded. A stream can be opened more than once and holds one block,
+however large the topic is.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from tidemill.sql.core.errors import SqlRefused
 from tidemill.streams.partition import Partition, ReadResult
 
 READ_BYTES = 4 * 1024 * 1024
-"""What is read of a partition at once."""
+"""Bytes to read from a partition at once."""
 BLOCK_ROWS = 65_536
 SMALL_RECORDS_MAX = 20_000
-"""Up to here the compiled kernels, which take a second to load, are not worth it."""
+"""Below this count, the compiled kernels are not worth loading, which takes a second."""
 ANSWER_S = 60.0
-SKIP_HINT = "leave such batches out with: tidemill sql --skip-unreadable"
+SKIP_HINT = "skip such batches with: tidemill sql --skip-unreadable"
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -35,17 +35,17 @@ _DECODED = {"timestamp_type": "timestampType"}
 
 
 class ArrowRows(Protocol):
-    """Rows as the engine takes them."""
+    """Rows in the form that the engine reads."""
 
     failed: Exception | None
-    """Why they could not be told to their end."""
+    """Why the rows could not be read to the end."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """A new stream over all of them."""
+        """Open a new stream over all rows."""
 
 
 class Loop:
-    """The broker's event loop, asked from another thread."""
+    """Calls into the broker's event loop from another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,9 +53,9 @@ class Loop:
         self._pending: set[Future[Any]] = set()
 
     def call(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the loop makes of it; an error when the broker stops."""
+        """Run a call in the loop and return its result; raises when the broker is stopping."""
         if self._closed:
-            raise SqlRefused("the broker stops")
+            raise SqlRefused("the broker is stopping")
 
         async def run() -> T:
             return await ask()
@@ -68,14 +68,14 @@ class Loop:
             self._pending.discard(pending)
 
     def close(self) -> None:
-        """Refuse calls, and cancel those that wait."""
+        """Reject new calls, and cancel those that wait."""
         self._closed = True
         for each in list(self._pending):
             each.cancel()
 
 
 class TableRows:
-    """A table that is there already."""
+    """A table that is already complete."""
 
     def __init__(self, table: pa.Table) -> None:
         self.failed: Exception | None = None
@@ -86,7 +86,7 @@ class TableRows:
 
 
 class StreamedRows:
-    """Rows that are made by a function while they are read."""
+    """Rows that a function builds while they are read."""
 
     def __init__(self, schema: pa.Schema, batches: Callable[[], Iterable[pa.RecordBatch]]) -> None:
         self.failed: Exception | None = None
@@ -94,11 +94,11 @@ class StreamedRows:
         self._batches = batches
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        reader = pa.RecordBatchReader.from_batches(self._schema, self._told())
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches_or_failure())
         return reader.__arrow_c_stream__(requested_schema)
 
-    def _told(self) -> Iterator[pa.RecordBatch]:
-        """The batches; what goes wrong is kept, for the engine would tell it in a text of its own."""
+    def _batches_or_failure(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches. An error is kept, because the engine would report it in a text of its own."""
         try:
             yield from self._batches()
         except Exception as error:
@@ -107,7 +107,7 @@ class StreamedRows:
 
 
 class Range(NamedTuple):
-    """What of each partition is needed at most."""
+    """The largest part of each partition that is needed."""
 
     since_ms: int = 0
     first_offset: int = 0
@@ -115,12 +115,12 @@ class Range(NamedTuple):
     skip_unreadable: bool = False
 
     def end(self, end: int) -> int:
-        """Where to end, of a partition that ends there."""
+        """Return the end offset to read to, for a partition that ends at `end`."""
         return end if self.end_offset is None else min(end, self.end_offset)
 
 
 class PartitionRows:
-    """The committed records of some partitions that this broker leads; only the named columns are made."""
+    """The committed records of some partitions that this broker leads; only the named columns are built."""
 
     def __init__(self, loop: Loop, partitions: Sequence[Partition], columns: Sequence[str], wanted: Range) -> None:
         self._loop = loop
@@ -167,23 +167,23 @@ class PartitionRows:
 
 
 def decoded_names(columns: Sequence[str]) -> list[str]:
-    """The same columns as the decoder calls them."""
+    """Return the decoder's names of these columns."""
     return [_DECODED.get(each, each) for each in columns]
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """What batches of these columns look like."""
+    """Return the schema of batches with these columns."""
     decoded = Decoder("", 0, columns=decoded_names(columns), twin=load_kernels("python")).schema
     return pa.schema([(name, field.type) for name, field in zip(columns, decoded, strict=True)])
 
 
 def kernels_for(records: int) -> Kernels:
-    """Kernels for so many records."""
+    """Return the kernels for this number of records."""
     return load_kernels("python" if records <= SMALL_RECORDS_MAX else None)
 
 
 def on_unreadable(wanted: Range) -> OnUnreadable:
-    """What a query does with a batch that cannot be read: end with an error that names it, or log it and go on."""
+    """Return the handler of an unreadable batch: end with an error that names it, or log it and continue."""
     return _skip if wanted.skip_unreadable else _stop
 
 
@@ -196,5 +196,5 @@ def _skip(error: UnreadableBatch) -> None:
 
 
 async def _read(partition: Partition, offset: int) -> ReadResult:
-    """From the offset on, or from the start where retention has overtaken the reader."""
+    """Read from the offset on, or from the start if retention has deleted that offset."""
     return await partition.reader.read(max(offset, partition.log_start_offset), READ_BYTES, committed=True)

@@ -1,4 +1,4 @@
-"""The state of brokers as tables: partitions, groups, lag, timers, as they are at the moment of asking."""
+"""The state of brokers as tables: partitions, groups, lag, timers, each at the moment of the query."""
 
 import asyncio
 from collections import defaultdict
@@ -79,11 +79,11 @@ _TIMERS = pa.schema(
 
 
 SHARED = frozenset({"partitions", "group_members", "consumer_offsets"})
-"""Tables of which each broker of a cluster tells a part."""
+"""Tables of which each broker of a cluster has a part."""
 
 
 class StateTables:
-    """What the brokers tell of themselves."""
+    """The tables that brokers build from their state."""
 
     def __init__(self, broker: BrokerState, loop: Loop, clock_ms: Callable[[], int]) -> None:
         self._broker = broker
@@ -92,7 +92,7 @@ class StateTables:
         self._peers = RemoteState(broker)
 
     async def rows(self, table: str) -> ArrowRows:
-        """The rows of one of the tables, of all brokers."""
+        """Return the rows of one of the tables, of all brokers."""
         if table == "timers":
             return StreamedRows(_TIMERS, self._timers)
         if table == "consumer_lag":
@@ -100,7 +100,7 @@ class StateTables:
         return TableRows(await self._all(table))
 
     def here(self, table: str) -> pa.Table:
-        """What this broker tells of one of the SHARED tables."""
+        """Return this broker's part of one of the SHARED tables."""
         if table == "partitions":
             found = [self._broker.partitions.find(*each) for each in self.places()]
             return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None and each.leads])
@@ -116,14 +116,12 @@ class StateTables:
         return pa.concat_tables([self.here(table), *await self._peers.tables(table)])
 
     def places(self) -> list[TopicPartition]:
-        """Every partition of a user's topic, in order."""
-        topics = sorted(
-            (topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name
-        )
+        """Return every partition of a user's topic, sorted."""
+        topics = sorted((topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name)
         return [TopicPartition(topic.name, each.index) for topic in topics for each in topic.partitions]
 
     def led_here(self, place: TopicPartition) -> Partition | None:
-        """The partition, if this broker leads it; SqlRefused when it should and cannot be read."""
+        """Return the partition if this broker leads it. Raises SqlRefused when it leads it but cannot read it."""
         found = self._broker.partitions.find(*place)
         if found is not None:
             return found if found.leads else None
@@ -133,11 +131,11 @@ class StateTables:
         return None
 
     def bootstrap(self) -> str:
-        """Where other brokers' partitions are found: any broker knows."""
+        """Return the address for partitions of other brokers: any broker knows them."""
         return ",".join(f"{each.host}:{each.port}" for each in self._broker.view.brokers())
 
     def storage_of(self, partition: Partition) -> str:
-        """Where the records of a partition are."""
+        """Return where the records of a partition are stored."""
         return "clickhouse" if self._broker.partitions.store.is_in_tables(partition.topic) else "segments"
 
     def _partition(self, each: Partition) -> Sequence[Any]:
@@ -153,8 +151,8 @@ class StateTables:
     async def _lag(self, offsets: pa.Table) -> list[Sequence[Any]]:
         now_ms = self._clock_ms()
         turns = asyncio.Semaphore(PEEKED_AT_A_TIME)
-        told = (await self._all("partitions")).select(["topic", "partition", "end_offset"])
-        ends = {TopicPartition(each["topic"], each["partition"]): each["end_offset"] for each in told.to_pylist()}
+        found = (await self._all("partitions")).select(["topic", "partition", "end_offset"])
+        ends = {TopicPartition(each["topic"], each["partition"]): each["end_offset"] for each in found.to_pylist()}
         committed = [
             SeenOffset(*row.values())
             for row in offsets.set_column(6, "commit_time", offsets["commit_time"].cast(pa.int64())).to_pylist()
@@ -198,11 +196,11 @@ class StateTables:
         try:
             return await dispatcher.messages(name, EVERYTHING, FIND_LIMIT_MAX, after=after, bodies=False)
         except TidemillError:
-            return []  # the timeline is about to be deleted
+            return []  # the timeline is being deleted
 
 
 async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
-    """How old the first record is that was not read; 0 when it cannot be read any more."""
+    """Return the age of the first unread record; 0 when it can no longer be read."""
     try:
         found = await partition.reader.read(max(offset, partition.log_start_offset), 1)
     except TidemillError:

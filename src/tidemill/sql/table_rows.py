@@ -1,7 +1,7 @@
-"""Records in tables, told by questions to the tables: those of this process, and those of servers.
+"""Records that are stored in ClickHouse tables, read by queries: from this process, and from servers.
 
-Of servers only columns of a fixed size are asked for so, a window of offsets at a time: what a question may bring is
-bounded, whatever the records are. Keys, values and headers come by the way of readers (`rows`), which counts bytes.
+Queries to servers ask only for columns of a fixed size, one window of offsets at a time. So the size of a result is
+bounded, whatever the records contain. Keys, values and headers are read like any fetch (`rows`), which limits bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,17 +18,17 @@ WINDOW_OFFSETS = 1 << 20
 
 
 class Servers(Protocol):
-    """The servers that keep records."""
+    """The servers that store records."""
 
     def owner_of(self, partition: int, spread: int) -> int:
-        """The server of a partition of a topic with this `tidemill.spread.servers`."""
+        """Return the server of a partition of a topic with this `tidemill.spread.servers`."""
 
     async def query(self, sql: str, *, server: int = 0) -> pa.Table:
-        """What a SELECT finds there."""
+        """Return the result of a SELECT there."""
 
 
 class ServerRows:
-    """Plain columns of partitions that this broker leads, from the servers that keep them."""
+    """Fixed-size columns of partitions that this broker leads, from the servers that store them."""
 
     def __init__(
         self, loop: Loop, servers: Servers, partitions: Sequence[Partition], columns: Sequence[str], wanted: Range
@@ -55,22 +55,22 @@ class ServerRows:
         place = f"partition = {partition.index} AND offset >= {first} AND offset < {end}"
         since = self._wanted.since_ms
         late = f" AND timestamp >= fromUnixTimestamp64Milli({since}, 'UTC')" if since > 0 else ""
-        question = f"{stored([partition], self._columns, 'messages')} AND {place}{late}"
+        sql = f"{stored([partition], self._columns, 'messages')} AND {place}{late}"
         server = self._servers.owner_of(partition.index, partition.settings.tidemill_spread_servers)
-        return await self._servers.query(question, server=server)
+        return await self._servers.query(sql, server=server)
 
 
 def stored(partitions: list[Partition], columns: tuple[str, ...], table: str = "tidemill.messages") -> str:
-    """The question that tells the rows of partitions from the table where they are stored."""
-    told = ", ".join("toString(topic) AS topic" if each == "topic" else each for each in columns)
+    """Return the query for the rows of partitions in the table where they are stored."""
+    selected = ", ".join("toString(topic) AS topic" if each == "topic" else each for each in columns)
     topics = ", ".join(sorted({quoted(each.topic) for each in partitions}))
     shown = f"mark = 'record' AND topic IN ({topics})"
     left_out = [f"NOT ({condition})" for each in partitions for condition in hidden(each)]
-    return f"SELECT {told} FROM {table} WHERE {' AND '.join([shown, *left_out])}"  # noqa: S608 - quoted
+    return f"SELECT {selected} FROM {table} WHERE {' AND '.join([shown, *left_out])}"  # noqa: S608 - quoted
 
 
 def hidden(partition: Partition) -> list[str]:
-    """Conditions for rows that are stored and that no reader of committed records sees."""
+    """Return conditions for stored rows that a reader of committed records does not see."""
     place = f"topic = {quoted(partition.topic)} AND partition = {partition.index}"
     found = []
     if partition.log_start_offset > 0:
@@ -82,11 +82,11 @@ def hidden(partition: Partition) -> list[str]:
     ]
     if aborted:
         listed = ", ".join(aborted)
-        gone = f"arrayExists(a -> a.1 = producer_id AND a.2 <= offset AND offset <= a.3, [{listed}])"
-        found.append(f"{place} AND transactional AND {gone}")
+        is_aborted = f"arrayExists(a -> a.1 = producer_id AND a.2 <= offset AND offset <= a.3, [{listed}])"
+        found.append(f"{place} AND transactional AND {is_aborted}")
     return found
 
 
 def quoted(text: str) -> str:
-    """A string as it stands in a question."""
+    """Return a string as a SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,1 +1,1 @@
-"""Transactions: producers that write to many partitions at once, or not at all."""
+"""Transactions: atomic writes of a producer to many partitions."""

@@ -1,18 +1,20 @@
-"""The transaction coordinator: asks the rules, keeps their answers in the journal, and sees that markers get written.
+"""The transaction coordinator: it applies the rules, journals their decisions, and has the markers written.
 
-The walk of a change: wait for the turn of the transactional id -> `core/rules.py` decides -> the record is made durable
--> the table replays it -> the answer. A caller that goes away in the middle changes nothing of this: the change runs
+The path of a change: wait for the turn of the transactional id -> `core/rules.py` decides -> the record is made durable
+-> the table replays it -> the answer. A caller that disconnects in the middle does not stop it, because the change runs
 in a task of its own.
 
-The walk of an end: PrepareCommit or PrepareAbort is journaled, and from then on the outcome is fixed. One marker goes
-to each partition (for group offsets, to their coordinator), then Complete* is journaled. EndTxn waits for this up to
-`MARKERS_WAIT_S`, so that a reader sees what a commit returned for; should a partition be unable to take its marker now,
-the answer goes out (the outcome is fixed), `tick` tries again, and until then the id answers ConcurrentTransactions.
-After a crash, `start` finds the same Prepare* states in the journal and walks the same way.
+The path of an end: PrepareCommit or PrepareAbort is journaled; from then on the outcome is fixed. One marker goes to
+each partition (for group offsets, to their coordinator), then Complete* is journaled. EndTxn waits for this up to
+`MARKERS_WAIT_S`, so that a reader sees the records once the commit has returned. If a partition cannot take its marker
+now, the answer is sent anyway, because the outcome is fixed. `tick` tries again; until it succeeds, the id answers
+ConcurrentTransactions. After a crash, `load` finds the same Prepare* states in the journal and follows the same path.
 
-What must never happen: a marker before its Prepare* record is durable, or of a transaction that is over (what was read
-of a journal so far may say so of one that ended long ago); Complete* while a marker is missing; an answer to EndTxn
-before the outcome is durable.
+Invariants:
+- No marker is written before its Prepare* record is durable.
+- No marker is written for a transaction that has ended. A partly read journal may still show an ended one as open.
+- Complete* is not journaled while a marker is missing.
+- EndTxn is not answered before the outcome is durable.
 """
 
 import asyncio
@@ -53,7 +55,7 @@ from tidemill.transactions.interface import TransactionLimits, TransactionMarker
 MARKERS_WAIT_S = 10.0
 MARKERS_IN_FLIGHT_MAX = 256
 SWEEP_INTERVAL_MS = 3_600_000
-"""How often resting transactional ids are looked through, as in Kafka."""
+"""How often idle transactional ids are checked for expiry, as in Kafka."""
 
 _T = TypeVar("_T")
 
@@ -61,7 +63,7 @@ log = structlog.get_logger("tidemill.transactions")
 
 
 class _JoiningWrites:
-    """Writes of one transactional id that wait for their partitions to join its transaction."""
+    """Writes of one transactional id that wait until their partitions have joined its transaction."""
 
     __slots__ = ("length", "turn")
 
@@ -71,7 +73,7 @@ class _JoiningWrites:
 
 
 class TransactionCoordinator:
-    """All transactional ids of this broker."""
+    """All transactional ids that this broker coordinates."""
 
     def __init__(
         self,
@@ -95,9 +97,9 @@ class TransactionCoordinator:
         self._may_expire = may_expire
         self._table = TransactionTable()
         self.led: Mapping[int, int] | None = None
-        """The partitions of the journal that this broker leads, with their epochs; None before the start."""
+        """The journal partitions that this broker leads, with their epochs; None before the start."""
         self._loaded: dict[int, int] = {}
-        """The partitions that were read, and in which epochs."""
+        """The partitions that were read, with their leader epochs."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._lines: dict[str, _JoiningWrites] = {}
         self._spare: int | None = None
@@ -107,24 +109,25 @@ class TransactionCoordinator:
         self._swept_ms = self._steady()
 
     def start(self) -> None:
-        """Nothing to start: the broker calls `tick`."""
+        """Do nothing: the broker calls `tick`."""
 
     @property
     def loaded(self) -> Collection[int]:
-        """The partitions of the journal that were read."""
+        """The journal partitions that were read."""
         return self._loaded.keys()
 
     async def let_go(self, partitions: Iterable[int]) -> None:
-        """Forget the ids of partitions that another broker leads."""
-        gone = set(partitions)
-        self._loaded = {partition: epoch for partition, epoch in self._loaded.items() if partition not in gone}
-        self._table.drop(lambda name: self._journal.partition_of(name) in gone)
+        """Forget the ids of partitions that another broker leads now."""
+        released = set(partitions)
+        self._loaded = {partition: epoch for partition, epoch in self._loaded.items() if partition not in released}
+        self._table.drop(lambda name: self._journal.partition_of(name) in released)
 
     async def load(self, partition: int, epoch: int) -> None:
-        """Read the ids of a partition that this broker leads since `epoch`; finish what a crash interrupted."""
+        """Read the ids of a partition that this broker leads since `epoch`; finish interrupted transactions."""
         try:
             async for records in self._journal.replay(partition):
-                # How old an open transaction is, only the wall clock can say; in doubt it gets its whole time again.
+                # Only the wall clock gives the age of an open transaction. While it is in doubt, the whole timeout
+                # starts again.
                 now_ms = self._clock() if self._may_expire() else None
                 for record in records:
                     self._table.replay(record.key, record.value, self._steady(), now_ms)
@@ -132,15 +135,15 @@ class TransactionCoordinator:
             self._table.drop(lambda name: self._journal.partition_of(name) == partition)
             raise
         self._loaded[partition] = epoch
-        for transactional_id in self._seated(self._table.unfinished()):
+        for transactional_id in self._coordinated(self._table.unfinished()):
             self._finish_soon(transactional_id)
 
     def partition_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that keeps the id."""
+        """Return the partition of `__transaction_state` that stores the id."""
         return self._journal.partition_of(transactional_id)
 
-    def _check_seat(self, transactional_id: str) -> None:
-        """Refuse an id that another broker coordinates, or that is not read yet."""
+    def _check_coordinated(self, transactional_id: str) -> None:
+        """Reject an id that another broker coordinates, or that is not loaded yet."""
         partition = self._journal.partition_of(transactional_id)
         if partition in self._loaded:
             if not self._journal.leads(partition, self._loaded[partition]):
@@ -148,23 +151,23 @@ class TransactionCoordinator:
             return
         raise CoordinatorLoadInProgress if self.led is None or partition in self.led else NotCoordinator
 
-    def _seated(self, names: Iterable[str]) -> list[str]:
-        """Those of the ids that are coordinated here, and read to the end."""
+    def _coordinated(self, names: Iterable[str]) -> list[str]:
+        """Return the ids that this broker coordinates and has fully loaded."""
         led = {partition for partition, epoch in self._loaded.items() if self._journal.leads(partition, epoch)}
         return [name for name in names if self._journal.partition_of(name) in led]
 
     async def close(self) -> None:
-        """Stop writing markers; the journal knows which are missing."""
+        """Stop writing markers. The journal records which are missing."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def tick(self) -> None:
-        """Abort what is open for too long, write markers that could not be written, forget ids that rest."""
-        for transactional_id in self._seated(self._table.unfinished()):
+        """Abort transactions that timed out, write missing markers, delete expired ids."""
+        for transactional_id in self._coordinated(self._table.unfinished()):
             self._finish_soon(transactional_id)
-        for transactional_id in self._seated(self._table.late(self._steady())):
+        for transactional_id in self._coordinated(self._table.late(self._steady())):
             await self._try(transactional_id, self._time_out(transactional_id))
         if self._steady() - self._swept_ms >= SWEEP_INTERVAL_MS and self._may_expire():
             self._swept_ms = self._steady()
@@ -172,7 +175,7 @@ class TransactionCoordinator:
                 await self._try(transactional_id, self._forget(transactional_id))
 
     async def init_producer(self, request: InitProducer | None) -> ProducerIdAndEpoch:
-        """Give a producer its identity; without a transactional id (None) it is simply a new one."""
+        """Give a producer its identity. Without a transactional id (None) it gets a new producer id."""
         if request is None:
             return ProducerIdAndEpoch(await self._new_producer_id(), 0)
         request.check(self._limits.timeout_ms_max)
@@ -188,7 +191,7 @@ class TransactionCoordinator:
     async def add_partitions(
         self, transactional_id: str, asker: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition]
     ) -> None:
-        """Let the transaction write to these partitions."""
+        """Add these partitions to the transaction."""
 
         def decide(known: Transaction | None) -> Decision:
             return rules.add_partitions(known, asker, partitions, self._clock())
@@ -204,13 +207,13 @@ class TransactionCoordinator:
         *,
         implicit: bool = False,
     ) -> None:
-        """Refuse a transactional write unless the partition is in the open transaction; `implicit` adds it first.
+        """Reject a transactional write unless the partition is in the open transaction; `implicit` adds it first.
 
-        The last step before returning is a look at the state, without waiting: what the caller does next, also without
-        waiting, happens before any marker of this transaction.
+        The last step checks the state without waiting. If the caller then writes, also without waiting, its write comes
+        before any marker of this transaction.
         """
         if not transactional_id:
-            raise InvalidTxnState("a transactional batch without a transactional id")
+            raise InvalidTxnState("a transactional batch needs a transactional id")
         asker = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
             if implicit and (transactional_id in self._lines or not self._covers(transactional_id, asker, partition)):
@@ -220,17 +223,17 @@ class TransactionCoordinator:
         self.check(transactional_id, asker, partition)
 
     def check(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
-        """`verify` without waiting, for a partition that has joined."""
-        self._check_seat(transactional_id)
+        """Check like `verify` but without waiting, for a partition that has joined."""
+        self._check_coordinated(transactional_id)
         try:
             rules.check_partition(self._table.get(transactional_id), asker, partition)
-        except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
+        except ProducerFenced as error:  # producers expect InvalidProducerEpoch when they write data
             raise InvalidProducerEpoch(str(error)) from error
 
     async def end_transaction(
         self, transactional_id: str, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> ProducerIdAndEpoch:
-        """Commit or abort; returns the identity for the next transaction (a new epoch with `bump`)."""
+        """Commit or abort. Returns the identity for the next transaction (a new epoch with `bump`)."""
 
         def decide(known: Transaction | None, spare: int) -> Decision:
             return rules.end_transaction(
@@ -244,11 +247,11 @@ class TransactionCoordinator:
         return outcome.identity
 
     def describe(self, transactional_id: str) -> Transaction:
-        """What is known of one id."""
-        self._check_seat(transactional_id)
+        """Return the state of one id."""
+        self._check_coordinated(transactional_id)
         known = self._table.get(transactional_id)
         if known is None:
-            raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
+            raise TransactionalIdNotFound(f"transactional id {transactional_id!r} does not exist")
         return known
 
     def select(
@@ -258,7 +261,7 @@ class TransactionCoordinator:
         producer_ids: AbstractSet[int] = frozenset(),
         older_ms: int = -1,
     ) -> list[Transaction]:
-        """The ids that pass the filters of ListTransactions."""
+        """Return the ids that pass the filters of ListTransactions."""
         return self._table.select(states=states, producer_ids=producer_ids, older_ms=older_ms, now_ms=self._clock())
 
     def _covers(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
@@ -266,7 +269,7 @@ class TransactionCoordinator:
         return known is not None and known.identity == asker and partition in known.partitions
 
     async def _join(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
-        """Add a partition on its first write. Writes that come meanwhile queue: none may overtake another."""
+        """Add a partition on its first write. Concurrent writes queue, so that none overtakes another."""
         line = self._lines.setdefault(transactional_id, _JoiningWrites())
         line.length += 1
         try:
@@ -285,14 +288,14 @@ class TransactionCoordinator:
 
         outcome = await self._change(transactional_id, decide)
         if outcome.change is not None:
-            log.info("transaction timed out", transactional_id=transactional_id)
+            log.info("transaction_timed_out", transactional_id=transactional_id)
 
     async def _change_identity(
         self, transactional_id: str, decide: Callable[[Transaction | None, int], Decision]
     ) -> Decision:
-        """A change that may give away a producer id: one is always at hand, since the rules cannot wait for it."""
+        """Make a change that may use a new producer id. One is fetched in advance, because the rules cannot wait."""
         async with self._turn(transactional_id):
-            self._check_seat(transactional_id)
+            self._check_coordinated(transactional_id)
             while (spare := self._spare) is None:
                 self._spare = await self._new_producer_id()
             outcome = decide(self._table.get(transactional_id), spare)
@@ -303,13 +306,13 @@ class TransactionCoordinator:
 
     async def _change(self, transactional_id: str, decide: Callable[[Transaction | None], Decision]) -> Decision:
         async with self._turn(transactional_id):
-            self._check_seat(transactional_id)
+            self._check_coordinated(transactional_id)
             outcome = decide(self._table.get(transactional_id))
             await self._write(outcome.change)
         return outcome
 
     async def _write(self, change: Transaction | None) -> None:
-        """Journal, then memory; a fixed outcome sets its markers on their way. Called in the id's turn."""
+        """Journal a change, then apply it; a fixed outcome starts its markers. Called within the id's turn."""
         if change is None:
             return
         key, value = write_key(change.transactional_id), write_value(change)
@@ -318,9 +321,10 @@ class TransactionCoordinator:
             self._finish_soon(change.transactional_id)
 
     async def _append(self, transactional_id: str, key: bytes, value: bytes | None) -> None:
-        """A record that is durable is replayed; a journal that is led elsewhere is a coordinator that is elsewhere.
+        """Make a record durable, then replay it. The leader of the journal partition is the coordinator.
 
-        One whose disk takes nothing soon will be: clients know no other word for it, and look for the next one.
+        A broker whose disk fails also answers NotCoordinator, because it is about to lose the partition. Clients then
+        look for the next coordinator.
         """
         try:
             await self._journal.append(self._journal.partition_of(transactional_id), [(key, value)])
@@ -328,14 +332,14 @@ class TransactionCoordinator:
             raise NotCoordinator(str(error)) from error
         except (NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut) as error:
             raise CoordinatorNotAvailable(str(error)) from error
-        self._check_seat(transactional_id)
+        self._check_coordinated(transactional_id)
         self._table.replay(key, value, self._steady())
 
     async def _forget(self, transactional_id: str) -> None:
         async with self._turn(transactional_id):
-            self._check_seat(transactional_id)
+            self._check_coordinated(transactional_id)
             known = self._table.get(transactional_id)
-            # The clock may have been set while this waited: gate and time are read together, as late as possible.
+            # The clock may have been set while this waited: read the gate and the time together, as late as possible.
             if known is None or not self._may_expire():
                 return
             if not rules.forgettable(known, self._clock(), self._limits.id_expiry_ms):
@@ -353,17 +357,17 @@ class TransactionCoordinator:
             task.add_done_callback(lambda _: self._finishing.pop(transactional_id))
 
     async def _finish(self, transactional_id: str) -> None:
-        """Write every marker of a prepared transaction, then complete it; what fails is left to the next tick."""
+        """Write every marker of a prepared transaction, then complete it. The next tick retries after a failure."""
         known = self._table.get(transactional_id)
         if known is None or not known.state.preparing:
             return
         try:
-            self._check_seat(transactional_id)
+            self._check_coordinated(transactional_id)
             done = await asyncio.gather(*(self._mark(known, partition) for partition in sorted(known.partitions)))
             if all(done):
                 await self._change(transactional_id, self._complete)
         except TidemillError as error:
-            log.warning("transaction not completed yet", transactional_id=transactional_id, error=str(error))
+            log.warning("transaction_completion_delayed", transactional_id=transactional_id, error=str(error))
 
     def _complete(self, known: Transaction | None) -> Decision:
         if known is None or not known.state.preparing:
@@ -378,9 +382,9 @@ class TransactionCoordinator:
                     TransactionMarker(partition, producer_id, epoch, known.commits, self._epoch_of(known))
                 )
         except (UnknownTopicOrPartition, InvalidProducerEpoch):
-            return True  # deleted, or a later epoch was there already: nothing is left to end
+            return True  # the topic was deleted, or a later epoch wrote here already: there is nothing left to end
         except TidemillError as error:
-            log.warning("marker not written yet", partition=str(partition), error=str(error))
+            log.warning("transaction_marker_delayed", partition=str(partition), error=str(error))
             return False
         return True
 
@@ -394,14 +398,14 @@ class TransactionCoordinator:
         return turn
 
     async def _try(self, transactional_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run work of the tick; what fails for one id is tried again at the next tick and does not hold up others."""
+        """Run a part of the tick. A failure of one id is retried at the next tick and does not delay other ids."""
         try:
             await self._run(work)
         except TidemillError as error:
-            log.warning("transactional id not tended", transactional_id=transactional_id, error=str(error))
+            log.warning("transactional_id_check_failed", transactional_id=transactional_id, error=str(error))
 
     async def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run to the end, whatever becomes of the caller."""
+        """Run to the end, even if the caller is cancelled."""
         return await asyncio.shield(self._spawn(work))
 
     def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:

@@ -1,4 +1,4 @@
-"""What the transaction coordinator needs besides a journal: a function that writes markers, and limits."""
+"""The dependencies of the transaction coordinator besides a journal: a function that writes markers, and limits."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
@@ -14,11 +14,11 @@ class TransactionMarker(NamedTuple):
     producer_epoch: int
     commit: bool
     coordinator_epoch: int = 0
-    """The epoch under which the coordinator leads its part of the journal."""
+    """The leader epoch of the coordinator in its journal partition."""
 
 
 WriteMarker: TypeAlias = Callable[[TransactionMarker], Awaitable[None]]
-"""Durable when it returns. The same marker may come again after a crash; writing it twice does no harm."""
+"""The marker is durable when this returns. It may be repeated after a crash; writing it twice does no harm."""
 
 
 class TransactionLimits(NamedTuple):

@@ -163,7 +163,7 @@ def test_a_deadline_of_a_group_is_kept_after_an_unexpected_error(
             monkeypatch.setattr(engine, "_perform", failing)
             partition = engine.partition_of("g")
             engine._shards[partition] = _ShardWithOneGroup()
-            engine._ring("g")
+            engine._on_deadline("g")
             await eventually(lambda: broker.supervisor.failures["group deadline"] == 1, "it is not reported")
             assert "g" in engine._alarms._asked, "it is looked at again"
             del engine._shards[partition]

@@ -30,7 +30,7 @@ def test_a_key_decides_by_its_crc_and_others_take_turns() -> None:
     assert made.place(b"") == 0
     assert sorted(made.place(None) for _ in range(3)) == [0, 1, 2]
     assert made.place(b"ada", 2) == 2
-    with pytest.raises(IndexError, match="no partition 3; the topic has 3"):
+    with pytest.raises(IndexError, match="partition 3 does not exist; the topic has 3"):
         made.place(None, 3)
 
 

@@ -66,7 +66,7 @@ def test_who_comes_while_it_is_closed_is_told() -> None:
             face.end()
             assert all(each.result(PATIENCE_S) >= 0 for each in calls)
         with pytest.raises(ClientError, match="it is closed"):
-            face.background.tell(print)
+            face.background.call_soon(print)
 
 
 def test_a_forked_child_is_told_and_can_end(face: Face) -> None:
@@ -107,5 +107,5 @@ def test_who_would_wait_for_himself_is_told(face: Face) -> None:
 
 
 def test_what_cannot_be_pickled_says_why(face: Face) -> None:
-    with pytest.raises(TypeError, match="open another one in each process"):
+    with pytest.raises(TypeError, match="open one in each process"):
         pickle.dumps(face.background)

@@ -49,5 +49,5 @@ def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
             async for _ in work(Failing(), sessions, ups("s")):  # type: ignore[arg-type]
                 pass
 
-    with pytest.raises(StoreUnavailable, match="not expect"):
+    with pytest.raises(StoreUnavailable, match="unexpected error"):
         asyncio.run(consume())

@@ -160,7 +160,7 @@ class Stage:
         )
         self.ids += 1
         new_id = f"{name}-{self.ids}"
-        self.perform(group_id, lambda now: self.shard.make_room(group_id, self.catalog, now, for_consumers=False))
+        self.perform(group_id, lambda now: self.shard.convert_kind(group_id, self.catalog, now, for_consumers=False))
 
         def decide(now_ms: int) -> GroupStep:
             group = self.shard.groups.get(group_id)
@@ -280,7 +280,7 @@ class Stage:
             return beat.step
 
         if request.member_epoch == 0:
-            self.perform(group_id, lambda now: self.shard.make_room(group_id, self.catalog, now, for_consumers=True))
+            self.perform(group_id, lambda now: self.shard.convert_kind(group_id, self.catalog, now, for_consumers=True))
         try:
             self.perform(group_id, decide)
         finally:

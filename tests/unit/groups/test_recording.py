@@ -70,12 +70,12 @@ def test_who_joined_first_is_told_so_also_by_the_next_broker() -> None:
     """Members that are first seen at the same moment have times in the order in which they joined."""
     first = Recording()
     both = Overview([MEMBER._replace(member_id="z"), MEMBER._replace(member_id="a")], [])
-    assert first.strangers(both) == [("g", "z"), ("g", "a")]
+    assert first.unrecorded_members(both) == [("g", "z"), ("g", "a")]
     changes = first.changes(both, 1_000, here)
     times = {("g", each.seen.member_id): each.joined_ns for each in changes.members}
     assert times["g", "z"] < times["g", "a"]
     first.accept(changes)
-    assert first.strangers(both) == []
+    assert first.unrecorded_members(both) == []
     third = MEMBER._replace(member_id="third")
     taken_over = Recording().changes(Overview([*both.members, third], []), 9_000, here, times)
     assert {("g", each.seen.member_id): each.joined_ns for each in taken_over.members} == {

@@ -151,7 +151,7 @@ def test_a_cut_record_is_refused_and_not_guessed(entry: e.GroupEntry, data: st.D
 @given(all_entries, st.integers(-(2**15), -1) | st.integers(5, 2**15 - 1), blobs)
 def test_noise_is_refused(entry: e.GroupEntry, version: int, noise: bytes) -> None:
     key, _ = encode(entry)
-    with pytest.raises(ValueError, match=f"a value of version {version}; the newest known"):
+    with pytest.raises(ValueError, match=f"value version {version} of .* is unknown"):
         decode(key, version.to_bytes(2, "big", signed=True) + noise)
     with pytest.raises(ValueError):  # noqa: PT011 - which field is missing depends on the record
         decode(key[:-1], None)
@@ -175,5 +175,5 @@ def test_a_reader_does_not_believe_in_large_arrays() -> None:
     with pytest.raises(ValueError, match="an array of"):
         reader.array(reader.int8)
     endless = FieldReader(b"\xff" * 10)
-    with pytest.raises(ValueError, match="does not end"):
+    with pytest.raises(ValueError, match="has no end"):
         endless.varint()

@@ -19,7 +19,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
 from tidemill.transactions.core.rules import Decision, InitProducer
-from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, Transaction, TransactionStatus
+from tidemill.transactions.core.state import NO_PRODUCER, ProducerIdAndEpoch, Transaction, TransactionStatus
 from tidemill.transactions.core.table import TransactionTable
 
 NAME = "a"
@@ -36,7 +36,7 @@ class Instance:
 
     number: int
     name: str
-    identity: ProducerIdAndEpoch = NOBODY
+    identity: ProducerIdAndEpoch = NO_PRODUCER
     transaction: int = 0
     written: bool = False
     wish: bool | None = None

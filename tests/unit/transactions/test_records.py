@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidemill.model.errors import CorruptMessage
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core.records import read_key, read_value, write_key, write_value
-from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, Transaction, TransactionStatus
+from tidemill.transactions.core.state import NO_PRODUCER, ProducerIdAndEpoch, Transaction, TransactionStatus
 
 int64s = st.integers(-1, 2**63 - 1)
 epochs = st.integers(-1, 32767)
@@ -73,7 +73,7 @@ def test_an_old_value_is_read() -> None:
     assert known.identity == ProducerIdAndEpoch(7, 3)
     assert known.state is TransactionStatus.PREPARE_COMMIT
     assert known.partitions == {TopicPartition("t", 5)}
-    assert (known.updated_ms, known.started_ms, known.last) == (9, 8, NOBODY)
+    assert (known.updated_ms, known.started_ms, known.last) == (9, 8, NO_PRODUCER)
 
 
 def test_an_old_value_may_have_no_partitions_at_all() -> None:

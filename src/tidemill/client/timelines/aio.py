@@ -1,4 +1,4 @@
-"""Timelines for asyncio: everything a producer, a consumer or an operator does with one timeline."""
+"""The asyncio client of timelines: all operations of producers, consumers and operators on one timeline."""
 
 import asyncio
 import secrets
@@ -32,7 +32,7 @@ STATUS_NAMES = {value: name or "any" for name, value in STATUSES.items()}
 
 
 class SettingKeywords(TypedDict, total=False):
-    """The settings of a timeline; the broker says which values it takes."""
+    """The settings of a timeline; the broker checks the values."""
 
     lease_ms: int
     max_attempts: int
@@ -44,19 +44,19 @@ class SettingKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TimelineDescription:
-    """A timeline as the broker knows it."""
+    """A timeline as the broker describes it."""
 
     name: str
     state: str
     settings: Mapping[str, str] = field(default_factory=dict)
     consumers: int = 0
     created: bool = False
-    """`create` has made it: it was not there before."""
+    """Whether this call of `create` created it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message that lies on a timeline."""
+    """A message on a timeline."""
 
     id: str
     due: datetime
@@ -69,7 +69,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a histogram: how many messages are due from `start` on, until the next bar."""
+    """One bar of a histogram: the number of messages due from `start` on, until the next bar."""
 
     start: datetime
     count: int
@@ -77,7 +77,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What a ping measured: the way to the broker and back, and how far the broker's clock is ahead of ours."""
+    """The result of a ping: the round trip time, and how far the broker's clock is ahead of ours."""
 
     round_trip_ms: float
     drift_ms: float
@@ -116,12 +116,12 @@ class AsyncTimeline:
         await self._connection.end()
 
     async def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
-        """Create the timeline; the same again changes nothing, and `created` tells the difference."""
+        """Create the timeline. Creating it again changes nothing, and `created` is then false."""
         request = wire.CreateTimelineRequest(name=self.topic, settings=_texts(settings))
         return _description(await self._connection.call("CreateTimeline", request))
 
     async def alter(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
-        """Change settings of the timeline; those not named stay."""
+        """Change settings of the timeline; settings that are not named stay the same."""
         request = wire.AlterTimelineRequest(name=self.topic, settings=_texts(settings))
         return _description(await self._connection.call("AlterTimeline", request))
 
@@ -130,23 +130,23 @@ class AsyncTimeline:
         await self._connection.call("DeleteTimeline", wire.DeleteTimelineRequest(name=self.topic))
 
     async def describe(self) -> TimelineDescription:
-        """The timeline's state and settings."""
+        """Return the timeline's state and settings."""
         return _description(
             await self._connection.call("DescribeTimeline", wire.DescribeTimelineRequest(name=self.topic))
         )
 
     async def timelines(self) -> list[TimelineDescription]:
-        """All timelines of the broker."""
+        """List all timelines of the broker."""
         reply = await self._connection.call("ListTimelines", wire.ListTimelinesRequest())
         return [_description(one) for one in reply.timelines]
 
     async def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
-        """Keep messages for later; durable when it returns. The ids, in order.
+        """Schedule messages. They are durable when this returns. Returns the ids, in order.
 
-        An id that is there already stays as it is: its `exists_already` is true, its `due` the time that holds.
+        An existing id is left unchanged: its `exists_already` is true, and its `due` is the stored time.
         """
         if isinstance(messages, Message):
-            raise TypeError("schedule takes a list of messages: schedule([Message(...)])")
+            raise TypeError("schedule needs a list of messages: schedule([Message(...)])")
         ids: list[ScheduledId] = []
         for batch in _batches([_new(one) for one in messages]):
             reply = await self._connection.call_in_session(
@@ -158,14 +158,14 @@ class AsyncTimeline:
         return ids
 
     async def cancel(self, ids: str | Sequence[str]) -> None:
-        """Take messages back; those that cannot be are told in one error, after all were tried."""
+        """Cancel messages. All are tried; then one error names those that could not be cancelled."""
         reply = await self._connection.call_in_session(
             "Cancel", self._greeting, lambda session: wire.CancelRequest(session=session, ids=_listed(ids))
         )
         _raise_failures(reply.outcomes)
 
     async def move(self, ids: str | Sequence[str], due: Due) -> None:
-        """Give messages another due time; those that cannot be moved are told in one error, after all were tried."""
+        """Change the due time of messages. All are tried; then one error names those that could not be moved."""
         at_ms = due_ms(due)
         reply = await self._connection.call_in_session(
             "Move", self._greeting, lambda session: wire.MoveRequest(session=session, ids=_listed(ids), due_ms=at_ms)
@@ -173,7 +173,7 @@ class AsyncTimeline:
         _raise_failures(reply.outcomes)
 
     async def count(self, status: str | None = None, start: Due | None = None, end: Due | None = None) -> int:
-        """How many messages there are, by status and due time."""
+        """Count messages, by status and due time."""
         first_ms, end_ms = _range(start, end)
         request = wire.CountRequest(timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms)
         return int((await self._connection.call("Count", request)).count)
@@ -181,9 +181,9 @@ class AsyncTimeline:
     async def messages(
         self, status: str | None = None, start: Due | None = None, end: Due | None = None, *, limit: int = 100
     ) -> list[Stored]:
-        """The first messages, by due time: at most `limit`, and no more than 1,000 or 16 MiB of bodies at once."""
+        """Return the first messages by due time: at most `limit`, never more than 1,000 or 16 MiB of bodies."""
         if limit < 1:
-            raise BatchTooLarge(f"limit={limit}: a list has 1 to {LIST_MESSAGES_MAX} messages")
+            raise BatchTooLarge(f"limit={limit} must be 1 to {LIST_MESSAGES_MAX}")
         first_ms, end_ms = _range(start, end)
         limit = min(limit, LIST_MESSAGES_MAX)
         request = wire.ListMessagesRequest(
@@ -192,7 +192,7 @@ class AsyncTimeline:
         return [_stored(one) for one in (await self._connection.call("ListMessages", request)).messages]
 
     async def histogram(self, start: Due, end: Due, buckets: int = 20, *, status: str | None = None) -> list[Bar]:
-        """How many messages are due in each part of a range of time."""
+        """Count messages in equal parts of a range of due times."""
         first_ms, end_ms = _range(start, end)
         request = wire.HistogramRequest(
             timeline=self.topic, from_ms=first_ms, to_ms=end_ms, buckets=buckets, status=_status(status)
@@ -202,7 +202,7 @@ class AsyncTimeline:
         return [Bar(from_ms(reply.from_ms + at * width_ms), count) for at, count in enumerate(reply.counts)]
 
     async def ping(self) -> Latency:
-        """Measure the way to the broker and the difference of the clocks, by four time stamps."""
+        """Measure the latency to the broker and the clock difference, with four timestamps."""
         before = self._measured
         request = wire.PingRequest(sent_us=_now_us(), measured=before is not None)
         if before is not None:
@@ -225,9 +225,9 @@ class AsyncTimeline:
         idle_ms: int | None = None,
         on_clock: OnClock | None = None,
     ) -> AsyncGenerator[AsyncLease, None]:
-        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`.
+        """Lease messages as they fall due, until the timeline is closed, or until none arrived for `idle_ms`.
 
-        `on_clock` is called when the broker's clock gets in doubt, with the reasons, and when it is trusted again.
+        `on_clock` is called with the reasons when the broker's clock gets in doubt, and when it is trusted again.
         """
         worker = self.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock)
         try:
@@ -246,7 +246,7 @@ class AsyncTimeline:
         lease_ms: int,
         on_clock: OnClock | None = None,
     ) -> Worker:
-        """A consumer's stream, for both faces."""
+        """Open a consumer's stream, for the asyncio and the synchronous client."""
         self._connection.check_usable()
         greeting = wire.HandshakeRequest(
             role=wire.ROLE_CONSUMER,
@@ -262,7 +262,7 @@ class AsyncTimeline:
         return worker
 
     async def dismiss(self, worker: Worker) -> None:
-        """End a consumer's stream; what it got and did not use is given back."""
+        """End a consumer's stream; unused leases are released."""
         self._workers.discard(worker)
         await worker.close()
 
@@ -280,25 +280,25 @@ def _description(info: wire.TimelineInfo) -> TimelineDescription:
 
 
 def _new(message: Message) -> wire.NewMessage:
-    """The message on the wire. An id is drawn here, so that a repeated call is the same message."""
+    """Encode the message. The id is generated here, so that a repeated call schedules the same message."""
     if not isinstance(message, Message):
-        raise TypeError(f"schedule takes a list of messages, not {type(message).__name__}")
+        raise TypeError(f"schedule needs a list of Message, not of {type(message).__name__}")
     if message.id == "":
-        raise BadMessageId("an id is not empty; leave it out, and one is drawn")
-    message_id = _drawn_id() if message.id is None else message.id
+        raise BadMessageId("the message id is empty; omit it to get a generated one")
+    message_id = _generated_id() if message.id is None else message.id
     try:
         return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)
     except TypeError as error:
-        raise TypeError(f"body and key are bytes, id is a str, due a datetime or seconds: not {message!r}") from error
+        raise TypeError(f"body and key must be bytes, id a str, due a datetime or seconds: {message!r}") from error
     except UnicodeEncodeError as error:
-        raise BadMessageId(f"message id {message_id!a} is not text: {error.reason}") from error
+        raise BadMessageId(f"message id {message_id!a} is not valid text: {error.reason}") from error
 
 
 def _schedule_request(batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
     return wire.ScheduleRequest(session=session, messages=batch)
 
 
-def _drawn_id() -> str:
+def _generated_id() -> str:
     return new_id(time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
 
 
@@ -318,18 +318,18 @@ def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessa
 def _listed(ids: str | Sequence[str]) -> list[str]:
     listed = [ids] if isinstance(ids, str) else list(ids)
     if not all(isinstance(one, str) for one in listed):
-        raise TypeError(f"ids are a str or a list of them, not {ids!r}")
+        raise TypeError(f"ids must be a str or a list of them, not {ids!r}")
     return listed
 
 
 def _raise_failures(outcomes: Sequence[wire.Outcome]) -> None:
-    """One error of the first failure's class, which tells all of them."""
+    """Raise one error of the first failure's class that lists all failures."""
     failures = {one.id: by_name(one.error)(one.reason) for one in outcomes if one.error}
     if not failures:
         return
-    told = "; ".join(f"{message_id}: {failure}" for message_id, failure in failures.items())
-    others = f" ({len(outcomes) - len(failures)} of {len(outcomes)} were done)" if len(outcomes) > 1 else ""
-    error = type(next(iter(failures.values())))(told + others)
+    listed = "; ".join(f"{message_id}: {failure}" for message_id, failure in failures.items())
+    others = f" ({len(outcomes) - len(failures)} of {len(outcomes)} succeeded)" if len(outcomes) > 1 else ""
+    error = type(next(iter(failures.values())))(listed + others)
     error.failures = failures
     raise error
 
@@ -340,7 +340,7 @@ def _range(start: Due | None, end: Due | None) -> tuple[int, int]:
 
 def _status(name: str | None) -> wire.Status:
     if name not in STATUSES:
-        raise TimelineError(f"{name!r} is not a status: waiting, available or leased")
+        raise TimelineError(f"status {name!r} does not exist; use waiting, available or leased")
     return STATUSES[name]
 
 

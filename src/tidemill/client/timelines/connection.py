@@ -1,12 +1,13 @@
-"""One gRPC channel to a broker at a time: calls with deadlines, typed errors, reconnects and sessions.
+"""The connection to brokers, one gRPC channel at a time: calls with deadlines, typed errors, reconnects and sessions.
 
-A refused call carries the class of the error in its trailing metadata; it is raised here as that class. A broker that
-cannot be reached is tried again with growing pauses until the call's deadline, or the connect timeout where nobody has
-ever answered. Every call is safe to repeat: ids are drawn on this side, tokens and versions are compared on the other.
-A broker that has forgotten the session (it was restarted) is greeted again.
+A rejected call carries the class of the error in its trailing metadata, and is raised as that class. An unreachable
+broker is retried with growing pauses until the call's deadline. If no broker has ever answered, the connect timeout
+applies. Every call is safe to repeat: ids are generated on this side, tokens and versions are compared on the other.
+When a broker has lost the session (it was restarted), the client repeats the handshake.
 
-Several addresses may be given: the next one takes the place of one that does not answer. Where a broker only oversees,
-it names the carriers (`choosing.py`), and one of them is used; when that one is gone, the next is asked for.
+There may be several addresses: the next one is used when one does not answer. A broker with only the overseer role
+names the carriers (`broker_selection.py`), and one of them is used. When it disappears, the overseer is asked for the
+next.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from tidemill.client.rpc import (
     Contact,
     close_channel,
     error_name,
-    nobody_answers,
+    no_answer_text,
     open_channel,
     split_addresses,
 )
@@ -39,23 +40,25 @@ from tidemill.wire.grpc import timeline_pb2_grpc as service
 TIMEOUT_MS = 30_000
 DOUBLINGS_MAX = 10
 ANY = "-"
-"""Asked for when a client is not bound to a timeline."""
+"""The timeline name for a client that is not bound to a timeline."""
 
 
 def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
-    """The error as the broker raised it."""
+    """Return the error as the broker raised it."""
     name = error_name(error)
     if name is not None:
         return by_name(name)(error.details() or "")
     if error.code() in UNREACHABLE:
-        return Unreachable(nobody_answers(error, address))
+        return Unreachable(no_answer_text(error, address))
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return BatchTooLarge(f"more than {MESSAGE_BYTES_MAX} bytes in one call: {error.details()}")
+        return BatchTooLarge(
+            f"the call has more than {MESSAGE_BYTES_MAX} bytes; send fewer messages at once: {error.details()}"
+        )
     return TimelineError(f"{error.code().name}: {error.details()}")
 
 
 class TimelineConnection:
-    """Calls to a broker, on the event loop that makes the first of them."""
+    """Calls to a broker, on the event loop of the first call."""
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class TimelineConnection:
         self._opening = asyncio.Lock()
 
     async def stub(self) -> Any:
-        """The generated stub, over a channel that is opened by the first use."""
+        """Return the generated stub, over a channel that is opened by the first use."""
         self.check_usable()
         async with self._opening:
             if self._stub is None:
@@ -89,16 +92,16 @@ class TimelineConnection:
             return self._stub
 
     def check_usable(self) -> None:
-        """A channel belongs to one event loop: another would wait for ever, or meet errors that say nothing."""
+        """Check the event loop. A channel belongs to one: on another, calls would hang or raise unclear errors."""
         if self._ended:
-            raise TimelineError("this AsyncTimeline is closed; open another one")
+            raise TimelineError("the AsyncTimeline is closed; open another one")
         loop = asyncio.get_running_loop()
         self._loop = self._loop or loop
         if loop is not self._loop:
-            raise TimelineError("this AsyncTimeline is used by another event loop; open one in each")
+            raise TimelineError("the AsyncTimeline belongs to another event loop; open one in each event loop")
 
     async def _open(self) -> grpc.aio.Channel:
-        """A channel to the broker that was given, or to a carrier that it names."""
+        """Open a channel to the configured broker, or to a carrier that it names."""
         self.address = self._given[self._in_use]
         channel = open_channel(self.address)
         named = await carriers(channel, timeline=self._timeline or ANY, timeout_s=self.timeout_ms / 1_000)
@@ -109,8 +112,8 @@ class TimelineConnection:
         self.address = named[0]
         return open_channel(self.address)
 
-    async def elsewhere(self, unreachable: str) -> None:
-        """Nobody answers there: go on with the next address, if there is another one, unless somebody has already."""
+    async def switch_address(self, unreachable: str) -> None:
+        """Switch to the next address, if there is one, unless another call has done so already."""
         named = unreachable not in self._given
         if unreachable != self.address or (len(self._given) == 1 and not named):
             return
@@ -119,16 +122,16 @@ class TimelineConnection:
         await self.close()
 
     def pause_s(self, attempt: int) -> float:
-        """The pause before the next attempt: doubling when every address has had its turn, up to a limit."""
+        """Return the pause before the next attempt; it doubles after each round over all addresses, up to a limit."""
         doublings = min(attempt // len(self._given), DOUBLINGS_MAX)
         return float(min(BACKOFF_MS_FIRST * 2**doublings, BACKOFF_MS_MAX)) / 1_000
 
     def typed(self, error: grpc.aio.AioRpcError) -> TidemillError:
-        """The error as the broker raised it; where nobody ever answered, with all addresses that were tried."""
+        """Return the error as the broker raised it; if no broker ever answered, with all addresses that were tried."""
         return typed(error, self.address if self.contact.made else ", ".join(self._given))
 
     async def call(self, method: str, request: Any) -> Any:
-        """Call, and try again while the broker is away, up to the deadline."""
+        """Call, and retry while the broker is unreachable, up to the deadline."""
         began = time.monotonic()
         ends = began + self.timeout_ms / 1_000
         attempt = 0
@@ -148,12 +151,12 @@ class TimelineConnection:
             pause = self.pause_s(attempt)
             if time.monotonic() + pause >= ends or self.contact.is_hopeless(began):
                 raise failure
-            await self.elsewhere(address)
+            await self.switch_address(address)
             await asyncio.sleep(pause)
             attempt += 1
 
     async def call_in_session(self, method: str, greeting: wire.HandshakeRequest, build: Callable[[str], Any]) -> Any:
-        """Call with a session: shake hands first where there is none, and again where it was forgotten."""
+        """Call with a session: do the handshake first if there is none, and again if the broker has lost it."""
         session = await self._greeted(greeting, "")
         try:
             return await self.call(method, build(session))
@@ -167,7 +170,7 @@ class TimelineConnection:
             return self._session
 
     async def end(self) -> None:
-        """Close for good."""
+        """Close permanently."""
         self._ended = True
         await self.close()
 

@@ -1,4 +1,4 @@
-"""A lease as a consumer holds it, for asyncio and for threads: the same data, the same three operations."""
+"""A consumer's lease, for asyncio and for threads: the same data and the same three operations."""
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime
@@ -13,7 +13,7 @@ Run = Callable[[Coroutine[Any, Any, T]], T]
 
 
 class _Held:
-    """What both faces know of a lease."""
+    """The common part of both lease classes."""
 
     __slots__ = ("_expires_ms", "_lease", "_worker")
 
@@ -29,7 +29,7 @@ class _Held:
 
     @property
     def body(self) -> bytes:
-        """What the message carries."""
+        """The message's body."""
         return self._lease.body
 
     @property
@@ -69,28 +69,29 @@ class _Held:
 
 
 class AsyncLease(_Held):
-    """A consumer's hold on one message: `Lease` for asyncio, with the same names."""
+    """A consumer's lease of one message: `Lease` for asyncio, with the same names."""
 
     __slots__ = ()
 
     async def complete(self) -> None:
-        """The work is done: the message is gone for good."""
+        """Complete the message: it is deleted permanently."""
         await self._complete()
 
     async def release(self, *, delay_ms: int = 0) -> None:
-        """Give the message back; it is due again after the delay."""
+        """Release the message; it is due again after the delay."""
         await self._release(delay_ms)
 
     async def extend(self, *, ms: int) -> None:
-        """Hold the message until `ms` milliseconds from now."""
+        """Extend the lease to `ms` milliseconds from now."""
         await self._extend(ms)
 
 
 class Lease(_Held):
-    """A consumer's hold on one message, until `expires`.
+    """A consumer's lease of one message, until `expires`.
 
-    `complete` when the work is done, `extend` when it takes longer, `release` to let another try. A lease that is left
-    alone ends by itself, and the message comes again; then these three raise StaleLease, and change nothing.
+    Call `complete` when the work is done, `extend` when it takes longer, `release` to let another consumer try.
+    Otherwise the lease expires and the message is delivered again. Then these three raise StaleLease and change
+    nothing.
     """
 
     __slots__ = ("_run",)
@@ -100,13 +101,13 @@ class Lease(_Held):
         self._run = run
 
     def complete(self) -> None:
-        """The work is done: the message is gone for good."""
+        """Complete the message: it is deleted permanently."""
         self._run(self._complete())
 
     def release(self, *, delay_ms: int = 0) -> None:
-        """Give the message back; it is due again after the delay."""
+        """Release the message; it is due again after the delay."""
         self._run(self._release(delay_ms))
 
     def extend(self, *, ms: int) -> None:
-        """Hold the message until `ms` milliseconds from now."""
+        """Extend the lease to `ms` milliseconds from now."""
         self._run(self._extend(ms))

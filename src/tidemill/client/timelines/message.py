@@ -1,4 +1,4 @@
-"""What goes onto a timeline: a message with its body, its due time, and perhaps a key and a natural id."""
+"""The messages of a timeline: body, due time, and optionally a key and a natural id."""
 
 import math
 from dataclasses import dataclass
@@ -18,11 +18,12 @@ MS_MAX = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message for later.
+    """One message to deliver later.
 
-    `body` is what it carries. `due` is when it is delivered, and never before: a datetime (without a zone it is local
-    time) or seconds since 1970 (`time.time() + 5`); a time that has passed means now. `id` is a natural id: two
-    schedules with the same one are one message; without it one is drawn. `key` goes with the body, for the consumer.
+    `body` is the content. `due` is the delivery time; the message is never delivered before: a datetime (without a zone
+    it is local time) or seconds since 1970 (`time.time() + 5`). A time in the past means now. `id` is a natural id:
+    scheduling the same id twice gives one message. Without it, an id is generated. `key` is passed to the consumer with
+    the body.
     """
 
     body: bytes
@@ -32,18 +33,18 @@ class Message:
 
 
 class ScheduledId(str):
-    """The id of a scheduled message, which also knows what is kept under it."""
+    """The id of a scheduled message, with the state of the stored message."""
 
     __slots__ = ("due", "exists_already")
 
     due: datetime
-    """When the message is due: for one that was there before, its own due time and not the one just asked for."""
+    """When the message is due: for an existing message, the stored due time and not the one just requested."""
     exists_already: bool
-    """A message of this id was there: it was kept, and nothing changed."""
+    """Whether a message with this id existed: it was kept unchanged."""
 
     @classmethod
     def of(cls, message_id: str, at_ms: int, *, exists_already: bool) -> "ScheduledId":
-        """The id with what the broker said of it."""
+        """Return the id with the broker's answer."""
         scheduled = cls(message_id)
         scheduled.due = from_ms(at_ms)
         scheduled.exists_already = exists_already
@@ -51,19 +52,19 @@ class ScheduledId(str):
 
 
 def due_ms(due: Due) -> int:
-    """The due time in milliseconds, rounded up: a message is never early."""
+    """Return the due time in milliseconds, rounded up: a message is never early."""
     if isinstance(due, datetime):
         try:
             return -((EPOCH - due.astimezone(UTC)) // MILLISECOND)
         except (OverflowError, ValueError, OSError) as error:
             raise BadDueTime(f"{due!r} is not a due time: {error}") from error
     if not isinstance(due, int | float):
-        raise TypeError(f"{due!r} is not a due time: give a datetime, or seconds since 1970")
+        raise TypeError(f"{due!r} is not a due time; pass a datetime, or seconds since 1970")
     if not math.isfinite(due) or abs(due) > MS_MAX:
         raise BadDueTime(f"due time {due!r} s is not between 1970 and the year 9999")
     return math.ceil(round(due * MS_PER_SECOND, 3))
 
 
 def from_ms(ms: int) -> datetime:
-    """Milliseconds as a datetime in UTC."""
+    """Convert milliseconds to a datetime in UTC."""
     return EPOCH + MILLISECOND * min(ms, MS_MAX)

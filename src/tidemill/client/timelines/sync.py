@@ -1,6 +1,6 @@
-"""Timelines for threads: the asyncio face, run on an event loop of its own in the background.
+"""The synchronous client of timelines: the asyncio client, run on an event loop in the background.
 
-Every call is a coroutine of `AsyncTimeline` that is waited for. One instance may be used by several threads.
+Every call waits for a coroutine of `AsyncTimeline`. Several threads may use one instance.
 """
 
 from collections import deque
@@ -27,8 +27,8 @@ class Timeline:
                 print(lease.body)
                 lease.complete()
 
-    `group` names the producers that may cancel and move each other's messages. A call that nobody answers is tried
-    again for `timeout_ms`; where nobody has ever answered, for `connect_timeout_ms`. Several threads may use one.
+    `group` names the producers that may cancel and move each other's messages. A call without an answer is retried for
+    `timeout_ms`; if no broker has ever answered, for `connect_timeout_ms`. Several threads may use one instance.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Timeline:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
         self.topic = topic
-        self._background = Background("tidemill-timeline", TimelineError("this Timeline is closed; open another one"))
+        self._background = Background("tidemill-timeline", TimelineError("the Timeline is closed; open another one"))
         self._run = self._background.run
         self._async = self._background.open(
             lambda: AsyncTimeline(
@@ -61,11 +61,11 @@ class Timeline:
         self._end()
 
     def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
-        """Create the timeline; the same again changes nothing, and `created` tells the difference."""
+        """Create the timeline. Creating it again changes nothing, and `created` is then false."""
         return self._run(self._async.create(**settings))
 
     def alter(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
-        """Change settings of the timeline; those not named stay."""
+        """Change settings of the timeline; settings that are not named stay the same."""
         return self._run(self._async.alter(**settings))
 
     def delete(self) -> None:
@@ -73,41 +73,41 @@ class Timeline:
         self._run(self._async.delete())
 
     def describe(self) -> TimelineDescription:
-        """The timeline's state and settings."""
+        """Return the timeline's state and settings."""
         return self._run(self._async.describe())
 
     def timelines(self) -> list[TimelineDescription]:
-        """All timelines of the broker."""
+        """List all timelines of the broker."""
         return self._run(self._async.timelines())
 
     def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
-        """Keep messages for later; durable when it returns. The ids, in order; see `AsyncTimeline.schedule`."""
+        """Schedule messages. They are durable when this returns. Returns the ids; see `AsyncTimeline.schedule`."""
         return self._run(self._async.schedule(messages))
 
     def cancel(self, ids: str | Sequence[str]) -> None:
-        """Take messages back; those that cannot be are told in one error, after all were tried."""
+        """Cancel messages. All are tried; then one error names those that could not be cancelled."""
         self._run(self._async.cancel(ids))
 
     def move(self, ids: str | Sequence[str], due: Due) -> None:
-        """Give messages another due time; those that cannot be moved are told in one error, after all were tried."""
+        """Change the due time of messages. All are tried; then one error names those that could not be moved."""
         self._run(self._async.move(ids, due))
 
     def count(self, status: str | None = None, start: Due | None = None, end: Due | None = None) -> int:
-        """How many messages there are, by status and due time."""
+        """Count messages, by status and due time."""
         return self._run(self._async.count(status, start, end))
 
     def messages(
         self, status: str | None = None, start: Due | None = None, end: Due | None = None, *, limit: int = 100
     ) -> list[Stored]:
-        """The first messages, by due time: at most `limit`, and no more than 1,000 or 16 MiB of bodies at once."""
+        """Return the first messages by due time: at most `limit`, never more than 1,000 or 16 MiB of bodies."""
         return self._run(self._async.messages(status, start, end, limit=limit))
 
     def histogram(self, start: Due, end: Due, buckets: int = 20, *, status: str | None = None) -> list[Bar]:
-        """How many messages are due in each part of a range of time."""
+        """Count messages in equal parts of a range of due times."""
         return self._run(self._async.histogram(start, end, buckets, status=status))
 
     def ping(self) -> Latency:
-        """Measure the way to the broker and the difference of the clocks."""
+        """Measure the latency to the broker and the clock difference."""
         return self._run(self._async.ping())
 
     def work(
@@ -120,10 +120,10 @@ class Timeline:
         idle_ms: int | None = None,
         on_clock: OnClock | None = None,
     ) -> Generator[Lease, None, None]:
-        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`.
+        """Lease messages as they fall due, until the timeline is closed, or until none arrived for `idle_ms`.
 
-        `on_clock` is called when the broker's clock gets in doubt, with the reasons, and when it is trusted again; on
-        the client's own thread.
+        `on_clock` is called with the reasons when the broker's clock gets in doubt, and when it is trusted again. It
+        runs on the client's own thread.
         """
         worker = self._background.make(lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock))
         try:
@@ -135,7 +135,7 @@ class Timeline:
             self._background.run_last(self._async.dismiss(worker))
 
     def _arrivals(self, worker: Worker, idle_ms: int | None) -> deque[Arrival]:
-        """Who works while another thread closes the timeline has no more to do."""
+        """Return the leases that have arrived; none when another thread has closed the timeline."""
         try:
             return self._run(worker.arrivals(idle_ms))
         except TimelineError:

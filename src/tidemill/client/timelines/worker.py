@@ -1,17 +1,19 @@
-"""One consumer's stream: leases come down when they are due, extensions, releases and completions go up in batches.
+"""One consumer's stream: it receives leases when they are due, and sends extensions, releases and completions in
+batches.
 
-Theory of operation. `_keep_connected` shakes hands, opens the stream, starts a writer and reads until the stream
-ends; then it does the same again, with growing pauses, unless the broker refused for good, or nobody has ever answered
-at its address. Operations wait in one
-queue; the writer sends all that wait as one batch, so that a thousand completions cost a few round trips. A batch
-that was sent but not answered when the stream broke is sent again on the next one: tokens make that safe, and a
-completion that is answered with "no such message" the second time had arrived the first time.
+`_keep_connected` does the handshake, opens the stream, starts a writer and reads until the stream ends. Then it does
+the same again, with growing pauses. It stops if the broker rejected it permanently, or if no broker has ever answered.
 
-A broker may send a message early by the length of the way; it is held back here until it is due by this machine's time
-of day, but no longer than `HOLD_S_MAX`: a clock that was set must not stop the work.
+Operations wait in one queue. The writer sends all that wait as one batch, so that a thousand completions cost a few
+round trips. A batch without an answer when the stream broke is sent again on the next stream. Tokens make that safe. If
+a repeated completion is answered with "no such message", the first one had arrived.
 
-A lease that ended while it waited here is not handed out. Its end is judged by this machine's monotonic clock,
-counted from its arrival: the consumer's time of day may be wrong."""
+A broker may send a message early by the network latency. It is held back here until it is due by this machine's wall
+clock, but no longer than `HOLD_S_MAX`: a clock that was set must not stop the work.
+
+A lease that expired while it waited here is not delivered. This machine's monotonic clock measures that from its
+arrival, because the consumer's wall clock may be wrong.
+"""
 
 import asyncio
 import heapq
@@ -33,13 +35,16 @@ from tidemill.wire.grpc import timeline_pb2 as wire
 
 OPERATIONS_MAX = 1_000
 BATCHES_IN_FLIGHT_MAX = 4
-"""With that many unanswered, operations wait and make the next batch larger."""
+"""While this many batches are unanswered, operations wait and make the next batch larger."""
 HANDSHAKE_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 1.0
-"""A call that is cancelled ends some time later, and not seldom after its event loop: gRPC logs that as an error in
-whatever other loop the process runs. So a worker that closes ends its side and waits that long for the broker's."""
+"""How long a closing worker waits for the broker to end the stream, after it has ended its side.
+
+A cancelled call ends some time later, often after its event loop. gRPC then logs an error in another loop of the
+process.
+"""
 HOLD_S_MIN = 0.0005
 HOLD_S_MAX = 0.05
 NS_PER_MS = 1_000_000
@@ -51,7 +56,7 @@ log = logging.getLogger("tidemill.timeline")
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """What the broker says about its clock: while it is in doubt, nothing is delivered."""
+    """The state of the broker's clock: while it is in doubt, nothing is delivered."""
 
     in_doubt: bool
     reasons: tuple[str, ...] = ()
@@ -62,7 +67,7 @@ OnClock = Callable[[ClockState], None]
 
 @dataclass(slots=True)
 class Pending:
-    """An operation on its way, and who waits for its outcome."""
+    """An operation that was sent, and the future of its outcome."""
 
     operation: wire.Operation
     outcome: "asyncio.Future[int]"
@@ -72,19 +77,19 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A lease as it came, with the end of it on this machine's monotonic clock."""
+    """A received lease, with its end on this machine's monotonic clock."""
 
     lease: wire.Lease
     ends_s: float
 
     @property
     def live(self) -> bool:
-        """Whether the lease has not ended while it waited."""
+        """Whether the lease has not expired while it waited."""
         return time.monotonic() < self.ends_s
 
 
 class Worker:
-    """Receives leases for one consumer and reports what became of them."""
+    """Receives leases for one consumer and reports their outcomes."""
 
     def __init__(
         self, connection: TimelineConnection, greeting: wire.HandshakeRequest, on_clock: OnClock | None = None
@@ -109,9 +114,10 @@ class Worker:
         self._task = asyncio.create_task(self._keep_connected())
 
     async def arrivals(self, idle_ms: int | None = None) -> deque[Arrival]:
-        """All leases that are here, waiting for the first; none when nothing came within `idle_ms`, or after `close`.
+        """Wait for the first lease and return all that have arrived; none after `idle_ms` without one, or after
+        `close`.
 
-        Whoever takes them hands them out one by one while they are `live`; `close` gives back what it left there.
+        The caller delivers them one by one while they are `live`. `close` releases those that are left in the deque.
         """
         timeout = None if idle_ms is None else idle_ms / 1_000
         while True:
@@ -129,7 +135,7 @@ class Worker:
                 return deque()
 
     async def operate(self, operation: wire.Operation) -> int:
-        """Send one operation and wait for its outcome: the new end of the lease, or the error that refused it."""
+        """Send one operation and wait for its outcome: return the new end of the lease, or raise the error."""
         self._refuse_if_failed()
         pending = Pending(operation, asyncio.get_running_loop().create_future(), time.monotonic())
         self._waiting.append(pending)
@@ -141,7 +147,7 @@ class Worker:
             raise type(self._failure)(str(self._failure))
 
     async def close(self) -> None:
-        """Ask for no more, give back what was not handed out, and end the stream."""
+        """Request no more leases, release those that were not delivered, and end the stream."""
         self._arrivals.extend(self._taken)
         self._taken.clear()
         if self._timer is not None:
@@ -158,10 +164,10 @@ class Worker:
         await asyncio.wait([self._task], timeout=END_TIMEOUT_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._fail(TimelineError("the worker was closed"))
+        self._fail(TimelineError("the worker is closed"))
 
     async def _give_back(self) -> None:
-        """Release until nothing more arrives: a busy consumer gets no new leases, only those already on their way."""
+        """Release until nothing more arrives: a busy consumer gets only the leases that are already on their way."""
         if self._failure is not None or self._call is None:
             return
         self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=True)))
@@ -199,11 +205,11 @@ class Worker:
             attempt += 1
 
     async def _is_final(self, failure: TidemillError, began_s: float) -> bool:
-        """Whether trying again is of no use; where nobody answers, the next address has its turn."""
+        """Whether a retry is of no use. If no broker answers, switch to the next address."""
         if not isinstance(failure, Unreachable):
             self._connection.contact.made = True
             return not failure.retriable
-        await self._connection.elsewhere(self._connection.address)
+        await self._connection.switch_address(self._connection.address)
         return self._connection.contact.is_hopeless(began_s)
 
     async def _pause(self, length_s: float) -> None:
@@ -211,11 +217,13 @@ class Worker:
             await asyncio.wait_for(self._closing.wait(), length_s)
 
     def _give_up_on_old(self) -> None:
-        """While the broker is away, operations wait for it, but not for ever: their outcome stays unknown."""
+        """Fail old operations: they wait for an unreachable broker, but not forever. Their outcome stays unknown."""
         oldest_s = time.monotonic() - ANSWER_TIMEOUT_S
         for pending in (*self._waiting, *(one for batch in self._sent.values() for one in batch)):
             if pending.asked_s < oldest_s and not pending.outcome.done():
-                pending.outcome.set_exception(Unreachable(f"no answer from {self._connection.address}"))
+                pending.outcome.set_exception(
+                    Unreachable(f"no answer from {self._connection.address}; the outcome is unknown")
+                )
         self._waiting = deque(one for one in self._waiting if not one.outcome.done())
 
     async def _one_stream(self) -> None:
@@ -259,9 +267,9 @@ class Worker:
 
     def _clock_changed(self, state: ClockState) -> None:
         if state.in_doubt:
-            log.warning("the broker's clock is in doubt, nothing is delivered meanwhile: %s", "; ".join(state.reasons))
+            log.warning("broker_clock_in_doubt: nothing is delivered: %s", "; ".join(state.reasons))
         else:
-            log.info("the broker's clock is trusted again")
+            log.info("broker_clock_trusted")
         if self._on_clock is not None:
             self._on_clock(state)
 
@@ -279,7 +287,7 @@ class Worker:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Let go of what was held back and is due now; come again for the rest."""
+        """Deliver held-back leases that are due now, and set a timer for the rest."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -295,8 +303,8 @@ class Worker:
         while True:
             await self._to_send.wait()
             self._to_send.clear()
-            room = OPERATIONS_MAX if len(self._sent) < BATCHES_IN_FLIGHT_MAX else 0
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), room))]
+            capacity = OPERATIONS_MAX if len(self._sent) < BATCHES_IN_FLIGHT_MAX else 0
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), capacity))]
             ups = [self._notices.popleft() for _ in range(len(self._notices))]
             if batch:
                 self._number += 1
@@ -349,5 +357,5 @@ def _resolve(pending: Pending, outcome: wire.Outcome) -> None:
 
 
 def release_of(lease: wire.Lease, delay_ms: int) -> wire.Operation:
-    """The operation that gives a lease back."""
+    """Return the operation that releases a lease."""
     return wire.Operation(action=wire.ACTION_RELEASE, seq=lease.seq, token=lease.token, ms=delay_ms)

@@ -1,4 +1,4 @@
-"""Streams over gRPC: a producer bound to a topic, and a member of a consumer group."""
+"""The clients of topics over gRPC: a producer bound to a topic, and a member of a consumer group."""
 
 from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, TopicRecord
 from tidemill.client.topics.producer import AsyncTopicProducer, Delivery, DeliveryFailed, ProducerClosed

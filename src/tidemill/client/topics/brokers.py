@@ -1,10 +1,10 @@
-"""The brokers as a client of BrokerService sees them: any of them answers, and one that does not is passed over.
+"""The connections of a BrokerService client: any broker answers, and a broker that does not answer is skipped.
 
-A call goes to the broker that is in use; when nobody answers there, the next address takes its place and the call is
-tried again after a pause, 50 ms at first and twice as long each time, 5 s at most; where nobody has ever answered, only
-for as long as the connect timeout. Where the broker in use only
-oversees, a consumer lets it name carriers, which come before the addresses that were given. Calls that are worth a
-direct way go to the partition's leader, whose address `GetMetadata` told.
+A call goes to the current broker. If it does not answer, the client switches to the next address and retries after a
+pause. The pause is 50 ms at first, doubles each time, and is 5 s at most. If no broker has ever answered, the client
+retries only for the connect timeout. If the current broker has only the overseer role, a consumer asks it for carriers;
+these come before the configured addresses. Calls that benefit from a direct path go to the partition's leader, whose
+address comes from `GetMetadata`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tidemill.client.rpc import (
     Contact,
     close_channel,
     error_name,
-    nobody_answers,
+    no_answer_text,
     open_channel,
     split_addresses,
 )
@@ -38,12 +38,12 @@ CALL_TIMEOUT_MS = 10_000
 
 
 def backoff_ms(attempt: int) -> int:
-    """The pause before the next attempt; the first is attempt 0."""
+    """Return the pause before the next attempt; the first is attempt 0."""
     return min(BACKOFF_MS * int(BACKOFF_GROWTH ** min(attempt, DOUBLINGS_MAX)), BACKOFF_MS_MAX)
 
 
 class Brokers:
-    """Calls to a cluster, on the event loop that makes the first of them."""
+    """Calls to a cluster, on the event loop of the first call."""
 
     def __init__(self, addresses: str | Sequence[str], *, connect_timeout_ms: int) -> None:
         self._given = self._addresses = split_addresses(addresses)
@@ -54,27 +54,27 @@ class Brokers:
 
     @property
     def address(self) -> str:
-        """The broker in use."""
+        """The address of the current broker."""
         return self._addresses[self._in_use]
 
     def switch(self, unreachable: str) -> None:
-        """Nobody answers there: go on with the next address, unless somebody has already."""
+        """Switch to the next address, unless another call has done so already."""
         if unreachable == self.address:
             self._in_use = (self._in_use + 1) % len(self._addresses)
 
     async def settle(self, topic: str) -> None:
-        """Go on with a carrier, where the broker in use is none; the addresses that were given stay the last resort."""
+        """Switch to a carrier if the current broker is none; the configured addresses stay the last resort."""
         found = await carriers(self._stub(self.address)[0], topic=topic)
         if found:
             self.contact.made = True
             self._addresses, self._in_use = [*found, *self._given], 0
 
     def leader_of(self, topic: str, partition: int) -> str:
-        """Where the leader of a partition is; the broker in use where that is not known."""
+        """Return the address of a partition's leader; the current broker if that is unknown."""
         return self._leaders.get((topic, partition)) or self.address
 
     async def refresh(self, topic: str, *, timeout_ms: int = CALL_TIMEOUT_MS) -> wire.TopicInfo | None:
-        """Learn who leads the topic's partitions; None when there is no such topic."""
+        """Fetch the leaders of the topic's partitions; None when the topic does not exist."""
         request = wire.GetMetadataRequest(topics=[topic])
         reply: wire.GetMetadataReply = await self.call("GetMetadata", request, timeout_ms=timeout_ms)
         where = {broker.node_id: broker.address for broker in reply.brokers}
@@ -84,7 +84,7 @@ class Brokers:
         return info
 
     async def call(self, method: str, request: Any, *, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
-        """Call any broker, and try again elsewhere while nobody answers, up to the deadline."""
+        """Call any broker, and retry at others while none answers, up to the deadline."""
         began = time.monotonic()
         ends = began + timeout_ms / 1_000
         attempt = 0
@@ -122,7 +122,7 @@ class Brokers:
         return self._stubs[address]
 
     async def _drop(self, address: str) -> None:
-        """A connection that failed is not used again."""
+        """Close a connection that failed; it is not used again."""
         stub = self._stubs.pop(address, None)
         if stub is not None:
             await close_channel(stub[0])
@@ -139,7 +139,7 @@ def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     if name is not None and kind is not UnknownServerError:
         return kind(error.details() or "")
     if name is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
-        return LeaderNotAvailable(error.details() or "")  # a broker that says: not now
+        return LeaderNotAvailable(error.details() or "")  # the broker reports a temporary error
     if error.code() in UNREACHABLE:
-        return BrokerUnreachable(nobody_answers(error, address))
+        return BrokerUnreachable(no_answer_text(error, address))
     return ClientError(f"{address}: {error.code().name}: {error.details()}")

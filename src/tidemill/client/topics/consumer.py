@@ -1,11 +1,12 @@
-"""A member of a consumer group, for asyncio: records of its partitions one by one, offsets committed behind them.
+"""A member of a consumer group, for asyncio: it delivers records of its partitions and commits their offsets.
 
-`ConsumerProgress` decides what is handed out, what counts as handled and what has to be committed; here are the tasks
-that talk to the broker. One polls: it keeps the member alive, follows the assignment and fills a bounded buffer, also
-while a record is being handled for long. Another one commits. A third one looks whether the topics are there. A member
-that was fenced (it was silent for too long, or another took its place) forgets what it has in hand and joins again;
-what it had not committed goes to others. So does one whose record is in hand for far too long: it leaves the group
-until it asks for the next one.
+`ConsumerProgress` decides which records are delivered, handled and committed. This module has the tasks that
+call the broker. One task polls: it keeps the member alive, follows the assignment and fills a bounded buffer, even
+while the application handles a record for long. A second task commits. A third one checks whether the topics exist.
+
+A fenced member (it was silent for too long, or another one took its place) drops its records and joins again. Other
+members get the records that it has not committed. A member also leaves the group when the application handles one
+record for far too long. It joins again when the application asks for the next one.
 """
 
 import asyncio
@@ -38,14 +39,14 @@ CALL_TIMEOUT_MS = 10_000
 LEAVE_TIMEOUT_MS = 2_000
 COMMIT_TRIES = 3
 MISSING_FIRST_S, MISSING_S = 2.0, 30.0
-"""When it is looked whether the topics are there: soon, and then from time to time."""
+"""The intervals of the check whether the topics exist: short at first, then longer."""
 FENCED = (UnknownMemberId, FencedMemberEpoch)
 
 log = logging.getLogger("tidemill.consumer")
 
 
 class ConsumerClosed(ClientError):
-    """This consumer is closed; open another one."""
+    """The consumer is closed; open another one."""
 
 
 class TopicRecord(NamedTuple):
@@ -61,7 +62,7 @@ class TopicRecord(NamedTuple):
 
 
 class AsyncConsumer:
-    """One member of a group; `Consumer` for asyncio: `async for record in consumer:` hands out records for ever."""
+    """One member of a group; `Consumer` for asyncio: `async for record in consumer:` delivers records without end."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class AsyncConsumer:
         self._progress = ConsumerProgress(
             commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
         )
-        self._lock = threading.Lock()  # `take` is also called by the threads of the synchronous face
+        self._lock = threading.Lock()  # the threads of the synchronous client also call `take`
         self._loop = asyncio.get_running_loop()
         self._epoch = 0
         self._failure: TidemillError | None = None
@@ -89,14 +90,14 @@ class AsyncConsumer:
         self._closed = False
         self._dropped = False
         self._troubles = 0
-        self._tasks = [asyncio.create_task(self._poll_forever()), asyncio.create_task(self._tell_missing())]
+        self._tasks = [asyncio.create_task(self._poll_forever()), asyncio.create_task(self._warn_missing_topics())]
         if self.options.auto_commit:
             self._tasks.append(asyncio.create_task(self._commit_forever()))
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """An error that no task expects is raised by `next`, which would wait for ever otherwise."""
+        """Let `next` raise an unexpected error of a task; otherwise it would wait forever."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             failure = UnknownServerError(f"the consumer ended with an unexpected error: {error!r}")
@@ -120,12 +121,12 @@ class AsyncConsumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member has for now."""
+        """The partitions that are assigned to this member now."""
         with self._lock:
             return sorted(self._progress.assigned)
 
     async def next(self, timeout_ms: int | None = None) -> TopicRecord | None:
-        """The next record, and the one before it is handled; None when none came in time, or after `close`."""
+        """Return the next record; the previous one counts as handled. None on a timeout, or after `close`."""
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
         while not self._closed:
             self._arrived.clear()
@@ -143,7 +144,7 @@ class AsyncConsumer:
         return None
 
     def take(self) -> TopicRecord | None:
-        """The next record if it is here; may be called by any thread."""
+        """Return the next record if one is buffered; any thread may call this."""
         with self._lock:
             record: TopicRecord | None = self._progress.take(_now_ms())
             buffered = self._progress.buffered
@@ -158,24 +159,24 @@ class AsyncConsumer:
         self._handled.set()
 
     async def commit(self) -> None:
-        """Commit everything up to the record in hand, which counts as handled; an error means that nothing was."""
+        """Commit up to the current record, which counts as handled. After an error, nothing was committed."""
         if self._closed:
             raise ConsumerClosed
         if self._dropped:
             self._dropped = False
-            raise UnknownMemberId("the membership was over before the commit: the records come again")
+            raise UnknownMemberId("the membership ended before the commit; the records are delivered again")
         with self._lock:
             self._progress.finish(_now_ms())
         try:
             await self._commit()
         except FENCED:
-            self._dropped = False  # it is told now
+            self._dropped = False  # this error reports it
             raise
 
     async def close(self, *, handled: bool = True) -> None:
-        """Commit what was handled, leave the group and let go of the brokers.
+        """Commit the handled records, leave the group and close the connections.
 
-        The record in hand counts as handled, unless the caller says otherwise.
+        The current record counts as handled, unless the caller passes `handled=False`.
         """
         if self._closed:
             return
@@ -191,7 +192,7 @@ class AsyncConsumer:
                         self._progress.finish(_now_ms())
                 await self._commit()
         except TidemillError:
-            pass  # what was not committed comes again
+            pass  # uncommitted records are delivered again
         finally:
             await self._leave()
             await self._brokers.close()
@@ -203,7 +204,7 @@ class AsyncConsumer:
         try:
             await self._brokers.call("Unsubscribe", request, timeout_ms=LEAVE_TIMEOUT_MS)
         except TidemillError:
-            return  # the broker will miss it
+            return  # the broker ends the session by its timeout
 
     # -- polling -------------------------------------------------------------------------------------------------------
 
@@ -225,9 +226,9 @@ class AsyncConsumer:
                 await asyncio.sleep(backoff_ms(attempt) / 1_000)
                 attempt += 1
 
-    async def _tell_missing(self) -> None:
-        """A topic that is not there may come later, so it is waited for; but not without a word."""
-        told: set[str] = set()
+    async def _warn_missing_topics(self) -> None:
+        """Log topics that do not exist. A topic may be created later, so the consumer waits for it."""
+        warned: set[str] = set()
         pause_s = MISSING_FIRST_S
         while True:
             await asyncio.sleep(pause_s)
@@ -235,12 +236,12 @@ class AsyncConsumer:
             with suppress(TidemillError):
                 reply = await self._brokers.call("GetMetadata", wire.GetMetadataRequest(topics=self.topics))
                 missing = set(self.topics) - {topic.name for topic in reply.topics}
-                for topic in sorted(missing - told):
-                    log.warning("there is no topic %s; waiting for it: tidemill topic create %s", topic, topic)
-                told = missing
+                for topic in sorted(missing - warned):
+                    log.warning("topic_missing: waiting for %s; create it with: tidemill topic create %s", topic, topic)
+                warned = missing
 
     async def _give_up_if_stuck(self) -> None:
-        """Who hangs over a record must not keep others from the partition: leave until the next is asked for."""
+        """Leave the group while the application is stuck in a record, so that others get the partition."""
         with self._lock:
             stuck = self._progress.held_ms(_now_ms()) > self.options.max_handling_ms
         if stuck:
@@ -257,7 +258,7 @@ class AsyncConsumer:
         self._follow(reply.assigned)
 
     async def _poll(self) -> None:
-        """One turn: release what was taken away, then ask for more."""
+        """Poll once: release revoked partitions, then ask for more records."""
         if self._progress.leaving:
             await self._try_to_commit()
         self._room.clear()
@@ -285,7 +286,7 @@ class AsyncConsumer:
             await self._pause()
 
     async def _rest_after(self, error: TidemillError, *, got: bool) -> None:
-        """A partition cannot be read for now: ask again, but not all the time; the others do not wait for it."""
+        """Wait before the next read of a partition that cannot be read now; the others do not wait for it."""
         if not error.retriable:
             raise error
         pause_ms = min(backoff_ms(self._troubles), self.options.poll_interval_ms)
@@ -303,13 +304,13 @@ class AsyncConsumer:
         )
 
     async def _pause(self) -> None:
-        """Nothing to ask for: wait until there is room, but not longer than a sign of life may take."""
+        """Wait until the buffer has space, but not longer than the heartbeat interval."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.poll_interval_ms / 1_000):
                 await self._room.wait()
 
     def _receive(self, partitions: Sequence[wire.PartitionRecords]) -> TidemillError | None:
-        """Take what came; an error of a partition that will pass is answered."""
+        """Take the received records; return a temporary error of a partition, if there is one."""
         failure: TidemillError | None = None
         with self._lock:
             for one in partitions:
@@ -318,7 +319,7 @@ class AsyncConsumer:
                 if isinstance(error, OffsetOutOfRange):
                     self._progress.arrived(place, (), RESETS[self.options.reset][1])
                 elif isinstance(error, UnreadableBatch) and error.next_offset is not None:
-                    failure = self._pass_by(place, error, error.next_offset) or failure
+                    failure = self._skip_unreadable(place, error, error.next_offset) or failure
                 elif error is not None:
                     failure = error
                 else:
@@ -328,10 +329,12 @@ class AsyncConsumer:
             self._arrived.set()
         return failure
 
-    def _pass_by(self, place: TopicPartition, error: UnreadableBatch, next_offset: int) -> UnreadableBatch | None:
-        """Leave out a batch that cannot be read, if the options say so; the error otherwise."""
+    def _skip_unreadable(
+        self, place: TopicPartition, error: UnreadableBatch, next_offset: int
+    ) -> UnreadableBatch | None:
+        """Skip a batch that cannot be read, if the options say so; otherwise return the error."""
         if not self.options.skip_unreadable:
-            return UnreadableBatch(f"{error}; give the consumer skip_unreadable=True to leave such batches out")
+            return UnreadableBatch(f"{error}; pass skip_unreadable=True to the consumer to skip such batches")
         log.warning("batch_skipped: %s", error)
         self._progress.arrived(place, (), next_offset)
         return None
@@ -341,7 +344,7 @@ class AsyncConsumer:
             self._progress.follow({TopicPartition(one.topic, one.partition): one.offset for one in assigned})
 
     def _lose(self) -> None:
-        """Somebody else has the partitions by now."""
+        """Drop everything, because other members may own the partitions by now."""
         self._epoch = 0
         with self._lock:
             self._dropped = self._progress.lose()
@@ -374,7 +377,7 @@ class AsyncConsumer:
                     await self._handled.wait()
 
     async def _try_to_commit(self) -> None:
-        """Commit by the way: what is refused comes again, what was not heard is committed the next time."""
+        """Commit in the background: rejected records are delivered again, and a failed call is retried later."""
         if not self.options.auto_commit:
             return
         with suppress(TidemillError):
@@ -387,7 +390,7 @@ class AsyncConsumer:
             if not offsets:
                 return
             if not self._epoch:
-                raise UnknownMemberId("the membership is over; the records come again")
+                raise UnknownMemberId("the membership has ended; the records are delivered again")
             request = wire.CommitRequest(
                 group=self.group,
                 member_id=self.member_id,
@@ -398,19 +401,19 @@ class AsyncConsumer:
                 await self._send_commit(request)
             except FENCED:
                 if self._epoch == request.member_epoch:
-                    self._lose()  # at once: nothing more of what is here is handed out
+                    self._lose()  # at once: none of the buffered records may be delivered
                 self._dropped = True
                 raise
-            except BaseException:  # also when it is cancelled half way: a commit that arrived may be repeated
+            except BaseException:  # also on cancellation: repeating a commit that arrived does no harm
                 with self._lock:
                     self._progress.give_back(offsets, _now_ms())
                 raise
 
     async def _send_commit(self, request: wire.CommitRequest) -> None:
-        """A poll may have raised the epoch: once more under the new one, if there is a new one.
+        """Commit, and retry under a new epoch, because a poll may have raised it.
 
-        Nothing is released while a commit is under way, so the partitions are still this member's. The answer of a poll
-        that `close` gave up is not known: then a last sign of life asks for the epoch.
+        Nothing is released during a commit, so the partitions still belong to this member. When `close` has cancelled a
+        poll, its answer is unknown: then a last heartbeat fetches the epoch.
         """
         for _ in range(COMMIT_TRIES):
             try:
@@ -423,10 +426,10 @@ class AsyncConsumer:
                 request.member_epoch = self._epoch
             else:
                 return
-        raise StaleMemberEpoch("the group rebalances all the time; the records come again")
+        raise StaleMemberEpoch("the group keeps rebalancing; the records are delivered again")
 
     async def _learn_epoch(self) -> None:
-        """Heartbeat without asking for records: everything that this member holds stays its own."""
+        """Send a heartbeat without asking for records: this member keeps everything that it owns."""
         request = self._poll_request(self._progress.positions(), max_records=0)
         reply = await self._brokers.call("Poll", request, timeout_ms=CALL_TIMEOUT_MS)
         self._epoch = reply.member_epoch

@@ -1,6 +1,6 @@
-"""What can be set for a producer or a consumer: names, defaults, and what is refused before anything is opened.
+"""The options of producers and consumers: names, defaults, and checks before anything is opened.
 
-Each list is there twice: as the keywords of a call, for editors and type checkers, and as the values that hold.
+Each list exists twice: as the keywords of a call, for editors and type checkers, and as the resulting values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from tidemill.wire.grpc import broker_pb2 as wire
 
 METADATA_REFRESH_MS = 30_000
 BACKLOG_FACTOR = 10
-"""Whoever sends waits when so many times the buffer is undelivered."""
+"""A sender waits when this many times the buffer is undelivered."""
 ACKS = {"all": wire.ACKS_ALL, "1": wire.ACKS_LEADER, 1: wire.ACKS_LEADER}
 RESETS = {"earliest": (wire.RESET_EARLIEST, -2), "latest": (wire.RESET_LATEST, -1)}
 KINDS = {int: "a whole number", bool: "True or False", str: "a str"}
@@ -41,7 +41,7 @@ class ProducerKeywords(TypedDict, total=False):
 
 
 class ProducerOptions(NamedTuple):
-    """The options of a producer as they hold."""
+    """The resulting options of a producer."""
 
     partitions: int = 0
     replication_factor: int = 0
@@ -59,7 +59,7 @@ class ProducerOptions(NamedTuple):
 
     @property
     def backlog(self) -> int:
-        """Undelivered records at which whoever sends has to wait."""
+        """The number of undelivered records at which a sender must wait."""
         return BACKLOG_FACTOR * self.buffer_records
 
 
@@ -82,7 +82,7 @@ class ConsumerKeywords(TypedDict, total=False):
 
 
 class ConsumerOptions(NamedTuple):
-    """The options of a consumer as they hold."""
+    """The resulting options of a consumer."""
 
     reset: Literal["earliest", "latest"] = "earliest"
     auto_commit: bool = True
@@ -103,15 +103,17 @@ Chosen = TypeVar("Chosen", ProducerOptions, ConsumerOptions)
 
 
 def producer_options(topic: str, given: ProducerKeywords) -> ProducerOptions:
-    """The options that hold; TypeError and InvalidOption tell what cannot be meant."""
+    """Return the resulting options. Raises TypeError or InvalidOption for a wrong one."""
     options = _known(ProducerOptions, "a producer", given)
     if not topic:
         raise ClientError("a producer needs a topic: TopicProducer(address, topic='orders')")
     check_topic_name(topic)
     if options.acks not in ACKS:
-        raise InvalidClientOption(f"acks={options.acks!r}: give 'all' or 1")
+        raise InvalidClientOption(f"acks={options.acks!r} is invalid; use 'all' or 1")
     if options.partitioner not in PARTITIONERS:
-        raise InvalidClientOption(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
+        raise InvalidClientOption(
+            f"partitioner={options.partitioner!r} is invalid; use one of {', '.join(PARTITIONERS)}"
+        )
     _at_least(1, options, "buffer_records", "call_records", "delivery_timeout_ms", "connect_timeout_ms")
     _at_least(1, options, "metadata_refresh_ms")
     _at_least(0, options, "linger_ms", "partitions", "replication_factor")
@@ -119,7 +121,7 @@ def producer_options(topic: str, given: ProducerKeywords) -> ProducerOptions:
 
 
 def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords) -> ConsumerOptions:
-    """The options that hold; TypeError and InvalidOption tell what cannot be meant."""
+    """Return the resulting options. Raises TypeError or InvalidOption for a wrong one."""
     options = _known(ConsumerOptions, "a consumer", given)
     if not group:
         raise ClientError(f"a consumer needs a group: {EXAMPLE}")
@@ -128,7 +130,7 @@ def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords)
     for topic in topics:
         check_topic_name(topic)
     if options.reset not in RESETS:
-        raise InvalidClientOption(f"reset={options.reset!r}: give 'earliest' or 'latest'")
+        raise InvalidClientOption(f"reset={options.reset!r} is invalid; use 'earliest' or 'latest'")
     _at_least(1, options, "commit_records", "commit_interval_ms", "poll_records", "poll_interval_ms")
     _at_least(1, options, "buffer_records", "max_handling_ms", "connect_timeout_ms")
     _at_least(0, options, "rebalance_timeout_ms")
@@ -136,11 +138,11 @@ def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords)
 
 
 def _known(kind: type[Chosen], who: str, given: Mapping[str, Any]) -> Chosen:
-    """The options with those changed that are given; an unknown name is one that Python itself would refuse."""
+    """Return the options with the given ones changed. An unknown name raises TypeError, as Python itself does."""
     for name, value in given.items():
         if name not in kind._fields:
             near = get_close_matches(name, kind._fields, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(kind._fields)}"
+            advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(kind._fields)}"
             raise TypeError(f"{who} has no option {name!r}; {advice}")
         wanted = type(kind._field_defaults[name])
         if wanted in KINDS and name != "acks" and not _is_a(wanted, value):

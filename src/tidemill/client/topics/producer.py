@@ -1,8 +1,8 @@
 """A producer bound to one topic, for asyncio: buffered, in order within a partition, stored once.
 
-The accumulator decides what leaves when; here is the one task that sends it. Batches of one leader travel in one call;
-a call that fails is tried again with growing pauses, at another broker if need be, until the record's time is up. The
-topic is created if it is not there, and metadata is refreshed every half minute and after every failure.
+The accumulator decides which batches to send and when. One task here sends them. Batches of one leader are sent in one
+call. A failed call is retried with growing pauses, at another broker if needed, until the record times out. The
+producer creates a missing topic. It refreshes the metadata every half minute and after every failure.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class DeliveryFailed(ClientError):
 
 
 class ProducerClosed(ClientError):
-    """This producer is closed; open another one."""
+    """The producer is closed; open another one."""
 
 
 class Delivery(NamedTuple):
-    """Where a record is; offset -1 where the broker did not say."""
+    """The position of a stored record; offset -1 if the broker did not return it."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class Delivery(NamedTuple):
 
 
 class OutgoingRecord(NamedTuple):
-    """A record on its way out."""
+    """A record to send."""
 
     value: bytes | None
     key: bytes | None = None
@@ -50,22 +50,22 @@ class OutgoingRecord(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, about."""
+        """The approximate size in bytes."""
         sizes = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.value or b"") + len(self.key or b"") + sizes
 
 
 class Ticket(Protocol):
-    """Who waits for a record: a future of asyncio or of threads."""
+    """The future of a record, of asyncio or of threads."""
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the future is done or cancelled."""
 
     def set_result(self, result: Any, /) -> Any:
-        """It is delivered."""
+        """Mark the record as delivered."""
 
     def set_exception(self, exception: BaseException, /) -> Any:
-        """It is not."""
+        """Mark the record as failed."""
 
 
 class AsyncTopicProducer:
@@ -91,7 +91,7 @@ class AsyncTopicProducer:
         )
         self._early: list[tuple[OutgoingRecord, Ticket, int]] = []
         self._open: dict[Ticket, int] = {}
-        """Records that are not delivered yet, in the order in which they came, with their numbers in it."""
+        """The undelivered records in the order of sending, with their sequence in it."""
         self._numbers = count(1)
         self._failures: list[TidemillError] = []
         self._fatal: TidemillError | None = None
@@ -117,7 +117,7 @@ class AsyncTopicProducer:
         timestamp_ms: int = 0,
         partition: int | None = None,
     ) -> "asyncio.Future[Delivery]":
-        """Put a record into the buffer, waiting for room; the future tells where it is, or why it is nowhere."""
+        """Put a record into the buffer, and wait while it is full. The future has the position or the error."""
         record = outgoing(value, key, headers, timestamp_ms, partition)
         await self._until(lambda: len(self._open) < self.options.backlog)
         if self._closed:
@@ -128,7 +128,7 @@ class AsyncTopicProducer:
         return ticket
 
     def offer(self, record: OutgoingRecord, ticket: Ticket) -> None:
-        """Put a record into the buffer, whether there is room or not."""
+        """Put a record into the buffer, even if it is full."""
         if self._closed:
             ticket.set_exception(ProducerClosed())
             return
@@ -142,7 +142,7 @@ class AsyncTopicProducer:
         self._wake.set()
 
     async def flush(self) -> None:
-        """Return when everything that was sent before is delivered; DeliveryFailed tells what was not."""
+        """Wait until everything sent before is delivered. DeliveryFailed lists the failures."""
         self._buffer.flush(_now_ms())
         self._wake.set()
         last = next(self._numbers)
@@ -154,7 +154,7 @@ class AsyncTopicProducer:
             raise DeliveryFailed(f"{self.topic}: {first}{others}") from failures[0]
 
     async def close(self, *, raises: bool = True) -> None:
-        """Deliver what was sent, then let go of the brokers; failures since the last flush are raised."""
+        """Deliver the sent records, then close the connections; failures since the last flush are raised."""
         if self._closed and self._task.done():
             return
         self._closed = True
@@ -178,13 +178,13 @@ class AsyncTopicProducer:
         except TidemillError as error:
             self._give_up(error)
         except Exception as error:
-            self._give_up(ClientError(f"the producer met an error that it did not expect: {error!r}"))
+            self._give_up(ClientError(f"the producer ended with an unexpected error: {error!r}"))
             raise
 
     async def _prepare(self) -> None:
-        """Make sure of the topic; while nobody answers, records wait until their time is up.
+        """Make sure that the topic exists; while no broker answers, records wait until they time out.
 
-        Where nobody has ever answered, it is given up with the connect timeout: the address is probably wrong.
+        If no broker has ever answered, this gives up after the connect timeout: the address is probably wrong.
         """
         attempt = 0
         began_s = time.monotonic()
@@ -202,13 +202,15 @@ class AsyncTopicProducer:
             self._add(record, ticket, since_ms)
 
     async def _learn(self) -> None:
-        """Who leads the partitions; a topic that is not there is created."""
+        """Fetch the leaders of the partitions; create the topic if it does not exist."""
         self._refreshed_ms = _now_ms()
         timeout_ms = min(CALL_TIMEOUT_MS, self._limits.delivery_timeout_ms)
         info = await self._brokers.refresh(self.topic, timeout_ms=timeout_ms)
         if info is None:
             if not self.options.create:
-                raise UnknownTopicOrPartition(f"there is no topic {self.topic}")
+                raise UnknownTopicOrPartition(
+                    f"topic {self.topic} does not exist; create it with: tidemill topic create {self.topic}"
+                )
             await self._create()
             info = await self._brokers.refresh(self.topic, timeout_ms=timeout_ms)
         self._buffer.grow(len(info.partitions) if info is not None else 0)
@@ -226,7 +228,7 @@ class AsyncTopicProducer:
             return
 
     async def _step(self) -> None:
-        """Send what is ready, then wait until there is more to do."""
+        """Send the batches that are ready, then wait until there is more to do."""
         self._wake.clear()
         now_ms = _now_ms()
         late = self._buffer.expired(now_ms)
@@ -256,7 +258,7 @@ class AsyncTopicProducer:
                 await self._wake.wait()
 
     async def _try_to(self, work: Any) -> None:
-        """Do it; when nobody answers, go on: it is tried again."""
+        """Run a call; ignore a temporary error, because it is retried."""
         try:
             await work
         except TidemillError as error:
@@ -279,7 +281,7 @@ class AsyncTopicProducer:
         for batch, (base_offset, failure) in zip(batches, outcomes, strict=True):
             self._settle(batch, base_offset, failure)
         if any(failure is not None for _, failure in outcomes):
-            self._refreshed_ms = 0  # somebody else may lead by now
+            self._refreshed_ms = 0  # the leader may have changed
         self._wake.set()
 
     def _settle(self, batch: Batch, base_offset: int, failure: TidemillError | None) -> None:
@@ -327,7 +329,7 @@ class AsyncTopicProducer:
             ticket.set_exception(error)
 
     def _expire_early(self, error: TidemillError) -> None:
-        """Records that came before the topic was known wait no longer than others."""
+        """Fail records that were sent before the topic was known and that have timed out."""
         before_ms = _now_ms() - self._limits.delivery_timeout_ms
         late = [ticket for _, ticket, since_ms in self._early if since_ms <= before_ms]
         self._early = [one for one in self._early if one[2] > before_ms]
@@ -335,7 +337,7 @@ class AsyncTopicProducer:
             self._fail(ticket, error)
 
     def _give_up(self, error: TidemillError) -> None:
-        """Nothing can be delivered, and nothing will be."""
+        """Fail everything, because nothing can be delivered any more."""
         self._fatal = error
         left: list[BufferedRecord] = self._buffer.drain()
         for ticket in [*(entry.ticket for entry in left), *(ticket for _, ticket, _ in self._early)]:
@@ -350,7 +352,7 @@ def outgoing(
     timestamp_ms: int,
     partition: int | None,
 ) -> OutgoingRecord:
-    """A record as it was given; what cannot be one is told at once."""
+    """Build a record and check its types at once."""
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     for name, part in (("value", value), ("key", key), *((f"header {name}", part) for name, part in pairs)):
         if part is not None and not isinstance(part, bytes):
@@ -383,7 +385,7 @@ def _timed_out(limits: BatchLimits) -> TidemillError:
 
 
 def _look_at(future: "asyncio.Future[Delivery]") -> None:
-    """Failures are also told by flush and close: a future that nobody asks is no news for the loop."""
+    """Mark the error as retrieved: flush and close report failures, so the loop must not log unread futures."""
     if not future.cancelled():
         future.exception()
 

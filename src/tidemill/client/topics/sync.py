@@ -1,7 +1,7 @@
-"""Producer and consumer for threads: the asyncio faces, run on an event loop in the background.
+"""The synchronous producer and consumer: the asyncio classes, run on an event loop in the background.
 
-A producer may be used by several threads; a consumer by one at a time, because the next record that is asked for says
-that the one before it is handled.
+Several threads may use a producer. Only one at a time may use a consumer, because asking for the next record marks the
+previous one as handled.
 """
 
 import threading
@@ -17,16 +17,16 @@ from tidemill.model.topics import TopicPartition
 
 
 class TopicProducer:
-    """Sends records to one topic, which is created if it is not there.
+    """Sends records to one topic, which is created if it does not exist.
 
         with TopicProducer("127.0.0.1:6174", "orders", partitions=3) as producer:
             producer.send(b"two teapots", key=b"ada")
 
-    Options, and what they are when left out: `partitions`, `replication_factor`, `settings` (the broker's) of a topic
-    that is created, and `create=True`; `acks="all"` (or 1), `idempotent=True`; `linger_ms=100`, `buffer_records=1000`,
-    `call_records=100`, when records leave and how many at once; `delivery_timeout_ms=120000`; `connect_timeout_ms=3000`
-    where nobody has ever answered; `metadata_refresh_ms=30000`; `partitioner="consistent_random"`, librdkafka's, or
-    "murmur2_random", Java's.
+    Options and their defaults: `partitions`, `replication_factor`, `settings` (the broker's) of a topic that is
+    created, and `create=True`; `acks="all"` (or 1), `idempotent=True`; `linger_ms=100`, `buffer_records=1000`,
+    `call_records=100`, when records are sent and how many at once; `delivery_timeout_ms=120000`;
+    `connect_timeout_ms=3000` while no broker has ever answered; `metadata_refresh_ms=30000`;
+    `partitioner="consistent_random"`, librdkafka's, or "murmur2_random", Java's.
     """
 
     def __init__(
@@ -60,42 +60,42 @@ class TopicProducer:
         timestamp_ms: int = 0,
         partition: int | None = None,
     ) -> "Future[Delivery]":
-        """Put a record into the buffer, waiting for room; the future tells where it is, or why it is nowhere."""
+        """Put a record into the buffer, and wait while it is full. The future has the position or the error."""
         record = outgoing(value, key, headers, timestamp_ms, partition)
         self._room.acquire()
         ticket: Future[Delivery] = Future()
         ticket.add_done_callback(lambda _: self._room.release())
         try:
-            self._background.tell(self._async.offer, record, ticket)
+            self._background.call_soon(self._async.offer, record, ticket)
         except ProducerClosed:
             ticket.cancel()
             raise
         return ticket
 
     def flush(self) -> None:
-        """Return when everything that was sent before is delivered; DeliveryFailed tells what was not."""
+        """Wait until everything sent before is delivered. DeliveryFailed lists the failures."""
         self._background.run(self._async.flush())
 
     def close(self) -> None:
-        """Deliver what was sent, then end; DeliveryFailed tells what was not delivered since the last flush."""
+        """Deliver the sent records, then end. DeliveryFailed lists the failures since the last flush."""
         self._end()
 
 
 class Consumer:
-    """One member of a group: hands out the records of its partitions for ever.
+    """One member of a group: delivers the records of its partitions without end.
 
         with Consumer("127.0.0.1:6174", group="mailer", topics=["orders"]) as consumer:
             for record in consumer:
                 print(record.key, record.value)
 
-    A record is handled when the next one is asked for; what is handled is committed behind it. A topic that is not
-    there is waited for, and named by a warning.
+    A record counts as handled when the application asks for the next one. Handled records are committed in the
+    background. The consumer waits for a topic that does not exist, and logs a warning.
 
-    Options, and what they are when left out: `reset="earliest"` (or "latest"), where a group begins that has committed
-    nothing; `auto_commit=True`, `commit_records=100`, `commit_interval_ms=500`; `poll_records=100`,
-    `poll_interval_ms=500`, `buffer_records=256`, how many records come at once, and wait here;
-    `rebalance_timeout_ms=60000`; `max_handling_ms=300000`, how long a record may be in hand; `connect_timeout_ms=3000`
-    where nobody has ever answered; `client_id="tidemill"`, `rack=""`.
+    Options and their defaults: `reset="earliest"` (or "latest"), the start of a group without committed offsets;
+    `auto_commit=True`, `commit_records=100`, `commit_interval_ms=500`; `poll_records=100`, `poll_interval_ms=500`,
+    `buffer_records=256`, how many records are fetched at once and buffered; `rebalance_timeout_ms=60000`;
+    `max_handling_ms=300000`, how long one record may be handled; `connect_timeout_ms=3000` while no broker has ever
+    answered; `client_id="tidemill"`, `rack=""`.
     """
 
     def __init__(
@@ -123,19 +123,19 @@ class Consumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member has for now."""
+        """The partitions that are assigned to this member now."""
         return self._async.assignment
 
     def next(self, timeout_ms: int | None = None) -> TopicRecord | None:
-        """The next record, and the one before it is handled; None when none came in time."""
+        """Return the next record; the previous one counts as handled. None on a timeout."""
         if self._background.is_closed:
             return None
         return self._async.take() or self._background.run(self._async.next(timeout_ms))
 
     def commit(self) -> None:
-        """Commit everything up to the record in hand, which counts as handled; an error means that nothing was."""
+        """Commit up to the current record, which counts as handled. After an error, nothing was committed."""
         self._background.run(self._async.commit())
 
     def close(self) -> None:
-        """Commit what was handled, the record in hand with it, and leave the group."""
+        """Commit the handled records, including the current one, and leave the group."""
         self._end()

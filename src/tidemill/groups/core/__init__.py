@@ -1,1 +1,1 @@
-"""What a group decides, without IO."""
+"""The decisions of consumer groups, without IO."""

@@ -1,12 +1,12 @@
-"""Who reads which partition: pure functions from subscriptions to assignments.
+"""Partition assignors: pure functions from subscriptions to assignments.
 
-A topic is named by anything that has an order (an id on the broker's side, a name among Tidemill's own members).
-Every function gives each partition of a subscribed topic to exactly one of its subscribers and depends on nothing but
-its arguments, so that every member that computes it finds the same.
+A topic is any ordered value: an id on the broker's side, a name among Tidemill's own members. Every function gives each
+partition of a subscribed topic to exactly one of its subscribers. It depends only on its arguments, so that every
+member that computes it gets the same result.
 
-- `assign_range`: per topic, neighbouring partitions to each member; joins of topics with equal counts stay together.
-- `assign_round_robin`: all partitions dealt out one by one.
-- `assign_uniform` (also called sticky): as even as the subscriptions allow, moving as little as possible.
+- `assign_range`: per topic, neighbouring partitions to each member. Topics with equal counts are split the same way.
+- `assign_round_robin`: all partitions are dealt out one by one.
+- `assign_uniform` (also called sticky): as even as the subscriptions allow, moving as few partitions as possible.
 """
 
 from collections import deque
@@ -23,7 +23,10 @@ Previous: TypeAlias = Mapping[str, Collection[tuple[Topic, int]]]
 
 
 def assign_range(subscriptions: Subscriptions[Topic], counts: Counts[Topic]) -> Shares[Topic]:
-    """Neighbouring partitions of each topic; the first members get one more where it does not come out even."""
+    """Assign neighbouring partitions of each topic.
+
+    The first members get one more when the count does not divide evenly.
+    """
     shares: dict[str, set[tuple[Topic, int]]] = {member: set() for member in subscriptions}
     for topic, members in _subscribers(subscriptions, counts).items():
         each, more = divmod(counts[topic], len(members))
@@ -36,7 +39,7 @@ def assign_range(subscriptions: Subscriptions[Topic], counts: Counts[Topic]) -> 
 
 
 def assign_round_robin(subscriptions: Subscriptions[Topic], counts: Counts[Topic]) -> Shares[Topic]:
-    """Partitions one by one to the members in turn, passing over those that do not subscribe to the topic."""
+    """Assign partitions one by one to the members in turn; skip members that do not subscribe to the topic."""
     shares: dict[str, set[tuple[Topic, int]]] = {member: set() for member in subscriptions}
     subscribers = _subscribers(subscriptions, counts)
     turn = cycle(sorted(subscriptions))
@@ -49,7 +52,7 @@ def assign_round_robin(subscriptions: Subscriptions[Topic], counts: Counts[Topic
 def assign_uniform(
     subscriptions: Subscriptions[Topic], counts: Counts[Topic], previous: Previous[Topic] | None = None
 ) -> Shares[Topic]:
-    """Even shares that keep what members had before, as far as evenness allows."""
+    """Assign even shares that keep the previous partitions of each member, as far as evenness allows."""
     subscribers = _subscribers(subscriptions, counts)
     shares = _kept(subscriptions, counts, previous or {})
     taken = {partition for share in shares.values() for partition in share}
@@ -63,7 +66,7 @@ def assign_uniform(
 
 
 def choose_assignor(wishes: Iterable[str | None], default: str = "uniform") -> str:
-    """The assignor that most members ask for; the default when nobody does."""
+    """Return the assignor that most members ask for; the default when no member asks for one."""
     votes: dict[str, int] = {}
     for wish in wishes:
         if wish is not None:
@@ -72,12 +75,12 @@ def choose_assignor(wishes: Iterable[str | None], default: str = "uniform") -> s
 
 
 def _without_previous(assign: Callable[..., Shares[Any]]) -> Callable[..., Shares[Any]]:
-    def assign_anew(
+    def assign_from_scratch(
         subscriptions: Subscriptions[Any], counts: Counts[Any], _previous: Previous[Any] | None = None
     ) -> Shares[Any]:
         return assign(subscriptions, counts)
 
-    return assign_anew
+    return assign_from_scratch
 
 
 SERVER_ASSIGNORS: Mapping[str, Callable[..., Shares[Any]]] = {
@@ -103,7 +106,7 @@ def _partitions(topics: Iterable[Topic], counts: Counts[Topic]) -> Iterator[tupl
 def _kept(
     subscriptions: Subscriptions[Topic], counts: Counts[Topic], previous: Previous[Topic]
 ) -> dict[str, set[tuple[Topic, int]]]:
-    """What members had and may still have; a partition that two claim stays with the first."""
+    """Return the previous partitions that members may keep; a partition that two claim stays with the first."""
     taken: set[tuple[Topic, int]] = set()
     shares: dict[str, set[tuple[Topic, int]]] = {}
     for member in sorted(subscriptions):
@@ -116,7 +119,7 @@ def _kept(
 
 
 def _fill_equal(shares: dict[str, set[tuple[Topic, int]]], free: list[tuple[Topic, int]]) -> None:
-    """Everyone subscribes to the same: all get the quotient, as many as the remainder one more."""
+    """Fill the shares of members with equal subscriptions: each gets the quotient, some one more for the remainder."""
     if not shares:
         return
     total = len(free) + sum(len(share) for share in shares.values())
@@ -141,7 +144,10 @@ def _fill_equal(shares: dict[str, set[tuple[Topic, int]]], free: list[tuple[Topi
 def _fill_mixed(
     shares: dict[str, set[tuple[Topic, int]]], free: list[tuple[Topic, int]], subscribers: dict[Topic, list[str]]
 ) -> None:
-    """The topics that the fewest can read go first, each partition to the subscriber with the least."""
+    """Fill the shares of members with different subscriptions.
+
+    Topics with the fewest subscribers come first. Each partition goes to the subscriber with the smallest share.
+    """
     by_topic: dict[Topic, list[int]] = {}
     for topic, index in sorted(free):
         by_topic.setdefault(topic, []).append(index)
@@ -155,9 +161,9 @@ def _fill_mixed(
 
 
 def _level(shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, list[str]]) -> None:
-    """Move partitions down while that makes two shares more even; each move lowers the sum of squares, so it ends.
+    """Move partitions while a move makes two shares more even. Each move lowers the sum of squares, so this terminates.
 
-    Most is done topic by topic; what is left takes chains of moves over several topics.
+    Most moves stay within one topic. The rest needs chains of moves over several topics.
     """
     while any(_level_topic(topic, members, shares) for topic, members in subscribers.items()):
         pass
@@ -168,9 +174,9 @@ def _level(shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, l
 
 
 def _level_topic(topic: Topic, members: list[str], shares: dict[str, set[tuple[Topic, int]]]) -> bool:
-    """Move partitions of one topic from the largest share that has one to the smallest; whether any moved.
+    """Move partitions of one topic from the largest share that has one to the smallest; return whether any moved.
 
-    The heaps may hold sizes that are out of date; such an entry is put back with the size of now.
+    The heaps may hold outdated sizes; such an entry is pushed back with its current size.
     """
     own = {member: [index for each, index in shares[member] if each == topic] for member in members}
     givers = [(-len(shares[member]), member) for member in members]
@@ -201,9 +207,11 @@ def _level_topic(topic: Topic, members: list[str], shares: dict[str, set[tuple[T
 def _way_down(
     shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, list[str]]
 ) -> list[tuple[str, str, tuple[Topic, int]]]:
-    """A chain of moves from a member to one that has at least two less; those between give one and take one.
+    """Return a chain of moves from a member to one that has at least two fewer; each member between gives and takes
+    one.
 
-    The largest shares are tried first: whoever such a search has reached in vain reaches nothing better itself.
+    The largest shares are tried first. Members that a failed search has reached cannot reach a better target
+    themselves.
     """
     hopeless: set[str] = set()
     for giver in sorted(shares, key=lambda name: (-len(shares[name]), name)):

@@ -1,4 +1,4 @@
-"""The topics as groups see them: a name, an id, a number of partitions."""
+"""The topics as groups see them: name, id and number of partitions."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class TopicShape(NamedTuple):
 
 
 class TopicCatalog:
-    """All topics at one moment; `version` grows with every change, so equal versions mean equal topics."""
+    """All topics at one moment. `version` grows with every change, so equal versions mean equal topics."""
 
     __slots__ = ("by_id", "by_name", "partitions", "version")
 

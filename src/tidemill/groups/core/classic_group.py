@@ -1,18 +1,18 @@
-"""A classic group: members that agree on a generation, its leader and who reads what.
+"""A classic group: members that agree on a generation, its leader and an assignment.
 
-    Empty --join--> PreparingRebalance --all joined or time is up--> CompletingRebalance --leader's sync--> Stable
-      ^                 |      ^                                           |                                  |
-      +---- nobody -----+      +------- join, leave, lost member ----------+----------------------------------+
+    Empty --join--> PreparingRebalance --all joined or timeout--> CompletingRebalance --leader's sync--> Stable
+      ^                 |      ^                                       |                                  |
+      +-- no members ---+      +------- join, leave, lost member ------+----------------------------------+
 
 Rules:
-- Everything that changes the group names its generation and member; whoever is behind is refused.
-- A join is parked until the generation is complete, a sync until the leader has sent the assignments. What is
-  answered goes to `outbox`; the caller delivers it after the step's entries are durable.
-- Only two things are journaled: the assignments of a generation (its end), and that the group is empty. They change
-  the group through `replay` alone, so that a failed append changes nothing and a start finds the same group.
-- A generation that nobody was told an assignment of may be used again after a crash; members that were told ids of
-  it are refused by their assignment's absence, as in Kafka.
-- Time comes in as `now_ms`. `wake_ms` is never later than the next deadline; `tick` looks and sets it anew.
+- Every request that changes the group names its generation and member. An outdated one is rejected.
+- A join is parked until the generation is complete, a sync until the leader has sent the assignments. Answers go to
+  `outbox`; the caller delivers them after the step's entries are durable.
+- Only two things are journaled: the assignments of a generation (its end), and that the group is empty. They change the
+  group only through `replay`. So a failed append changes nothing, and a restart finds the same group.
+- A generation without assignments is not journaled, so its number may be used again after a crash. Members that joined
+  it before have no assignment and are rejected, as in Kafka.
+- Time is passed in as `now_ms`. `wake_ms` is never later than the next deadline; `tick` recomputes it.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ class ClassicState(StrEnum):
 
 
 class ClassicGroup:
-    """One group; `joining.py` holds what members ask of it."""
+    """One group. `classic_membership.py` implements the requests of its members."""
 
     kind = "classic"
 
@@ -63,7 +63,7 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, GroupMember] = {}
         self.static: dict[str, str] = {}
-        self.pending: dict[str, int] = {}  # ids given out but not joined with yet, and until when they are kept
+        self.pending: dict[str, int] = {}  # ids given out but not yet joined with, and when they expire
         self.outbox: list[tuple[Ticket, Answer]] = []
         self.wake_ms = NEVER_MS
         self._supported: Counter[str] = Counter()
@@ -76,20 +76,20 @@ class ClassicGroup:
         self._sync_deadline_ms = NEVER_MS
         self._unsynced: set[str] = set()
 
-    # -- what others ask ----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group has no members."""
         return not self.members and self.state in {ClassicState.EMPTY, ClassicState.PREPARING}
 
     @property
     def is_unused(self) -> bool:
-        """Whether it only ever lived in memory."""
+        """Whether the group was never journaled and has no members."""
         return self.is_empty and self.generation == 0 and not self.pending
 
     def find(self, member_id: str, instance_id: str | None) -> GroupMember:
-        """The member that speaks, if it may: an instance id belongs to the member that took it last."""
+        """Return the member that sent the request. An instance id belongs to the member that took it last."""
         if instance_id is not None:
             owner = self.static.get(instance_id)
             if owner is None:
@@ -102,14 +102,17 @@ class ClassicGroup:
         return member
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols fits to the others."""
+        """Whether a member with these protocols is compatible with the others."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         everyone = len(self.members)
         return protocol_type == self.protocol_type and any(self._supported[name] == everyone for name, _ in protocols)
 
     def reads(self) -> Callable[[str], bool]:
-        """Whether a member subscribes to a topic; those that are not consumers may read anything."""
+        """Return a predicate: whether a member subscribes to a topic.
+
+        Members that are not consumers may read any topic.
+        """
         if self.protocol_type != CONSUMER_PROTOCOL:
             has_members = bool(self.members)
             return lambda _topic: has_members
@@ -122,7 +125,7 @@ class ClassicGroup:
         return topics.__contains__
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
-        """Keep the member alive; tells it to join again while a rebalance is on."""
+        """Extend the member's session; raise RebalanceInProgress during a rebalance, so that the member rejoins."""
         if self.state is ClassicState.EMPTY:
             raise UnknownMemberId
         member = self.find(member_id, instance_id)
@@ -133,7 +136,10 @@ class ClassicGroup:
             raise RebalanceInProgress
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool) -> None:
-        """Whether offsets may be committed by this member (or by nobody in particular, to a group without members)."""
+        """Check that this member may commit offsets.
+
+        A group without members also accepts commits without a member id.
+        """
         if generation < 0 and self.state is ClassicState.EMPTY:
             return
         if generation < 0 and in_transaction and not member_id and instance_id is None:
@@ -149,7 +155,7 @@ class ClassicGroup:
     # -- members ------------------------------------------------------------------------------------------------------
 
     def add(self, member: GroupMember) -> None:
-        """Take a member in; it is on its way until the next generation."""
+        """Add a member; it takes part from the next generation on."""
         self.members[member.member_id] = member
         self.pending.pop(member.member_id, None)
         if member.instance_id is not None:
@@ -157,7 +163,7 @@ class ClassicGroup:
         self._supported.update({name for name, _ in member.protocols})
 
     def discard(self, member: GroupMember, error: KafkaError) -> None:
-        """Take a member out; requests of it that still wait are answered with `error`."""
+        """Remove a member; its waiting requests are answered with `error`."""
         self.answer_join(member, error)
         self.answer_sync(member, error)
         self.members.pop(member.member_id, None)
@@ -169,13 +175,13 @@ class ClassicGroup:
             self.leader = None
 
     def update(self, member: GroupMember, request: JoinRequest) -> None:
-        """Take over what a member says now."""
+        """Replace the member's details with those of a later join."""
         self._supported.subtract({name for name, _ in member.protocols})
         member.update(request)
         self._supported.update({name for name, _ in member.protocols})
 
     def adopt(self, member: GroupMember, protocols: Protocols) -> None:
-        """Know again all the protocols of a member, of which the journal keeps one."""
+        """Restore all protocols of a member, because the journal stores only the chosen one."""
         self._supported.subtract({name for name, _ in member.protocols})
         member.protocols = protocols
         self._supported.update({name for name, _ in member.protocols})
@@ -196,45 +202,45 @@ class ClassicGroup:
             self.static[member.instance_id] = member_id
 
     def touch(self, member: GroupMember, now_ms: int) -> None:
-        """The member was heard of."""
+        """Restart the member's session."""
         member.deadline_ms = now_ms + member.session_timeout_ms
         self.arm(member.deadline_ms)
 
     def arm(self, deadline_ms: int) -> None:
-        """Make sure that `tick` comes not later than this."""
+        """Make sure that `tick` runs at `deadline_ms` or earlier."""
         self.wake_ms = min(self.wake_ms, deadline_ms)
 
     # -- waiting and answering ----------------------------------------------------------------------------------------
 
     def park_join(self, member: GroupMember, ticket: Ticket) -> None:
-        """Let the member wait for the next generation; an older request of it is over."""
+        """Let the member wait for the next generation; an older join of it fails."""
         self.answer_join(member, RebalanceInProgress())
         member.join_ticket = ticket
         self._joined += 1
 
     def answer_join(self, member: GroupMember, answer: JoinAnswer | KafkaError) -> None:
-        """Answer the member's join, if it waits."""
+        """Answer the member's join, if one waits."""
         if member.join_ticket is not None:
             self.outbox.append((member.join_ticket, answer))
             member.join_ticket = None
             self._joined -= 1
 
     def answer_sync(self, member: GroupMember, answer: SyncAnswer | KafkaError) -> None:
-        """Answer the member's sync, if it waits."""
+        """Answer the member's sync, if one waits."""
         if member.sync_ticket is not None:
             self.outbox.append((member.sync_ticket, answer))
             member.sync_ticket = None
 
     def synced(self, member: GroupMember) -> None:
-        """The member has asked for its assignment."""
+        """Record that the member has asked for its assignment."""
         self._unsynced.discard(member.member_id)
 
     def sync_answer(self, member: GroupMember) -> SyncAnswer:
-        """The member's assignment in this generation."""
+        """Return the member's assignment in this generation."""
         return SyncAnswer(self.protocol_type, self.protocol, member.assignment)
 
     def join_answer(self, member: GroupMember) -> JoinAnswer:
-        """The member's place in this generation; the leader learns everyone's subscription."""
+        """Return the member's result of this generation; the leader also gets the subscriptions of all members."""
         leads = member.member_id == self.leader
         return JoinAnswer(
             member.member_id,
@@ -246,24 +252,24 @@ class ClassicGroup:
         )
 
     def step(self, then: Callable[[], None] | None = None) -> GroupStep:
-        """What has come together since the last step."""
+        """Return a step with the entries that have gathered since the last step."""
         entries, self._entries = tuple(self._entries), []
         return GroupStep(entries, then)
 
     # -- the rebalance ------------------------------------------------------------------------------------------------
 
     def rebalance(self, now_ms: int) -> None:
-        """Members have changed: begin a new generation, or see whether the one on its way is complete."""
+        """Start a new generation after a change of members, or check whether the running rebalance is complete."""
         if self.state is not ClassicState.PREPARING:
             self._prepare(now_ms)
         self.complete_if_joined(now_ms)
 
     def member_joined_first(self) -> None:
-        """A member is here for the first time: the initial delay starts over."""
+        """Restart the initial delay, because a new member joined."""
         self._member_added = True
 
     def complete_if_joined(self, now_ms: int) -> None:
-        """Complete the generation when everyone is there; the first one of an empty group waits for its delay."""
+        """Complete the generation when all members have joined; the first one of an empty group waits for its delay."""
         everyone = self._joined == len(self.members) and not self.pending
         if self.state is ClassicState.PREPARING and everyone and not self._was_empty:
             self._complete(now_ms)
@@ -290,7 +296,7 @@ class ClassicGroup:
     def _rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def _join_time_is_up(self, now_ms: int) -> None:
+    def _on_join_timeout(self, now_ms: int) -> None:
         if self._was_empty and self._member_added and self._initial_left_ms > 0:
             delay_ms = min(self.limits.initial_rebalance_delay_ms, self._initial_left_ms)
             self._initial_left_ms -= delay_ms
@@ -303,19 +309,19 @@ class ClassicGroup:
         for member in [m for m in self.members.values() if m.join_ticket is None and m.instance_id is None]:
             self.discard(member, UnknownMemberId())
         if not self.members:
-            self._join_deadline_ms = now_ms + EMPTY_RETRY_MS  # tried again should the journal refuse
+            self._join_deadline_ms = now_ms + EMPTY_RETRY_MS  # retried if the journal rejects the entry
             self.arm(self._join_deadline_ms)
             self._entries.append(GroupEntry(GroupKey(self.group_id), self._empty_value(now_ms)))
             return
         if not self._elect():
-            # Only static members are left and none is back yet: they are waited for until their sessions end.
+            # Only static members are left and none has rejoined: wait until their sessions end.
             self._join_deadline_ms = now_ms + self._rebalance_timeout_ms()
             self.arm(self._join_deadline_ms)
             return
         self._next_generation(now_ms)
 
     def _elect(self) -> bool:
-        """Keep the leader while it is there, else take the first member that is."""
+        """Keep the leader if it has joined, else elect the first member that has; return whether there is one."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_ticket is None:
             leader = next((member for member in self.members.values() if member.join_ticket is not None), None)
@@ -346,7 +352,7 @@ class ClassicGroup:
     # -- the journal --------------------------------------------------------------------------------------------------
 
     def value(self, now_ms: int, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
-        """The group as the journal keeps it, with these assignments or the ones it has."""
+        """Return the group as the journal stores it, with these assignments or the current ones."""
         members = tuple(
             member.snapshot(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))
             for member in self.members.values()
@@ -357,7 +363,7 @@ class ClassicGroup:
         return GroupValue(self.protocol_type or "", self.generation + 1, None, None, now_ms, ())
 
     def replay(self, value: GroupValue) -> None:
-        """Be as the journal says; members that are known keep what only lives in memory."""
+        """Apply a journaled value. Known members keep the fields that exist only in memory."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
@@ -376,19 +382,19 @@ class ClassicGroup:
             if known is not None and known.snapshot(value.protocol, snapshot.assignment) == snapshot:
                 known.assignment = snapshot.assignment
                 continue
-            if known is not None:  # an older entry of the journal, read at start
+            if known is not None:  # an older journal entry, read at start
                 self.discard(known, UnknownMemberId())
             self.add(GroupMember.of_snapshot(snapshot, value.protocol or ""))
 
     def loaded(self, now_ms: int) -> None:
-        """The journal is read: every member gets a whole session to be heard of."""
+        """Give every member a whole session after the journal was read."""
         for member in self.members.values():
             self.touch(member, now_ms)
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set: everybody still has as long as before."""
+        """Move all deadlines after the clock was set, so that every remaining time stays the same."""
         for member in self.members.values():
             member.deadline_ms += by_ms
         self.pending = {member_id: until_ms + by_ms for member_id, until_ms in self.pending.items()}
@@ -397,11 +403,11 @@ class ClassicGroup:
         self.wake_ms = shifted(self.wake_ms, by_ms)
 
     def tick(self, now_ms: int) -> GroupStep:
-        """Act on every deadline that has passed, and find the next."""
+        """Act on every deadline that has passed, and find the next one."""
         self._expire_pending(now_ms)
         self._expire_members(now_ms)
         if self.state is ClassicState.PREPARING and now_ms >= self._join_deadline_ms:
-            self._join_time_is_up(now_ms)
+            self._on_join_timeout(now_ms)
         if now_ms >= self._sync_deadline_ms:
             self._expire_unsynced(now_ms)
         self.wake_ms = self._next_deadline_ms()
@@ -435,5 +441,5 @@ class ClassicGroup:
 
 
 def shifted(deadline_ms: int, by_ms: int) -> int:
-    """A deadline by a clock that was set; never stays never."""
+    """Return a deadline after the clock was set; `NEVER_MS` stays `NEVER_MS`."""
     return deadline_ms if deadline_ms == NEVER_MS else deadline_ms + by_ms

@@ -1,10 +1,10 @@
-"""How members come to a classic group, take their assignment, and go: JoinGroup, SyncGroup, LeaveGroup.
+"""The requests of classic group members: JoinGroup, SyncGroup and LeaveGroup.
 
 Rules:
-- Newer clients join twice (KIP-394): the first join only gives out an id, so that a client that gives up before the
-  answer leaves no member behind. The id is kept for a session.
-- A static member (KIP-345) is known by its instance id. When it comes back to a stable group and the protocol stays, it
-  takes over the assignment of its former self without a rebalance.
+- Newer clients join twice (KIP-394). The first join only returns an id, so a client that gives up before the answer
+  leaves no member behind. The id is kept for one session.
+- A static member (KIP-345) is identified by its instance id. When it returns to a stable group and the protocol stays
+  the same, it takes over the assignment of its former incarnation without a rebalance.
 - A member that joins again is never dropped: cooperative rebalancing (KIP-429) is two quick generations in a row.
 """
 
@@ -27,9 +27,9 @@ from tidemill.model.errors import (
 
 
 def join(group: ClassicGroup, request: JoinRequest, ticket: Ticket, new_id: str, now_ms: int) -> GroupStep:
-    """JoinGroup: the answer comes when the generation is complete, or at once where nothing has to be waited for.
+    """Handle JoinGroup: answer when the generation is complete, or at once if there is nothing to wait for.
 
-    `new_id` becomes the member's id where the request has none.
+    `new_id` becomes the member's id if the request has none.
     """
     _check_size(group, request.member_id)
     if not group.supports(request.protocol_type, request.protocols):
@@ -50,7 +50,7 @@ def _check_size(group: ClassicGroup, member_id: str) -> None:
     most = group.limits.members_max
     known = member_id in group.members or member_id in group.pending
     if not known and len(group.members) + len(group.pending) >= most:
-        raise GroupMaxSizeReached(f"the group has {most} members")
+        raise GroupMaxSizeReached(f"the group has {most} members, its limit (group.max.size)")
 
 
 def _join_first(group: ClassicGroup, member_id: str, request: JoinRequest, ticket: Ticket, now_ms: int) -> GroupStep:
@@ -75,7 +75,7 @@ def _join_again(group: ClassicGroup, request: JoinRequest, ticket: Ticket, now_m
     is_leader = member.member_id == group.leader
     settled = group.state is ClassicState.COMPLETING or (group.state is ClassicState.STABLE and not is_leader)
     if same and settled:
-        # A repeated join whose answer was lost, or a follower that changes nothing: its place is still right.
+        # A repeated join whose answer was lost, or a follower that changes nothing: its assignment is still right.
         group.touch(member, now_ms)
         group.outbox.append((ticket, group.join_answer(member)))
         return group.step()
@@ -91,7 +91,7 @@ def _park_again(group: ClassicGroup, member: GroupMember, request: JoinRequest, 
 
 
 def _take_over(group: ClassicGroup, request: JoinRequest, ticket: Ticket, new_id: str, now_ms: int) -> GroupStep:
-    """A static member is back under a new id."""
+    """Handle the join of a static member that returns under a new id."""
     member = group.members[group.static[request.instance_id or ""]]
     others = [other.protocols for other in group.members.values() if other is not member]
     if group.state is ClassicState.STABLE and choose_protocol([*others, request.protocols]) == group.protocol:
@@ -104,10 +104,10 @@ def _take_over(group: ClassicGroup, request: JoinRequest, ticket: Ticket, new_id
 def _take_over_quietly(
     group: ClassicGroup, member: GroupMember, request: JoinRequest, ticket: Ticket, new_id: str, now_ms: int
 ) -> GroupStep:
-    """No rebalance: the journal learns of the new id, then the member gets its former self's place.
+    """Replace a static member without a rebalance: journal the new id, then hand over the former assignment.
 
-    A leader must not assign anew. Newer versions are told so (`skip_assignment`); older ones are given the former
-    leader's id, so that they take themselves for a follower.
+    A leader must not assign again. Newer versions have a flag for this (`skip_assignment`). Older ones get the former
+    leader's id, so that they act as a follower.
     """
     old_id, old_leader = member.member_id, group.leader
     was_leader = old_leader == old_id
@@ -119,10 +119,10 @@ def _take_over_quietly(
     value = group.value(now_ms)._replace(members=members, leader=new_id if was_leader else old_leader)
 
     def then() -> None:
-        heir = group.members[new_id]
-        group.update(heir, request)
-        group.touch(heir, now_ms)
-        answer = group.join_answer(heir)
+        replacement = group.members[new_id]
+        group.update(replacement, request)
+        group.touch(replacement, now_ms)
+        answer = group.join_answer(replacement)
         if was_leader and request.skips_assignment:
             answer = answer._replace(skip_assignment=True)
         elif was_leader:
@@ -133,7 +133,7 @@ def _take_over_quietly(
 
 
 def sync(group: ClassicGroup, request: SyncRequest, ticket: Ticket, now_ms: int) -> GroupStep:
-    """SyncGroup: the leader's assignments end the rebalance, everyone else waits for them."""
+    """Handle SyncGroup: the leader's assignments end the rebalance; all other members wait for them."""
     member = group.find(request.member_id, request.instance_id)
     if request.generation != group.generation:
         raise IllegalGeneration
@@ -175,7 +175,7 @@ def _assign(
 
 
 def leave(group: ClassicGroup, leavers: Sequence[Leaver], now_ms: int) -> tuple[GroupStep, list[Left]]:
-    """LeaveGroup: each member on its own; the others begin a new generation."""
+    """Handle LeaveGroup: each member separately; the remaining members start a new generation."""
     results = []
     for leaver in leavers:
         try:

@@ -1,15 +1,15 @@
-"""A consumer group of KIP-848: the broker assigns, members follow one heartbeat at a time.
+"""A consumer group of KIP-848: the broker assigns, and members follow one heartbeat at a time.
 
-Three epochs chase each other:
-- the group's epoch grows with everything that asks for a new assignment (members, subscriptions, topics);
-- the target assignment is made for a group epoch, and says what everyone shall have in the end;
-- a member's epoch is the target's epoch once the member has given up all that the target takes from it.
+A group has three kinds of epochs:
+- The group epoch grows with every change that needs a new assignment (members, subscriptions, topics).
+- The target assignment is computed for a group epoch. It lists the partitions that each member gets in the end.
+- A member's epoch becomes the target's epoch once the member has given up all partitions that the target takes from it.
 
-A partition belongs to one member at a time: the new owner gets it only after the old one's heartbeat stopped listing it
-(`owners` holds both what is assigned and what is still being revoked).
+A partition belongs to one member at a time. The new owner gets it only after a heartbeat of the old one no longer lists
+it (`owners` holds both assigned partitions and those still being revoked).
 
-State changes only by `replay`; `heartbeats.py` decides the entries. What lives in memory alone are deadlines, and what
-members said last that they have.
+State changes only by `replay`; `consumer_heartbeat.py` decides the entries. Only deadlines, and the partitions that
+members last reported, exist in memory alone.
 """
 
 from collections.abc import Callable
@@ -48,16 +48,16 @@ ConsumerKey: TypeAlias = ConsumerGroupKey | MemberKey | TargetEpochKey | TargetK
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to the target (Kafka's numbers)."""
+    """The progress of a member towards the target (Kafka's numbers)."""
 
     STABLE = 0
-    REVOKING = 1  # it must give partitions up before its epoch moves
-    WAITING = 2  # some of its partitions are not yet given up by others
+    REVOKING = 1  # it must give up partitions before its epoch changes
+    WAITING = 2  # other members have not yet given up some of its partitions
 
 
 @dataclass(slots=True)
 class Revocation:
-    """A member must have given up its partitions by then."""
+    """The time by which a member must have given up its partitions."""
 
     epoch: int
     deadline_ms: int
@@ -83,24 +83,24 @@ class ConsumerGroup:
         self.owned: dict[str, Partitions] = {}
         self.deadlines: dict[str, int] = {}
         self.revocations: dict[str, Revocation] = {}
-        self.catalog_version = -1  # of the topics that `topics_hash` was last compared with
+        self.catalog_version = -1  # the catalog version that `topics_hash` was last compared with
         self.outbox: list[tuple[Ticket, Answer]] = []
         self.wake_ms = NEVER_MS
         self.state_ms = 0
         self.named_topics = 0
-        """The topics that members name, each as often as it is named."""
+        """How many topic names the members subscribe to, counted once per member."""
         self._patterns: dict[str, TopicPattern] = {}
 
-    # -- what others ask ----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group has no members."""
         return not self.members
 
     @property
     def is_unused(self) -> bool:
-        """Whether it only ever lived in memory."""
+        """Whether the group was never journaled and has no members."""
         return not self.members and self.epoch == 0
 
     @property
@@ -116,30 +116,30 @@ class ConsumerGroup:
         return "Stable" if settled and len(self.current) == len(self.members) else "Reconciling"
 
     def check_epoch(self, member_id: str, epoch: int, *, in_transaction: bool = False) -> None:
-        """Whether this member may commit or fetch offsets: only with the epoch it has now."""
+        """Check that this member may commit or fetch offsets: only with its current epoch."""
         if epoch < 0 and (not self.members or (in_transaction and not member_id)):
             return
         current = self.current.get(member_id)
         if current is None:
             raise UnknownMemberId
         if current.epoch != epoch and self.members[member_id].classic is not None:
-            raise IllegalGeneration(f"the member's generation is {current.epoch}, not {epoch}")
+            raise IllegalGeneration(f"generation {epoch} is not current; the member's generation is {current.epoch}")
         if current.epoch != epoch:
-            raise StaleMemberEpoch(f"the member's epoch is {current.epoch}, not {epoch}")
+            raise StaleMemberEpoch(f"epoch {epoch} is not current; the member's epoch is {current.epoch}")
 
     def speaks_classic(self, member_id: str) -> bool:
-        """Whether this member uses the classic protocol (see `mixed.py`)."""
+        """Whether this member uses the classic protocol (see `protocol_migration.py`)."""
         member = self.members.get(member_id)
         return member is not None and member.classic is not None
 
     def reads(self) -> Callable[[str], bool]:
-        """Whether a member subscribes to a topic, by name or by pattern."""
+        """Return a predicate: whether a member subscribes to a topic, by name or by pattern."""
         names = {name for member in self.members.values() for name in member.topic_names}
         patterns = [self.pattern(each) for each in {member.topic_regex for member in self.members.values()} if each]
         return cache(lambda topic: topic in names or any(pattern.matches(topic) for pattern in patterns))
 
     def topics_of(self, member: MemberValue, catalog: TopicCatalog) -> frozenset[UUID]:
-        """The topics that a member reads and that exist."""
+        """Return the existing topics that a member subscribes to."""
         names = [name for name in member.topic_names if name in catalog.by_name]
         if member.topic_regex:
             pattern = self.pattern(member.topic_regex)
@@ -147,7 +147,7 @@ class ConsumerGroup:
         return frozenset(catalog.by_name[name].topic_id for name in names)
 
     def pattern(self, source: str) -> TopicPattern:
-        """The compiled pattern; raises InvalidRegularExpression."""
+        """Return the compiled pattern. Raises InvalidRegularExpression."""
         pattern = self._patterns.get(source)
         if pattern is None:
             pattern = self._patterns[source] = TopicPattern(source)
@@ -156,22 +156,22 @@ class ConsumerGroup:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def touch(self, member_id: str, now_ms: int) -> None:
-        """The member was heard of."""
+        """Restart the member's session."""
         classic = self.members[member_id].classic
         session_ms = self.limits.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
         self.deadlines[member_id] = now_ms + session_ms
         self.arm(self.deadlines[member_id])
 
     def watch_revocation(self, member_id: str, now_ms: int) -> None:
-        """Give a member that must revoke its rebalance timeout to do so."""
+        """Start the rebalance timeout of a member that must revoke partitions."""
         current = self.current.get(member_id)
         if current is None or current.state != MemberState.REVOKING:
             self.revocations.pop(member_id, None)
             return
-        self.hurry(member_id, current.epoch, now_ms)
+        self.start_rebalance_timeout(member_id, current.epoch, now_ms)
 
-    def hurry(self, member_id: str, epoch: int, now_ms: int) -> None:
-        """The member has its rebalance timeout to move on from this epoch."""
+    def start_rebalance_timeout(self, member_id: str, epoch: int, now_ms: int) -> None:
+        """Give the member its rebalance timeout to leave this epoch."""
         known = self.revocations.get(member_id)
         if known is None or known.epoch != epoch:
             deadline_ms = now_ms + max(self.members[member_id].rebalance_timeout_ms, 0)
@@ -179,32 +179,32 @@ class ConsumerGroup:
             self.arm(deadline_ms)
 
     def arm(self, deadline_ms: int) -> None:
-        """Make sure that `tick` comes not later than this."""
+        """Make sure that `tick` runs at `deadline_ms` or earlier."""
         self.wake_ms = min(self.wake_ms, deadline_ms)
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set: everybody still has as long as before."""
+        """Move all deadlines after the clock was set, so that every remaining time stays the same."""
         self.deadlines = {member_id: until_ms + by_ms for member_id, until_ms in self.deadlines.items()}
         for revocation in self.revocations.values():
             revocation.deadline_ms += by_ms
         self.wake_ms = shifted(self.wake_ms, by_ms)
 
     def tick(self, now_ms: int) -> GroupStep:
-        """Fence the members that were not heard of, or that did not give up their partitions in time."""
-        gone = {member_id for member_id, until_ms in self.deadlines.items() if now_ms >= until_ms}
-        gone.update(member_id for member_id, each in self.revocations.items() if now_ms >= each.deadline_ms)
+        """Fence the members whose session ended, or that did not give up their partitions in time."""
+        expired = {member_id for member_id, until_ms in self.deadlines.items() if now_ms >= until_ms}
+        expired.update(member_id for member_id, each in self.revocations.items() if now_ms >= each.deadline_ms)
 
         def then() -> None:
-            if gone and not self.members:
+            if expired and not self.members:
                 self.state_ms = now_ms
             self.wake_ms = min(
                 (*self.deadlines.values(), *(each.deadline_ms for each in self.revocations.values())), default=NEVER_MS
             )
 
-        return GroupStep(self.removal(sorted(gone)), then)
+        return GroupStep(self.removal(sorted(expired)), then)
 
     def loaded(self, now_ms: int) -> None:
-        """The journal is read: every member gets a whole session to be heard of."""
+        """Give every member a whole session after the journal was read."""
         self.state_ms = now_ms
         for member_id in self.members:
             self.touch(member_id, now_ms)
@@ -213,7 +213,7 @@ class ConsumerGroup:
     # -- entries ------------------------------------------------------------------------------------------------------
 
     def removal(self, member_ids: list[str]) -> tuple[GroupEntry, ...]:
-        """Members go; the rest is assigned anew at the next heartbeat."""
+        """Return the entries that remove members; the next heartbeat assigns their partitions."""
         entries = [entry for member_id in member_ids for entry in self.member_tombstones(member_id)]
         if entries:
             value = ConsumerGroupValue(self.epoch + 1, self.topics_hash)
@@ -221,7 +221,7 @@ class ConsumerGroup:
         return tuple(entries)
 
     def member_tombstones(self, member_id: str) -> list[GroupEntry]:
-        """Everything that is remembered of one member."""
+        """Return the entries that delete everything stored about one member."""
         return [
             GroupEntry(CurrentKey(self.group_id, member_id), None),
             GroupEntry(TargetKey(self.group_id, member_id), None),
@@ -229,14 +229,14 @@ class ConsumerGroup:
         ]
 
     def tombstones(self) -> tuple[GroupEntry, ...]:
-        """Everything that is remembered of the group, the group itself last."""
+        """Return the entries that delete everything stored about the group, the group itself last."""
         entries = [entry for member_id in self.members for entry in self.member_tombstones(member_id)]
         entries.append(GroupEntry(TargetEpochKey(self.group_id), None))
         entries.append(GroupEntry(ConsumerGroupKey(self.group_id), None))
         return tuple(entries)
 
     def replay(self, key: ConsumerKey, value: Value | None) -> None:
-        """Be as the journal says."""
+        """Apply a journal entry."""
         match key, value:
             case ConsumerGroupKey(), ConsumerGroupValue(epoch, topics_hash):
                 self.epoch, self.topics_hash = epoch, topics_hash
@@ -278,7 +278,10 @@ class ConsumerGroup:
 
 
 def digest_topics(topic_ids: frozenset[UUID], catalog: TopicCatalog) -> int:
-    """A number that changes when one of the topics is made, deleted or grows. Never 0, which means "not known"."""
+    """Return a number that changes when one of the topics is created, deleted or grows.
+
+    Never 0, which means "unknown".
+    """
     digest = blake2b(digest_size=8)
     for topic_id in sorted(topic_ids):
         digest.update(topic_id.bytes)
@@ -289,9 +292,10 @@ def digest_topics(topic_ids: frozenset[UUID], catalog: TopicCatalog) -> int:
 def reconcile(
     current: CurrentValue, target: Partitions, target_epoch: int, owned: Partitions | None, blocked: Partitions
 ) -> CurrentValue:
-    """The member's next state on its way to the target.
+    """Return the member's next state on its way to the target.
 
-    `owned` is what the member says it has (None: as before); `blocked` is what others have not given up yet.
+    `owned` lists the partitions that the member reports (None: unchanged). `blocked` lists those that others still
+    hold.
     """
     if current.state == MemberState.STABLE and current.epoch == target_epoch:
         return current

@@ -1,13 +1,14 @@
 """ConsumerGroupHeartbeat: how a member of a consumer group joins, follows the target assignment, and leaves.
 
 One heartbeat decides everything that is due: the member's new subscription, the group's next epoch, a new target
-assignment, and the member's own next step towards it. Most heartbeats decide nothing and write nothing.
+assignment, and the member's next step towards it. Most heartbeats decide nothing and write nothing.
 
-A member is told its partitions when they change, and again until it says that it has them: an answer may be lost, and
-clients (librdkafka) send the same heartbeat once more when that happens, without a word about it.
+The answer contains the member's partitions when they change, and until the member reports that it owns them. An answer
+may be lost, and clients (librdkafka) then repeat the same heartbeat without any sign of the loss.
 
-Fencing: a member speaks with the epoch it was last told. A higher one is an impostor's; a lower one is refused,
-except the one before, from a member that still owns no more than what it is assigned: its last answer was lost.
+Fencing: a member sends the epoch that it last received. A higher epoch is rejected, because the broker never sent it. A
+lower epoch is rejected, too, with one exception: the previous epoch is accepted from a member that owns no more than
+its assignment, because its last answer was lost.
 """
 
 from collections.abc import Sequence
@@ -47,13 +48,13 @@ from tidemill.model.errors import (
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # a static member that will be back
+LEAVE_FOR_A_WHILE_EPOCH = -2  # a static member that will return
 
 NEW_MEMBER = CurrentValue(0, 0, MemberState.STABLE, NO_PARTITIONS, NO_PARTITIONS)
 
 
 class HeartbeatRequest(NamedTuple):
-    """What a member says; None (and -1) mean "as before"."""
+    """The fields of a heartbeat; None (and -1) mean "unchanged"."""
 
     group_id: str
     member_id: str
@@ -71,13 +72,13 @@ class HeartbeatRequest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the member says all about itself, as one does that has lost an answer."""
+        """Whether the member sends all its fields, as it does after a lost answer."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
 
 
 class HeartbeatAnswer(NamedTuple):
-    """The member's epoch, and its partitions where it must learn of them."""
+    """The member's epoch, and its partitions when they have changed."""
 
     member_id: str
     member_epoch: int
@@ -86,36 +87,36 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A decided heartbeat: the answer is given after the step is done."""
+    """A decided heartbeat. The answer is sent after the step is done."""
 
     step: GroupStep
     answer: HeartbeatAnswer
 
 
 def check_request(request: HeartbeatRequest) -> None:
-    """Refuse what contradicts the protocol."""
+    """Reject a request that contradicts the protocol."""
     joins = request.member_epoch == JOIN_EPOCH
     if request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH:
-        raise InvalidRequest("the member epoch is below -2")
+        raise InvalidRequest(f"member epoch is {request.member_epoch}; it must be -2 or more")
     if not request.member_id:
         raise InvalidRequest("the member id is empty")
     if request.instance_id == "" or request.rack_id == "":
         raise InvalidRequest("an instance id or rack id must not be empty")
     if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
-        raise InvalidRequest("only a member with an instance id leaves for a while")
+        raise InvalidRequest("member epoch -2 needs an instance id: only a static member leaves temporarily")
     if joins and request.rebalance_timeout_ms == -1:
-        raise InvalidRequest("a member that joins must give its rebalance timeout")
+        raise InvalidRequest("a member that joins must send its rebalance timeout")
     if joins and (request.owned is None or request.owned):
-        raise InvalidRequest("a member that joins owns nothing, and must say so")
+        raise InvalidRequest("a member that joins must send an empty list of owned partitions")
     if joins and request.topic_names is None and request.topic_regex is None:
-        raise InvalidRequest("a member that joins must subscribe to something")
+        raise InvalidRequest("a member that joins must subscribe to a topic or a pattern")
     if request.server_assignor is not None and request.server_assignor not in SERVER_ASSIGNORS:
         known = ", ".join(SERVER_ASSIGNORS)
-        raise UnsupportedAssignor(f"{request.server_assignor} is not one of {known}")
+        raise UnsupportedAssignor(f"assignor {request.server_assignor} does not exist; use one of {known}")
 
 
 def decision_size(group: ConsumerGroup | None, request: HeartbeatRequest, catalog: TopicCatalog) -> int:
-    """About how many names, members and partitions a heartbeat goes through: many only where it may assign anew."""
+    """Return about how many names, members and partitions a heartbeat visits: many only where it may reassign."""
     own = len(request.topic_names or ()) + len(request.owned or ())
     if group is None:
         return own + catalog.partitions
@@ -161,20 +162,20 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, catalog: TopicCat
 
     news = request.member_epoch != following.epoch or following.assigned != current.assigned
     owned = group.owned.get(request.member_id) if request.owned is None else request.owned
-    tells = request.is_full or news or (owned is not None and owned != following.assigned)
+    sends_assignment = request.is_full or news or (owned is not None and owned != following.assigned)
     return Beat(
         GroupStep(tuple(entries), then),
         HeartbeatAnswer(
             request.member_id,
             following.epoch,
             group.limits.consumer_heartbeat_ms,
-            following.assigned if tells else None,
+            following.assigned if sends_assignment else None,
         ),
     )
 
 
 def leave(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> Beat:
-    """A member goes: for good, or, being static, for as long as its session."""
+    """Remove a member: permanently, or, if it is static, until its session ends."""
     member_id = request.member_id
     if request.instance_id is not None:
         member_id = _static_member(group, request)
@@ -200,9 +201,9 @@ def leave(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> Beat:
 
 
 def remove(group: ConsumerGroup, leavers: Sequence[Leaver]) -> tuple[GroupStep, list[Left]]:
-    """LeaveGroup on a consumer group: an operator takes members out."""
+    """Handle LeaveGroup on a consumer group: an operator removes members."""
     results = []
-    gone: dict[str, None] = {}
+    leaving: dict[str, None] = {}
     for leaver in leavers:
         owner = leaver.member_id if leaver.instance_id is None else group.static.get(leaver.instance_id, "")
         error: KafkaError | None = None
@@ -211,9 +212,9 @@ def remove(group: ConsumerGroup, leavers: Sequence[Leaver]) -> tuple[GroupStep, 
         elif leaver.member_id and leaver.member_id != owner:
             error = FencedInstanceId()
         else:
-            gone[owner] = None
+            leaving[owner] = None
         results.append(Left(leaver, error))
-    return GroupStep(group.removal(list(gone))), results
+    return GroupStep(group.removal(list(leaving))), results
 
 
 def _static_member(group: ConsumerGroup, request: HeartbeatRequest) -> str:
@@ -226,7 +227,7 @@ def _static_member(group: ConsumerGroup, request: HeartbeatRequest) -> str:
 
 
 def _former_self(group: ConsumerGroup, request: HeartbeatRequest) -> str | None:
-    """The id under which a static member that joins was here before, if it was another."""
+    """Return the former id of a static member that joins, if it was a different one."""
     if request.instance_id is None:
         return None
     if request.member_epoch != JOIN_EPOCH:
@@ -235,20 +236,24 @@ def _former_self(group: ConsumerGroup, request: HeartbeatRequest) -> str | None:
     former = group.static.get(request.instance_id)
     if former is None or former == request.member_id:
         return None
-    both_new = request.classic is None and group.members[former].classic is None  # classic ones do not say goodbye
+    both_new = (
+        request.classic is None and group.members[former].classic is None
+    )  # classic ones do not say that they leave
     if both_new and group.current[former].epoch != LEAVE_FOR_A_WHILE_EPOCH:
-        raise UnreleasedInstanceId(f"{request.instance_id} is still in use by {former}")
+        raise UnreleasedInstanceId(
+            f"instance id {request.instance_id} is in use by member {former}; wait until it leaves"
+        )
     return former
 
 
 def _current(group: ConsumerGroup, request: HeartbeatRequest, former: str | None) -> CurrentValue:
-    """The member's state before this heartbeat; refuses whoever is behind."""
+    """Return the member's state before this heartbeat; reject an outdated epoch."""
     if former is not None:
         return NEW_MEMBER._replace(assigned=group.current[former].assigned)
     current = group.current.get(request.member_id)
     if request.member_epoch == JOIN_EPOCH:
         if current is None and len(group.members) >= group.limits.consumer_members_max:
-            raise GroupMaxSizeReached(f"the group has {group.limits.consumer_members_max} members")
+            raise GroupMaxSizeReached(f"the group has {group.limits.consumer_members_max} members, its limit")
         return current or NEW_MEMBER
     if current is None:
         raise UnknownMemberId
@@ -256,19 +261,21 @@ def _current(group: ConsumerGroup, request: HeartbeatRequest, former: str | None
         return current
     is_last = request.member_epoch == current.previous_epoch
     if not is_last or request.owned is None or not request.owned <= current.assigned:
-        raise FencedMemberEpoch(f"the member's epoch is {current.epoch}, not {request.member_epoch}")
+        raise FencedMemberEpoch(f"epoch {request.member_epoch} is fenced; the member's epoch is {current.epoch}")
     return current
 
 
 def _check_pattern(group: ConsumerGroup, request: HeartbeatRequest) -> None:
     if request.topic_regex:
         if len(request.topic_regex) > group.limits.pattern_length_max:
-            raise InvalidRegularExpression(f"a pattern has at most {group.limits.pattern_length_max} characters")
+            raise InvalidRegularExpression(
+                f"the pattern is too long; the limit is {group.limits.pattern_length_max} characters"
+            )
         group.pattern(request.topic_regex)
 
 
 def _described(before: MemberValue | None, request: HeartbeatRequest) -> MemberValue:
-    """What is known of the member now: news over what it said before."""
+    """Return the member's details: the fields of this request over the previous ones."""
     known = before or MemberValue(None, None, "", "", (), None, -1, None)
     names = request.topic_names
     return MemberValue(
@@ -285,7 +292,7 @@ def _described(before: MemberValue | None, request: HeartbeatRequest) -> MemberV
 
 
 def _replacing(group: ConsumerGroup, member_id: str, former: str) -> list[GroupEntry]:
-    """The new incarnation of a static member takes over its former self's target."""
+    """Return the entries by which the new incarnation of a static member takes over the former one's target."""
     target = group.targets.get(former, NO_PARTITIONS)
     return [*group.member_tombstones(former), GroupEntry(TargetKey(group.group_id, member_id), TargetValue(target))]
 
@@ -298,7 +305,7 @@ def _next_epoch(
     catalog: TopicCatalog,
     entries: list[GroupEntry],
 ) -> int:
-    """The group's epoch: one more when a member came, a subscription changed, or a subscribed topic did."""
+    """Return the group's epoch: one more after a new member or a change of a subscription or a subscribed topic."""
     changed = before is None or _wishes(before) != _wishes(after)
     if not changed and catalog.version == group.catalog_version:
         return group.epoch
@@ -323,7 +330,7 @@ def _new_target(
     epoch: int,
     entries: list[GroupEntry],
 ) -> Partitions:
-    """Assign anew; entries only for members whose target changes. Gives this member's."""
+    """Compute a new target assignment and return this member's part. Only members whose target changes get entries."""
     previous = dict(group.targets)
     if former is not None:
         previous[member_id] = previous.pop(former, NO_PARTITIONS)

@@ -1,4 +1,4 @@
-"""What DescribeGroups and ConsumerGroupDescribe tell of a group."""
+"""The descriptions of groups for DescribeGroups and ConsumerGroupDescribe."""
 
 from typing import NamedTuple
 
@@ -55,12 +55,12 @@ class DescribedConsumerGroup(NamedTuple):
 
 
 def describe(shard: Shard, group_id: str) -> DescribedGroup:
-    """A classic group; one that only has offsets is empty."""
+    """Describe a classic group. A group that only has offsets is empty."""
     group = shard.groups.get(group_id)
     if group is None and shard.exists(group_id):
         return DescribedGroup(group_id, ClassicState.EMPTY)
     if not isinstance(group, ClassicGroup):
-        raise GroupIdNotFound(f"there is no classic group {group_id}")
+        raise GroupIdNotFound(f"classic group {group_id} does not exist")
     stable = group.state is ClassicState.STABLE  # only then do protocol and assignments belong together
     members = tuple(
         DescribedMember(
@@ -78,10 +78,10 @@ def describe(shard: Shard, group_id: str) -> DescribedGroup:
 
 
 def describe_consumers(shard: Shard, group_id: str) -> DescribedConsumerGroup:
-    """A consumer group; clients that get "not found" ask for a classic one next."""
+    """Describe a consumer group. Clients that get "not found" ask for a classic group next."""
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
-        raise GroupIdNotFound(f"there is no consumer group {group_id}")
+        raise GroupIdNotFound(f"consumer group {group_id} does not exist")
     members = []
     for member_id, about in group.members.items():
         current = group.current.get(member_id, _UNKNOWN)

@@ -1,7 +1,7 @@
-"""What a coordinator remembers: typed keys and values, each an entry of the journal (`records.py` has their bytes).
+"""The state of a coordinator as typed keys and values; each pair is a journal entry (`records.py` encodes them).
 
-What a live coordinator decides and what a starting one reads back are the same `GroupEntry`, applied by the same
-`replay`; a value of None forgets the key.
+A running coordinator writes, and a starting one reads, the same `GroupEntry` values. Both apply them with the same
+`replay`. A value of None deletes the key.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -12,7 +12,7 @@ NO_PARTITIONS: Partitions = frozenset()
 
 
 class OffsetKey(NamedTuple):
-    """Key 1: one partition's offset of one group."""
+    """Key 1: the offset of one partition in one group."""
 
     group: str
     topic: str
@@ -20,7 +20,7 @@ class OffsetKey(NamedTuple):
 
 
 class StagedKey(NamedTuple):
-    """Key 1000: an offset that becomes the group's when the producer's transaction commits."""
+    """Key 1000: an offset that takes effect in the group when the producer's transaction commits."""
 
     producer_id: int
     group: str
@@ -29,7 +29,7 @@ class StagedKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset. `expire_ms` is only set by very old clients; -1 means the broker's retention."""
+    """A committed offset. Only very old clients set `expire_ms`; -1 means the broker's retention."""
 
     offset: int
     leader_epoch: int = -1
@@ -45,7 +45,7 @@ class GroupKey(NamedTuple):
 
 
 class MemberSnapshot(NamedTuple):
-    """A member inside of a classic group's value."""
+    """A member inside a classic group's value."""
 
     member_id: str
     instance_id: str | None
@@ -75,14 +75,14 @@ class ConsumerGroupKey(NamedTuple):
 
 
 class ConsumerGroupValue(NamedTuple):
-    """Its epoch, and a digest of the topics it subscribes to."""
+    """The epoch of a consumer group, and a digest of the topics it subscribes to."""
 
     epoch: int
     topics_hash: int = 0
 
 
 class ClassicMember(NamedTuple):
-    """What a member of a consumer group that speaks the classic protocol says: see `mixed.py`."""
+    """The classic protocol details of a member of a consumer group: see `protocol_migration.py`."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -96,7 +96,7 @@ class MemberKey(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """What a member says about itself."""
+    """The details that a member sends about itself."""
 
     instance_id: str | None
     rack_id: str | None
@@ -116,7 +116,7 @@ class TargetEpochKey(NamedTuple):
 
 
 class TargetEpochValue(NamedTuple):
-    """The group epoch that the target assignment was made for."""
+    """The group epoch for which the target assignment was computed."""
 
     epoch: int
 
@@ -129,7 +129,7 @@ class TargetKey(NamedTuple):
 
 
 class TargetValue(NamedTuple):
-    """The partitions that the member shall have in the end."""
+    """The partitions that the member gets in the end."""
 
     partitions: Partitions
 
@@ -142,7 +142,7 @@ class CurrentKey(NamedTuple):
 
 
 class CurrentValue(NamedTuple):
-    """Where the member is on its way to the target."""
+    """The progress of the member towards the target."""
 
     epoch: int
     previous_epoch: int
@@ -160,14 +160,14 @@ Value: TypeAlias = (
 
 
 class GroupEntry(NamedTuple):
-    """One record: a key and what is known of it now."""
+    """One record: a key and its current value."""
 
     key: Key
     value: Value | None
 
 
 def weight(entry: GroupEntry) -> int:
-    """How many things an entry is made of: its encoding takes as long as that of so many offsets."""
+    """Return the size of an entry, in units of one offset's encoding time."""
     value = entry.value
     if isinstance(value, GroupValue):
         return 1 + len(value.members)

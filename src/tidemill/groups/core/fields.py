@@ -1,8 +1,8 @@
 """The primitive fields of Kafka's formats, for the few structures that groups read and write themselves.
 
-Plain fields have fixed-size lengths; compact ones (of "flexible" versions) have varint lengths that are one higher
-than the length, so that 0 means null. A reader never goes beyond its buffer: anything cut, negative or not UTF-8 raises
-`ValueError`.
+Plain fields have fixed-size lengths. Compact fields (of "flexible" versions) have varint lengths that are one higher
+than the length, so that 0 means null. A reader never reads beyond its buffer. It raises `ValueError` for truncated,
+negative or non-UTF-8 fields.
 """
 
 import struct
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class FieldWriter:
-    """Fields, one after another, into bytes, after a version of two bytes where one is given."""
+    """Writes fields into bytes, after a version of two bytes if one is given."""
 
     __slots__ = ("buffer",)
 
@@ -28,68 +28,68 @@ class FieldWriter:
         self.buffer = bytearray() if version is None else bytearray(_I16.pack(version))
 
     def done(self) -> bytes:
-        """Everything written so far."""
+        """Return everything written so far."""
         return bytes(self.buffer)
 
     def int8(self, value: int) -> None:
-        """One byte, signed."""
+        """Write one byte, signed."""
         self.buffer += _I8.pack(value)
 
     def int32(self, value: int) -> None:
-        """Four bytes."""
+        """Write four bytes."""
         self.buffer += _I32.pack(value)
 
     def int64(self, value: int) -> None:
-        """Eight bytes."""
+        """Write eight bytes."""
         self.buffer += _I64.pack(value)
 
     def uuid(self, value: UUID) -> None:
-        """Sixteen bytes."""
+        """Write sixteen bytes."""
         self.buffer += value.bytes
 
     def varint(self, value: int) -> None:
-        """An unsigned number, seven bits to a byte."""
+        """Write an unsigned number, seven bits per byte."""
         while value > 0x7F:
             self.buffer.append(value & 0x7F | 0x80)
             value >>= 7
         self.buffer.append(value)
 
     def string(self, value: str | None) -> None:
-        """A length of two bytes (-1 for null) and UTF-8."""
+        """Write a length of two bytes (-1 for null) and UTF-8."""
         data = b"" if value is None else value.encode()
         self.buffer += _I16.pack(-1 if value is None else len(data))
         self.buffer += data
 
     def blob(self, value: bytes) -> None:
-        """A length of four bytes and the bytes."""
+        """Write a length of four bytes and the bytes."""
         self.buffer += _I32.pack(len(value))
         self.buffer += value
 
     def compact_string(self, value: str | None) -> None:
-        """A varint length and UTF-8."""
+        """Write a varint length and UTF-8."""
         self.compact_bytes(None if value is None else value.encode())
 
     def compact_bytes(self, value: bytes | None) -> None:
-        """A varint length and the bytes."""
+        """Write a varint length and the bytes."""
         self.varint(0 if value is None else len(value) + 1)
         self.buffer += value or b""
 
     def array(self, items: Iterable[T], write: Callable[[T], None]) -> None:
-        """A count of four bytes and the items."""
+        """Write a count of four bytes and the items."""
         things = list(items)
         self.int32(len(things))
         for item in things:
             write(item)
 
     def compact_array(self, items: Iterable[T], write: Callable[[T], None]) -> None:
-        """A varint count and the items."""
+        """Write a varint count and the items."""
         things = list(items)
         self.varint(len(things) + 1)
         for item in things:
             write(item)
 
     def tags(self, fields: dict[int, bytes] | None = None) -> None:
-        """The tagged fields that end a flexible structure."""
+        """Write the tagged fields that end a flexible structure."""
         fields = fields or {}
         self.varint(len(fields))
         for tag, data in sorted(fields.items()):
@@ -99,7 +99,7 @@ class FieldWriter:
 
 
 class FieldReader:
-    """Fields, one after another, out of bytes."""
+    """Reads fields from bytes."""
 
     __slots__ = ("data", "position")
 
@@ -108,93 +108,93 @@ class FieldReader:
         self.position = 0
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         end = self.position + size
         if size < 0 or end > len(self.data):
-            raise ValueError(f"a field of {size} bytes at {self.position} of {len(self.data)}")
+            raise ValueError(f"a field of {size} bytes at position {self.position} exceeds the {len(self.data)} bytes")
         piece = self.data[self.position : end]
         self.position = end
         return piece
 
     def int8(self) -> int:
-        """One byte, signed."""
+        """Read one byte, signed."""
         return self._number(_I8)
 
     def int16(self) -> int:
-        """Two bytes."""
+        """Read two bytes."""
         return self._number(_I16)
 
     def int32(self) -> int:
-        """Four bytes."""
+        """Read four bytes."""
         return self._number(_I32)
 
     def int64(self) -> int:
-        """Eight bytes."""
+        """Read eight bytes."""
         return self._number(_I64)
 
     def _number(self, form: struct.Struct) -> int:
         try:
             value: int = form.unpack_from(self.data, self.position)[0]
         except struct.error:
-            raise ValueError(f"a number at {self.position} of {len(self.data)}") from None
+            raise ValueError(f"a number at position {self.position} exceeds the {len(self.data)} bytes") from None
         self.position += form.size
         return value
 
     def uuid(self) -> UUID:
-        """Sixteen bytes."""
+        """Read sixteen bytes."""
         return UUID(bytes=self.take(16))
 
     def varint(self) -> int:
-        """An unsigned number of at most five bytes."""
+        """Read an unsigned number of at most five bytes."""
         value = 0
         for index in range(_VARINT_BYTES_MAX):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << (7 * index)
             if not byte & 0x80:
                 return value
-        raise ValueError("a varint that does not end")
+        raise ValueError(f"the varint before position {self.position} has no end")
 
     def string(self) -> str:
-        """A string that is not null."""
+        """Read a string that is not null."""
         value = self.nullable_string()
         if value is None:
-            raise ValueError("null where a string must be")
+            raise ValueError(f"null instead of a string before position {self.position}")
         return value
 
     def nullable_string(self) -> str | None:
-        """A string or null."""
+        """Read a string or null."""
         length = self.int16()
         return None if length == -1 else self.take(length).decode()
 
     def blob(self) -> bytes:
-        """Bytes; null counts as none."""
+        """Read bytes; null counts as empty."""
         length = self.int32()
         return b"" if length == -1 else self.take(length)
 
     def compact_string(self) -> str | None:
-        """A compact string or null."""
+        """Read a compact string or null."""
         data = self.compact_bytes()
         return None if data is None else data.decode()
 
     def compact_bytes(self) -> bytes | None:
-        """Compact bytes or null."""
+        """Read compact bytes or null."""
         length = self.varint()
         return None if length == 0 else self.take(length - 1)
 
     def array(self, read: Callable[[], T]) -> list[T]:
-        """An array; null counts as empty. Every item takes a byte at least, which bounds the count."""
+        """Read an array; null counts as empty. Every item takes at least one byte, which bounds the count."""
         return self._items(self.int32(), read)
 
     def compact_array(self, read: Callable[[], T]) -> list[T]:
-        """A compact array; null counts as empty."""
+        """Read a compact array; null counts as empty."""
         return self._items(self.varint() - 1, read)
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields that end a flexible structure."""
+        """Read the tagged fields that end a flexible structure."""
         pairs = self._items(self.varint(), lambda: (self.varint(), self.take(self.varint())))
         return dict(pairs)
 
     def _items(self, count: int, read: Callable[[], T]) -> list[T]:
         if count > len(self.data) - self.position:
-            raise ValueError(f"an array of {count} items in {len(self.data) - self.position} bytes")
+            raise ValueError(f"an array of {count} items does not fit into {len(self.data) - self.position} bytes")
         return [read() for _ in range(count)]

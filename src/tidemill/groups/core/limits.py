@@ -1,4 +1,4 @@
-"""What a group may ask for, and how long things last. The names in the comments are Kafka's settings."""
+"""The limits and timeouts of groups. The names in the comments are Kafka's settings."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ class GroupLimits:
     session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
-    members_max: int = 2_000  # group.max.size; a rebalance goes through all of them in one piece
-    protocols_max: int = 100  # that a member of a classic group offers; clients offer up to five
-    new_member_timeout_ms: int = 300_000  # Kafka's own constant: a first join may wait this long for the others
-    name_length_max: int = 4_096  # of a group, member, instance or protocol; a string of the journal has 32,767 bytes
+    members_max: int = 2_000  # group.max.size; a rebalance visits all of them without a pause
+    protocols_max: int = 100  # per member of a classic group; clients offer up to five
+    new_member_timeout_ms: int = 300_000  # Kafka's own constant: the longest wait of a first join
+    name_length_max: int = 4_096  # of a group, member, instance or protocol; a journal string has at most 32,767 bytes
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
     expiry_interval_ms: int = 600_000  # offsets.retention.check.interval.ms

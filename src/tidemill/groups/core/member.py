@@ -1,4 +1,4 @@
-"""A member of a classic group, and which protocol a set of members agrees on."""
+"""A member of a classic group, and the choice of the protocol that a set of members shares."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from tidemill.groups.core.messages import JoinedMember, JoinRequest, Protocols, 
 
 @dataclass(slots=True)
 class GroupMember:
-    """One consumer of a group. `deadline_ms` is when it counts as gone unless it is heard of before."""
+    """One consumer of a group. It is removed at `deadline_ms` unless a request arrives before."""
 
     member_id: str
     instance_id: str | None
@@ -27,7 +27,7 @@ class GroupMember:
 
     @classmethod
     def of_request(cls, member_id: str, request: JoinRequest) -> "GroupMember":
-        """The member that a join makes."""
+        """Create the member from its first join."""
         return cls(
             member_id,
             request.instance_id,
@@ -40,7 +40,7 @@ class GroupMember:
 
     @classmethod
     def of_snapshot(cls, snapshot: MemberSnapshot, protocol: str) -> "GroupMember":
-        """The member that the journal remembers; only the subscription for the chosen protocol is kept there."""
+        """Create the member from the journal, which stores only the subscription of the chosen protocol."""
         return cls(
             snapshot.member_id,
             snapshot.instance_id,
@@ -53,18 +53,18 @@ class GroupMember:
         )
 
     def update(self, request: JoinRequest) -> None:
-        """Take over what a later join says."""
+        """Replace the member's details with those of a later join."""
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.protocols = request.protocols
 
     def subscription(self, protocol: str | None) -> bytes:
-        """What the member says to this protocol."""
+        """Return the member's subscription for this protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def snapshot(self, protocol: str | None, assignment: bytes | None = None) -> MemberSnapshot:
-        """What the journal keeps of it."""
+        """Return the part of the member that the journal stores."""
         return MemberSnapshot(
             self.member_id,
             self.instance_id,
@@ -77,18 +77,18 @@ class GroupMember:
         )
 
     def as_joined(self, protocol: str | None) -> JoinedMember:
-        """What the leader is told of it."""
+        """Return the member as the leader sees it."""
         return JoinedMember(self.member_id, self.instance_id, self.subscription(protocol))
 
     @property
     def can_expire(self) -> bool:
-        """A member that waits for its answer is alive, except one that nobody waits for: a first join."""
+        """Whether its session can end: not while it waits for an answer, except in a first join."""
         waiting = self.join_ticket is not None or self.sync_ticket is not None
         return self.is_new or not waiting
 
 
 def choose_protocol(all_protocols: Iterable[Protocols]) -> str | None:
-    """The protocol that every member supports and most prefer; on a tie, the first in the first voter's order."""
+    """Return the protocol that every member supports and most prefer; a tie follows the first voter's order."""
     members = [[name for name, _ in protocols] for protocols in all_protocols]
     supported = Counter(name for names in members for name in set(names))
     votes: Counter[str] = Counter()

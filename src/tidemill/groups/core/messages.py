@@ -1,4 +1,4 @@
-"""What members ask of a classic group, and what they are answered."""
+"""The requests of classic group members and their answers."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -8,14 +8,14 @@ from tidemill.groups.core.entries import GroupEntry
 from tidemill.model.errors import KafkaError
 
 Ticket: TypeAlias = object
-"""Whom an answer belongs to; the core only hands it back."""
+"""The receiver of an answer; the core only passes it through."""
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """Names of assignors in the member's order of preference, each with the member's subscription for it."""
 
 
 class JoinRequest(NamedTuple):
-    """JoinGroup. The two flags say what the request's version can do."""
+    """JoinGroup. The two flags describe what the request's version supports."""
 
     group_id: str
     member_id: str
@@ -39,7 +39,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    """The member's place in the new generation, or the id to join with (`error`)."""
+    """The member's part in the new generation, or the id to join with (`error`)."""
 
     member_id: str
     generation: int = -1
@@ -52,7 +52,7 @@ class JoinAnswer(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """SyncGroup; None for what the version does not say."""
+    """SyncGroup; None for fields that the version lacks."""
 
     group_id: str
     generation: int
@@ -72,14 +72,14 @@ class SyncAnswer(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """Who leaves: by id, by instance id (an operator removes a static member), or both."""
+    """A member that leaves: by id, by instance id (an operator removes a static member), or both."""
 
     member_id: str
     instance_id: str | None = None
 
 
 class Left(NamedTuple):
-    """How it went."""
+    """The result for one leaving member."""
 
     leaver: Leaver
     error: KafkaError | None = None
@@ -89,7 +89,7 @@ Answer: TypeAlias = JoinAnswer | SyncAnswer | KafkaError
 
 
 class GroupStep(NamedTuple):
-    """What a decision asks for: entries to be made durable and replayed, and what happens in memory after that."""
+    """The result of a decision: entries to make durable and replay, and a function to run in memory after that."""
 
     entries: tuple[GroupEntry, ...] = ()
     then: Callable[[], None] | None = None

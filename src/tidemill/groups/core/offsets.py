@@ -1,12 +1,13 @@
 """The offsets that groups have committed, and those that transactions have staged for them.
 
 Rules:
-- An offset is what the journal says last; nothing here is ever guessed: what was never committed is absent.
-- A staged offset is invisible until its transaction ends: a commit turns it into the group's offset, an abort forgets
-  it; both in one journal batch, so that a crash leaves all of it or nothing. A repeated end finds nothing to do.
-- Of two commits of one partition the one that was made later counts; a staged one was made when it was staged. So the
-  end of a transaction does not bring back what somebody has committed over since.
-- An offset outlives its group's last member by the retention; of a group that never had members, its own commit.
+- An offset is the last value in the journal. No offset is ever guessed: one that was never committed is absent.
+- A staged offset is invisible until its transaction ends. A commit turns it into the group's offset, an abort deletes
+  it. Both happen in one journal batch, so a crash leaves all of it or nothing. A repeated end has no effect.
+- Of two commits of one partition, the later one counts. The time of a staged commit is the time of staging. So the end
+  of a transaction does not overwrite a newer commit.
+- Offsets of a group expire when it has had no members for the retention. In a group that never had members, the time of
+  the commit counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,41 +36,41 @@ class Offsets:
         self._unstable: dict[OffsetKey, set[int]] = {}
         self._replayed = 0
         self._staged_at: dict[StagedKey, int] = {}
-        self._committed_at: dict[OffsetKey, int] = {}  # of those that are staged, too
+        self._committed_at: dict[OffsetKey, int] = {}  # includes staged offsets
 
     def groups(self) -> Iterable[str]:
-        """The groups that have offsets."""
+        """Return the groups that have offsets."""
         return self._by_group.keys()
 
     def of_group(self, group: str) -> Mapping[TopicPartition, OffsetValue]:
-        """Everything the group has committed."""
+        """Return everything that the group has committed."""
         return self._by_group.get(group, {})
 
     def is_unstable(self, group: str, topic: str, partition: int) -> bool:
-        """Whether a transaction that is still open may change this offset."""
+        """Whether an open transaction may change this offset."""
         return bool(self._unstable.get(OffsetKey(group, topic, partition)))
 
     def has_staged(self, group: str) -> bool:
         """Whether an open transaction holds offsets of this group."""
         return any(key.group == group for key in self._unstable)
 
-    # -- decisions: each gives the entries that make it so ------------------------------------------------------------
+    # -- decisions: each returns journal entries ----------------------------------------------------------------------
 
     def commit(self, group: str, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[GroupEntry, ...]:
-        """Commit at once."""
+        """Return the entries of an immediate commit."""
         return tuple(GroupEntry(OffsetKey(group, item.topic, item.partition), _value(item, now_ms)) for item in commits)
 
     def stage(
         self, group: str, producer_id: int, commits: Sequence[OffsetCommit], now_ms: int
     ) -> tuple[GroupEntry, ...]:
-        """Commit when the producer's transaction does."""
+        """Return the entries of a commit that takes effect with the producer's transaction."""
         return tuple(
             GroupEntry(StagedKey(producer_id, group, item.topic, item.partition), _value(item, now_ms))
             for item in commits
         )
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> tuple[GroupEntry, ...]:
-        """Apply or forget what the producer has staged."""
+        """Return the entries that apply or discard the producer's staged offsets."""
         staged = self._staged.get(producer_id, {})
         forgotten = tuple(GroupEntry(key, None) for key in staged)
         if not commit:
@@ -83,18 +84,18 @@ class Offsets:
         return applied + forgotten
 
     def forget_group(self, group: str) -> tuple[GroupEntry, ...]:
-        """Everything that the group has committed or that is staged for it."""
+        """Return the entries that delete everything the group has committed or staged."""
         return self.forget(group, self.of_group(group)) + tuple(
             GroupEntry(key, None) for staged in self._staged.values() for key in staged if key.group == group
         )
 
     def forget(self, group: str, partitions: Iterable[TopicPartition]) -> tuple[GroupEntry, ...]:
-        """Some offsets of a group; those it does not have need no entry."""
+        """Return the entries that delete some offsets of a group; absent offsets need no entry."""
         known = self.of_group(group)
         return tuple(GroupEntry(OffsetKey(group, *each), None) for each in partitions if each in known)
 
     def forget_topic(self, topic: str) -> tuple[GroupEntry, ...]:
-        """Every offset of a topic, committed or staged."""
+        """Return the entries that delete every offset of a topic, committed or staged."""
         committed = tuple(
             entry
             for group, offsets in self._by_group.items()
@@ -107,7 +108,7 @@ class Offsets:
     def expired(
         self, group: str, *, since_ms: int, retention_ms: int, now_ms: int, is_read: Callable[[str], bool]
     ) -> tuple[GroupEntry, ...]:
-        """The offsets that nobody has used for the retention; `since_ms` is when the group last had members."""
+        """Return the offsets that were unused for the retention; `since_ms` is when the group last had members."""
 
         def is_old(each: TopicPartition, value: OffsetValue) -> bool:
             until_ms = max(value.commit_ms, since_ms) + retention_ms if value.expire_ms < 0 else value.expire_ms
@@ -115,10 +116,10 @@ class Offsets:
 
         return self.forget(group, [each for each, value in self.of_group(group).items() if is_old(each, value)])
 
-    # -- what the journal says ----------------------------------------------------------------------------------------
+    # -- replay -------------------------------------------------------------------------------------------------------
 
     def replay(self, key: OffsetKey | StagedKey, value: OffsetValue | None) -> None:
-        """Be as the journal says."""
+        """Apply a journal entry."""
         self._replayed += 1
         if isinstance(key, StagedKey):
             self._replay_staged(key, value)
@@ -153,7 +154,7 @@ class Offsets:
             self._committed_at.pop(target, None)
 
     def _settle(self, target: OffsetKey, value: OffsetValue | None, staged_at: int) -> None:
-        """A transaction has ended: an offset that it brought was made when it was staged."""
+        """Apply the end of a transaction: the offset gets the time at which it was staged."""
         known = self.of_group(target.group).get(TopicPartition(target.topic, target.partition))
         if value is not None and known == value:
             self._committed_at[target] = staged_at

@@ -1,4 +1,4 @@
-"""All members and all committed offsets at once, for those who look at groups from outside: SQL, tables, dashboards."""
+"""All members and all committed offsets of a broker, for SQL, tables and dashboards."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from tidemill.groups.core.shard import Shard
 from tidemill.groups.core.subscriptions import read_assignment
 
 NameOf = Callable[[UUID], str | None]
-"""The name of a topic that is still there."""
+"""Maps a topic id to the name, if the topic exists."""
 _UNKNOWN = CurrentValue(0, 0, 0, NO_PARTITIONS, NO_PARTITIONS)
 
 
 class SeenMember(NamedTuple):
-    """A member, and what it reads."""
+    """A member and its assignment."""
 
     group_id: str
     member_id: str
@@ -52,7 +52,7 @@ class Overview(NamedTuple):
 
 
 def members_of(shard: Shard, name_of: NameOf) -> Iterator[SeenMember]:
-    """Every member of every group, those who joined first before the others."""
+    """Yield every member of every group, in the order in which they joined."""
     for group in shard.groups.values():
         if isinstance(group, ClassicGroup):
             yield from _classic(group)
@@ -61,7 +61,7 @@ def members_of(shard: Shard, name_of: NameOf) -> Iterator[SeenMember]:
 
 
 def offsets_of(shard: Shard) -> Iterator[SeenOffset]:
-    """Every committed offset."""
+    """Yield every committed offset."""
     for group_id in shard.offsets.groups():
         for (topic, partition), value in shard.offsets.of_group(group_id).items():
             yield SeenOffset(
@@ -90,7 +90,7 @@ def _assignment(blob: bytes) -> Mapping[str, list[int]]:
     try:
         return read_assignment(blob)
     except ValueError:
-        return {}  # what a member was given is between it and its leader
+        return {}  # members that are not consumers use their own format
 
 
 def _consumers(group: ConsumerGroup, name_of: NameOf) -> Iterator[SeenMember]:

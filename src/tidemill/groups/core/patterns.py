@@ -1,13 +1,13 @@
 """Regular expressions over topic names, matched in linear time.
 
-A subscription's pattern comes from a client and is matched by the broker, so a pattern must not be able to keep the
-broker busy: Python's `re` needs exponential time for some (`(a+)+$`). This is a small engine of the RE2 kind: the
-pattern becomes a set of states, a name is read once, and all states advance together.
+A client sends the pattern of a subscription and the broker matches it, so no pattern may keep the broker busy. Python's
+`re` needs exponential time for some patterns (`(a+)+$`). This is a small engine of the RE2 kind: it compiles the
+pattern into a set of states, reads a name once, and advances all states together.
 
-Understood: literals, `.`, `[...]` and `[^...]` with ranges, `\\d \\w \\s` and their opposites, groups `(...)`,
-`(?:...)` and `(?P<name>...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` for the ends of the
-name, `(?i)` at the beginning. A name must match as a whole. Anything else (look-around, back references) is refused, as
-RE2 refuses it.
+Supported: literals, `.`, `[...]` and `[^...]` with ranges, `\\d \\w \\s` and their opposites, groups `(...)`, `(?:...)`
+and `(?P<name>...)`, `|`, `* + ?` and `{m,n}` (lazy forms mean the same here), `^` and `$` for the ends of the name,
+`(?i)` at the beginning. A name must match as a whole. Everything else (look-around, back references) is rejected, as in
+RE2.
 """
 
 import re
@@ -25,7 +25,7 @@ Test: TypeAlias = Callable[[str], bool]
 
 
 class _Fragment(NamedTuple):
-    """A part of the machine: where it begins, and the loose ends (state, slot) that are to be tied to what follows."""
+    """A part of the machine: its first state, and the open exits (state, slot) to connect to the next part."""
 
     start: int
     ends: list[tuple[int, int]]
@@ -42,7 +42,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 
 
 class TopicPattern:
-    """A pattern that topic names can be held against."""
+    """A compiled pattern for topic names."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -50,7 +50,7 @@ class TopicPattern:
         self._start = self._machine.compile()
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name fits."""
+        """Whether the whole name matches."""
         machine = self._machine
         states = machine.reach([self._start], begins=True, ends=not name)
         for position, char in enumerate(name, 1):
@@ -64,10 +64,10 @@ class TopicPattern:
 
 
 class _Compiler:
-    """A recursive descent over the pattern that leaves a machine behind.
+    """A recursive descent parser that builds the state machine.
 
-    State i either tests one character (`tests[i]`, then goes to `exits[i][0]`) or goes on to all its exits for free; an
-    anchor only at its end of the name.
+    State i either tests one character (`tests[i]`, then moves to `exits[i][0]`) or moves to all its exits without
+    reading one. An anchor does so only at its end of the name.
     """
 
     def __init__(self, source: str) -> None:
@@ -83,13 +83,13 @@ class _Compiler:
     def compile(self) -> int:
         piece = self._alternatives()
         if self.position < len(self.source):
-            raise self._wrong("a ) without its (")
+            raise self._wrong("unmatched )")
         self.accept = self._state(None)
         self._tie(piece, self.accept)
         return piece.start
 
     def reach(self, states: list[int], *, begins: bool, ends: bool) -> set[int]:
-        """These states and all that can be reached from them without a character."""
+        """Return these states and all that can be reached from them without reading a character."""
         holds = {"^": begins, "$": ends, "": True}
         seen = set(states)
         waiting = list(seen)
@@ -102,7 +102,7 @@ class _Compiler:
         return seen
 
     def _wrong(self, what: str) -> InvalidRegularExpression:
-        return InvalidRegularExpression(f"{self.source[:100]!r} at {self.position}: {what}")
+        return InvalidRegularExpression(f"pattern {self.source[:100]!r} is invalid at position {self.position}: {what}")
 
     def _state(self, test: Test | None, *exits: int) -> int:
         if len(self.tests) >= STATES_MAX:
@@ -163,7 +163,7 @@ class _Compiler:
         after = self.position
 
         def another() -> _Fragment:
-            """The atom once more: a machine's part stands in one place, so the atom is compiled again."""
+            """Compile the atom again, because a part of the machine can be used in only one place."""
             self.position = begin
             again = self._atom()
             self.position = end
@@ -186,18 +186,18 @@ class _Compiler:
         if self._peek() == "?":  # lazy: the same names match
             self.position += 1
         if self._peek() in {"*", "+", "?", "{"}:
-            raise self._wrong("two repeats in a row")
+            raise self._wrong("a repeat follows a repeat")
         return bounds
 
     def _braces(self) -> tuple[int, int | None]:
         end = self.source.find("}", self.position)
         low, comma, high = self.source[self.position + 1 : end].partition(",")
         if end < 0 or not low.isdecimal() or (high and not high.isdecimal()):
-            raise self._wrong("a repeat is {n}, {n,} or {n,m}")
+            raise self._wrong("a repeat must be {n}, {n,} or {n,m}")
         self.position = end + 1
         most = int(low) if not comma else int(high) if high else None
         if max(int(low), most or 0) > REPEAT_MAX or (most is not None and most < int(low)):
-            raise self._wrong(f"a repeat goes up to {REPEAT_MAX}, the lower bound first")
+            raise self._wrong(f"a repeat allows at most {REPEAT_MAX}, with the lower bound first")
         return int(low), most
 
     def _times(self, pieces: Iterator[_Fragment], low: int, high: int | None) -> _Fragment:
@@ -246,17 +246,17 @@ class _Compiler:
             self._group_kind()
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise self._wrong(f"groups are nested deeper than {DEPTH_MAX}")
+            raise self._wrong(f"groups are nested more than {DEPTH_MAX} deep")
         piece = self._alternatives()
         if self._next() != ")":
-            raise self._wrong("a ( without its )")
+            raise self._wrong("unmatched (")
         self.depth -= 1
         return piece
 
     def _group_kind(self) -> None:
         found = _GROUP_KIND.match(self.source, self.position)
         if found is None:
-            raise self._wrong("only (?:...) and (?P<name>...), and (?i) before everything, begin with a question mark")
+            raise self._wrong("after (? only (?:...) and (?P<name>...) are supported, and (?i) at the start")
         self.position = found.end()
 
     def _folded(self, test: Test) -> Test:
@@ -268,7 +268,7 @@ class _Compiler:
         if test is not None:
             return test if char.islower() else _opposite(test)
         if char.isalnum() and char not in _ESCAPES:
-            raise self._wrong(f"\\{char} is not understood")
+            raise self._wrong(f"\\{char} is not supported")
         return self._folded(_equals(_ESCAPES.get(char, char)))
 
     def _char_class(self) -> Test:

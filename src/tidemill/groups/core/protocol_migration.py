@@ -1,12 +1,12 @@
 """Members of the classic protocol in a consumer group: how a running group is upgraded and downgraded.
 
-The first member of the new protocol that comes to a classic group of consumers turns it into a consumer group; when
-the last one of them has gone, it is turned back. In between, classic members are members like all others to the
-broker, which assigns for them too; only their words are different:
-- a join is a heartbeat that says what the member subscribes to and still owns; its generation is the member's epoch,
-  and since the broker assigns, nobody is told to be the leader;
-- a sync gives the member its partitions in the form that an assignor of the client would have;
-- a heartbeat tells the member to join again when there is something new for it, and gives it its rebalance timeout.
+The first member of the new protocol that joins a classic group of consumers turns it into a consumer group. When the
+last such member has left, the group is turned back. In between, the broker treats classic members like all others and
+assigns for them, too. Only their requests differ:
+- A join is a heartbeat with the member's subscription and the partitions it still owns. Its generation is the member's
+  epoch. The broker assigns, so no member becomes the leader.
+- A sync returns the member's partitions in the format of a client-side assignor.
+- A heartbeat makes the member join again when its assignment has changed, within its rebalance timeout.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,12 +56,12 @@ from tidemill.model.topics import TopicPartition
 
 
 def upgrade(classic: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupEntry, ...]:
-    """The entries that turn a classic group with members into a consumer group in which everyone keeps its partitions.
+    """Return the entries that turn a classic group with members into a consumer group; members keep their partitions.
 
-    Requests that wait are answered with "join again".
+    Waiting requests are answered with RebalanceInProgress.
     """
     if classic.protocol_type != CONSUMER_PROTOCOL:
-        raise GroupIdNotFound(f"the members of {classic.group_id} are not consumers")
+        raise GroupIdNotFound(f"group {classic.group_id} cannot be upgraded: its members are not consumers")
     group, epoch = classic.group_id, max(classic.generation, 1)
     entries, taken = [GroupEntry(GroupKey(group), None)], NO_PARTITIONS
     topics: set[str] = set()
@@ -89,7 +89,7 @@ def _about(classic: ClassicGroup, member: GroupMember) -> MemberValue:
     protocol = classic.protocol or (member.protocols[0][0] if member.protocols else None)
     subscription = read_subscription(member.subscription(protocol))
     if subscription is None:
-        raise GroupIdNotFound(f"a member of {classic.group_id} does not subscribe as consumers do")
+        raise GroupIdNotFound(f"group {classic.group_id} cannot be upgraded: a member has no consumer subscription")
     return MemberValue(
         member.instance_id,
         None,
@@ -124,7 +124,7 @@ def _names(partitions: Partitions, catalog: TopicCatalog) -> Iterable[TopicParti
 def join(
     group: ConsumerGroup, request: JoinRequest, new_id: str, catalog: TopicCatalog, now_ms: int
 ) -> tuple[GroupStep, JoinAnswer]:
-    """JoinGroup of a consumer group."""
+    """Handle JoinGroup of a consumer group."""
     subscription = _subscription(request)
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         return GroupStep(), JoinAnswer(new_id, error=MemberIdRequired())
@@ -159,7 +159,7 @@ def join(
 def _subscription(request: JoinRequest) -> ConsumerSubscription:
     subscription = read_subscription(request.protocols[0][1]) if request.protocols else None
     if request.protocol_type != CONSUMER_PROTOCOL or subscription is None:
-        raise InconsistentGroupProtocol(f"{request.group_id} is a group of consumers")
+        raise InconsistentGroupProtocol(f"group {request.group_id} accepts only consumers")
     return subscription
 
 
@@ -172,7 +172,7 @@ def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> N
 
 
 def _find(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> CurrentValue:
-    """The classic member that speaks, if it may."""
+    """Return the classic member that sent the request."""
     if instance_id is not None:
         _check_instance(group, member_id, instance_id)
     member, current = group.members.get(member_id), group.current.get(member_id)
@@ -184,7 +184,7 @@ def _find(group: ConsumerGroup, member_id: str, instance_id: str | None, generat
 
 
 def sync(group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_ms: int) -> SyncAnswer:
-    """SyncGroup: the partitions that the member may have now."""
+    """Handle SyncGroup: return the partitions that the member may read now."""
     current = _find(group, request.member_id, request.instance_id, request.generation)
     classic = group.members[request.member_id].classic
     protocol = classic.protocols[0][0] if classic is not None else None
@@ -192,14 +192,14 @@ def sync(group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_
     if wrong_type or (request.protocol is not None and request.protocol != protocol):
         raise InconsistentGroupProtocol
     if group.epoch > current.epoch and current.state != MemberState.REVOKING:
-        group.hurry(request.member_id, current.epoch, now_ms)
+        group.start_rebalance_timeout(request.member_id, current.epoch, now_ms)
         raise RebalanceInProgress
     group.touch(request.member_id, now_ms)
     return SyncAnswer(CONSUMER_PROTOCOL, protocol, write_assignment(_names(current.assigned, catalog)))
 
 
 def beat(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> None:
-    """Heartbeat: keeps the member alive, and sends it to join again when there is something for it."""
+    """Handle Heartbeat: extend the session; raise RebalanceInProgress when the assignment has changed."""
     current = _find(group, member_id, instance_id, generation)
     group.touch(member_id, now_ms)
     missing = group.targets.get(member_id, NO_PARTITIONS) - current.assigned
@@ -209,19 +209,19 @@ def beat(group: ConsumerGroup, member_id: str, instance_id: str | None, generati
         or current.state == MemberState.REVOKING
         or (current.state == MemberState.WAITING and free)
     ):
-        group.hurry(member_id, current.epoch, now_ms)
+        group.start_rebalance_timeout(member_id, current.epoch, now_ms)
         raise RebalanceInProgress
 
 
 def is_due_for_downgrade(group: ConsumerGroup) -> bool:
-    """Whether only classic members are left, who have a protocol in common."""
+    """Whether only classic members are left, and they have a protocol in common."""
     protocols = protocols_of(group)
     everyone = bool(protocols) and len(protocols) == len(group.members)
     return everyone and choose_protocol(protocols.values()) is not None
 
 
 def downgrade(group: ConsumerGroup, catalog: TopicCatalog, now_ms: int) -> tuple[GroupEntry, ...]:
-    """The entries that turn it back into a classic group; its members rebalance after that."""
+    """Return the entries that turn it back into a classic group; its members then rebalance."""
     classics = {each: member.classic for each, member in group.members.items() if member.classic is not None}
     protocol = choose_protocol(classic.protocols for classic in classics.values())
     members = []
@@ -245,7 +245,7 @@ def downgrade(group: ConsumerGroup, catalog: TopicCatalog, now_ms: int) -> tuple
 
 
 def resume(classic: ClassicGroup, protocols: Mapping[str, Protocols], now_ms: int) -> None:
-    """The group is classic again: its members are known in full, and told to find a leader."""
+    """Finish a downgrade: restore the protocols of the members and start a rebalance that elects a leader."""
     for member_id, member in classic.members.items():
         classic.adopt(member, protocols[member_id])
     classic.loaded(now_ms)
@@ -253,6 +253,6 @@ def resume(classic: ClassicGroup, protocols: Mapping[str, Protocols], now_ms: in
 
 
 def protocols_of(group: ConsumerGroup) -> dict[str, Protocols]:
-    """The classic protocols of each member that has some."""
+    """Return the classic protocols of each member that has some."""
     members = group.members.items()
     return {member_id: member.classic.protocols for member_id, member in members if member.classic is not None}

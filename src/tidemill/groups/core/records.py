@@ -1,21 +1,21 @@
-"""The records of `__consumer_offsets`, byte for byte as Kafka writes them, so that Kafka's own tools read them.
+"""The records of `__consumer_offsets`, byte for byte as Kafka writes them, so that Kafka's own tools can read them.
 
-A record is a key that says whose state it is and a value that says what it is now; a value of None forgets the key.
-The first two bytes of a key are its type, the first two of a value its version. What a live coordinator decides and
-what a starting one reads back are the same `GroupEntry`, applied by the same `replay`.
+The key of a record says whose state it is, and the value is the current state. A value of None deletes the key. The
+first two bytes of a key are its type, the first two of a value its version. A running coordinator writes, and a
+starting one reads, the same `GroupEntry` values; both apply them with the same `replay`.
 
 | key | whose | values read | value written |
 |---|---|---|---|
 | 0, 1 | an offset of a group | 0-4 | 3 |
 | 2 | a classic group | 0-4 | 3 |
 | 3 | a consumer group: its epoch | 0 | 0 |
-| 5 | a member: what it subscribes to | 0 | 0 |
+| 5 | a member: its subscription | 0 | 0 |
 | 6 | the target assignment: its epoch | 0 | 0 |
 | 7 | a member's target assignment | 0 | 0 |
 | 8 | a member's current assignment | 0 | 0 |
 | 1000 | an offset staged by a transaction (Tidemill's own) | 0-4 | 3 |
 
-Keys of other types (4 and 16 are caches of Kafka's, 9 and above belong to other kinds of groups) are passed over.
+Keys of other types (4 and 16 are caches of Kafka's, 9 and above belong to other kinds of groups) are skipped.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ from tidemill.groups.core.entries import (
 )
 from tidemill.groups.core.fields import FieldReader, FieldWriter
 
-# The type of a key and the form of its fields; the plain forms are read and written by the methods of these names.
+# The type of a key and the kinds of its fields; each kind names a method of the reader and the writer.
 _FORMS: dict[type[Any], tuple[int, tuple[str, ...]]] = {
     OffsetKey: (1, ("string", "string", "int32")),
     GroupKey: (2, ("string",)),
@@ -59,17 +59,17 @@ _FORMS: dict[type[Any], tuple[int, tuple[str, ...]]] = {
     StagedKey: (1000, ("int64", "string", "string", "int32")),
 }
 _KEYS: dict[int, type[Any]] = {number: kind for kind, (number, _) in _FORMS.items()} | {0: OffsetKey}
-# The newest version of a value that is read; 0 for all others.
+# The newest version of a value that can be read; 0 for all others.
 _NEWEST: dict[type[Any], int] = {OffsetKey: 4, StagedKey: 4, GroupKey: 4}
 
 
 def encode(entry: GroupEntry) -> tuple[bytes, bytes | None]:
-    """The record's bytes."""
+    """Return the record's bytes."""
     return encode_key(entry.key), None if entry.value is None else encode_value(entry.value)
 
 
 def encode_key(key: Key) -> bytes:
-    """A key: its type, then its fields."""
+    """Encode a key: its type, then its fields."""
     number, forms = _FORMS[type(key)]
     writer = FieldWriter(number)
     for form, field in zip(forms, key, strict=True):
@@ -78,7 +78,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def encode_value(value: Value) -> bytes:
-    """A value in the version that this module writes."""
+    """Encode a value in the version that this module writes."""
     match value:
         case OffsetValue():
             return _write_offset(value)
@@ -106,7 +106,7 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupEntry | None:
-    """The record of these bytes; None for a kind that groups do not keep. Raises ValueError for damaged ones."""
+    """Decode a record; None for a kind that groups do not store. Raises ValueError for damaged records."""
     reader = FieldReader(key)
     kind = _KEYS.get(reader.int16())
     if kind is None:
@@ -117,12 +117,12 @@ def decode(key: bytes, value: bytes | None) -> GroupEntry | None:
     body = FieldReader(value)
     version, newest = body.int16(), _NEWEST.get(kind, 0)
     if not 0 <= version <= newest:
-        raise ValueError(f"a value of version {version}; the newest known for {kind.__name__} is {newest}")
+        raise ValueError(f"value version {version} of {kind.__name__} is unknown; the newest known is {newest}")
     return GroupEntry(owner, _VALUES[kind](body, version))
 
 
 def _write_offset(value: OffsetValue) -> bytes:
-    dated = value.expire_ms >= 0  # only version 1 has a place for it
+    dated = value.expire_ms >= 0  # only version 1 has a field for it
     writer = FieldWriter(1 if dated else 3)
     writer.int64(value.offset)
     if not dated:
@@ -223,7 +223,7 @@ def _write_member(value: MemberValue) -> bytes:
 
 def _write_classic(classic: ClassicMember) -> bytes:
     writer = FieldWriter()
-    writer.int8(1)  # it is there; a structure that may be null says so
+    writer.int8(1)  # marks a nullable structure as present
     writer.int32(classic.session_timeout_ms)
 
     def protocol(item: tuple[str, bytes]) -> None:

@@ -1,8 +1,8 @@
-"""The groups of one journal partition: which exist, of which kind, and what happens to them as a whole.
+"""The groups of one journal partition: which exist, of which kind, and the operations on whole groups.
 
-A group exists while it has members, a remembered state, or offsets. It is of one kind at a time (classic or consumer)
-and changes its kind by `make_room` and `downgrade`; offsets stay.
-`replay` is the one place where the journal's entries reach the state, for live traffic and at start alike.
+A group exists while it has members, a stored state, or offsets. It has one kind at a time (classic or consumer).
+`convert_kind` and `downgrade` change the kind; the offsets stay. `replay` is the only place where journal entries
+change the state, for live traffic and at start alike.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,7 +49,7 @@ class ListedGroup(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """A committed offset, or -1 for "never committed", or why it cannot be told."""
+    """A committed offset, or -1 for "never committed", or the error."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class FetchedOffset(NamedTuple):
 
 
 def group_filter(states: Iterable[str], kinds: Iterable[str]) -> Callable[[ListedGroup], bool]:
-    """What ListGroups lets through: empty filters everything, and capital letters do not matter."""
+    """Return the filter of ListGroups: an empty filter passes everything, and case does not matter."""
     wanted_states = {state.lower() for state in states}
     wanted_kinds = {kind.lower() for kind in kinds}
     return lambda group: (
@@ -76,38 +76,38 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
 
-    # -- finding ------------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------------
 
     def exists(self, group_id: str) -> bool:
-        """Whether anything is known of the group."""
+        """Whether any state of the group exists."""
         return group_id in self.groups or bool(self.offsets.of_group(group_id))
 
     def known_classic(self, group_id: str) -> ClassicGroup:
-        """The classic group, for requests that only its members send."""
+        """Return the classic group, for requests that only its members send."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             raise UnknownMemberId
         return group
 
     def classic(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """The classic group, made if need be; `make_room` came before."""
+        """Return the classic group, created if needed. Call `convert_kind` first."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self.limits, now_ms)
         return group
 
     def consumer(self, group_id: str) -> ConsumerGroup:
-        """The consumer group, made if need be; `make_room` came before."""
+        """Return the consumer group, created if needed. Call `convert_kind` first."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             group = self.groups[group_id] = ConsumerGroup(group_id, self.limits)
         return group
 
-    def make_room(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> GroupStep:
-        """Make room for a member of the other kind.
+    def convert_kind(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> GroupStep:
+        """Prepare the group for a member of the other kind.
 
-        A group without members is forgotten (its offsets stay); a classic one with members is upgraded; a consumer
-        group with members takes classic ones in as it is.
+        A group without members is deleted, but its offsets stay. A classic group with members is upgraded. A consumer
+        group with members accepts classic ones without a change.
         """
         group = self.groups.get(group_id)
         if group is None or isinstance(group, ConsumerGroup) == for_consumers:
@@ -119,7 +119,7 @@ class Shard:
         return GroupStep(protocol_migration.upgrade(group, catalog), lambda: self.consumer(group_id).loaded(now_ms))
 
     def downgrade(self, group_id: str, catalog: TopicCatalog, now_ms: int) -> GroupStep:
-        """Make a consumer group that has only classic members left a classic group again."""
+        """Turn a consumer group that has only classic members left into a classic group."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or not protocol_migration.is_due_for_downgrade(group):
             return GroupStep()
@@ -130,7 +130,7 @@ class Shard:
         )
 
     def drop_unused(self, group_id: str) -> None:
-        """Let go of a group that only ever lived in memory and has nobody left."""
+        """Drop a group that was never journaled and has no members."""
         group = self.groups.get(group_id)
         if group is not None and group.is_unused and not group.outbox:
             del self.groups[group_id]
@@ -147,20 +147,20 @@ class Shard:
         names_epochs: bool = True,
         in_transaction: bool = False,
     ) -> None:
-        """Whether this member may commit; `names_epochs` says that the request's version knows member epochs."""
+        """Check that this member may commit; `names_epochs`: the request's version supports member epochs."""
         group = self.groups.get(group_id)
         if group is None:
             if generation >= 0:
-                raise IllegalGeneration(f"there is no group {group_id}")
+                raise IllegalGeneration(f"group {group_id} does not exist")
         elif isinstance(group, ClassicGroup):
             group.check_commit(member_id, instance_id, generation, in_transaction=in_transaction)
         elif not names_epochs and generation >= 0 and not group.speaks_classic(member_id):
-            raise UnsupportedVersion("members of consumer groups commit with OffsetCommit 9 or later")
+            raise UnsupportedVersion("a member of a consumer group must commit with OffsetCommit version 9 or later")
         else:
             group.check_epoch(member_id, generation, in_transaction=in_transaction)
 
     def fetch(self, group_id: str, partitions: Iterable[TopicPartition] | None, *, stable: bool) -> list[FetchedOffset]:
-        """Committed offsets; an unknown group has none, which is no error. None asks for all."""
+        """Return committed offsets. An unknown group has none, which is not an error. None asks for all."""
         known = self.offsets.of_group(group_id)
         wanted = sorted(known) if partitions is None else partitions
         return [self._fetch(group_id, each, known.get(each), stable=stable) for each in wanted]
@@ -173,7 +173,7 @@ class Shard:
         return FetchedOffset(*each, value.offset, value.leader_epoch, value.metadata)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """A member of a consumer group that names itself must be up to date."""
+        """Check the epoch of a consumer group member that sends its id."""
         group = self.groups.get(group_id)
         if member_id is not None and member_epoch >= 0:
             if isinstance(group, ConsumerGroup):
@@ -184,12 +184,12 @@ class Shard:
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> tuple[GroupStep, dict[TopicPartition, KafkaError | None]]:
-        """OffsetDelete: offsets of topics that nobody in the group reads."""
+        """Handle OffsetDelete: delete offsets of topics that no member of the group reads."""
         if not self.exists(group_id):
-            raise GroupIdNotFound(f"there is no group {group_id}")
+            raise GroupIdNotFound(f"group {group_id} does not exist")
         group = self.groups.get(group_id)
         if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL:
-            raise NonEmptyGroup(f"the members of {group_id} are not consumers")
+            raise NonEmptyGroup(f"group {group_id} has members that are not consumers; stop them first")
         is_read = _is_read(group)
         results: dict[TopicPartition, KafkaError | None] = {
             each: GroupSubscribedToTopic() if is_read(each.topic) else None for each in partitions
@@ -200,32 +200,32 @@ class Shard:
     # -- whole groups -------------------------------------------------------------------------------------------------
 
     def group_ids(self) -> list[str]:
-        """Every group."""
+        """Return the ids of all groups."""
         return list(dict.fromkeys((*self.groups, *self.offsets.groups())))
 
     def listed(self, group_id: str) -> ListedGroup | None:
-        """What a list tells of a group; None when there is none of this name."""
+        """Return the list entry of a group; None when it does not exist."""
         group = self.groups.get(group_id)
         if group is not None:
             return ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
         return ListedGroup(group_id, "", ClassicState.EMPTY, ClassicGroup.kind) if self.exists(group_id) else None
 
     def delete(self, group_id: str) -> GroupStep:
-        """DeleteGroups: only a group without members goes, and its offsets with it."""
+        """Handle DeleteGroups: delete a group without members, and its offsets."""
         group = self.groups.get(group_id)
         if not self.exists(group_id):
-            raise GroupIdNotFound(f"there is no group {group_id}")
+            raise GroupIdNotFound(f"group {group_id} does not exist")
         if group is not None and not group.is_empty:
-            raise NonEmptyGroup(f"{group_id} has members")
+            raise NonEmptyGroup(f"group {group_id} has members; stop them first")
         if self.offsets.has_staged(group_id):
-            raise NonEmptyGroup(f"a transaction holds offsets of {group_id}")
+            raise NonEmptyGroup(f"an open transaction holds offsets of group {group_id}; wait for its end")
         return GroupStep(self.offsets.forget_group(group_id) + self._forget_state(group_id))
 
     def expire(self, group_id: str, now_ms: int) -> GroupStep:
-        """Forget offsets past their retention, and the group when nothing is left of it."""
+        """Delete offsets past their retention, and the group when nothing is left of it."""
         group = self.groups.get(group_id)
         if group is not None and group.members and group.state != ClassicState.STABLE:
-            return GroupStep()  # a topic's readers may be on their way
+            return GroupStep()  # readers of a topic may be about to join
         since_ms = group.state_ms if group is not None and group.is_empty and group.protocol_type else 0
         old = self.offsets.expired(
             group_id,
@@ -248,7 +248,7 @@ class Shard:
     # -- the journal --------------------------------------------------------------------------------------------------
 
     def replay(self, entry: GroupEntry) -> None:
-        """Be as the journal says."""
+        """Apply a journal entry."""
         key, value = entry
         if isinstance(key, OffsetKey | StagedKey):
             self.offsets.replay(key, value if isinstance(value, OffsetValue) else None)
@@ -269,11 +269,11 @@ class Shard:
             del self.groups[group_id]
 
     def loaded(self, now_ms: int) -> None:
-        """The journal is read: members have a whole session to be heard of."""
+        """Give every member a whole session after the journal was read."""
         for group in self.groups.values():
             group.loaded(now_ms)
 
 
 def _is_read(group: Group | None) -> Callable[[str], bool]:
-    """Whether a member of the group reads a topic; made once for many topics."""
+    """Return a predicate: whether a member of the group reads a topic. It is built once for many topics."""
     return group.reads() if group is not None else lambda _topic: False

@@ -1,7 +1,7 @@
-"""The two blobs that consumers of a classic group exchange; the broker looks into them only where it must.
+"""The two blobs that consumers of a classic group exchange. The broker parses them only where it must.
 
-Layout (never flexible): a version of two bytes, then `topics`, `user_data`, and from version 1 what the member
-owns. Later versions only append fields, so a reader takes what it knows and leaves the rest.
+Layout (never flexible): a version of two bytes, then `topics`, `user_data`, and from version 1 the owned partitions.
+Later versions only append fields, so a reader parses the known fields and ignores the rest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from tidemill.model.topics import TopicPartition
 
 
 class ConsumerSubscription(NamedTuple):
-    """What a consumer says when it joins."""
+    """The subscription that a consumer sends when it joins."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
 
 
 def read_subscription(blob: bytes) -> ConsumerSubscription | None:
-    """A consumer's subscription; None when it is not one."""
+    """Parse a consumer's subscription; None when the blob is not one."""
     reader = FieldReader(blob)
     try:
         version = reader.int16()
@@ -36,7 +36,7 @@ def read_subscription(blob: bytes) -> ConsumerSubscription | None:
 
 
 def write_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = ()) -> bytes:
-    """A consumer's subscription (version 1)."""
+    """Encode a consumer's subscription (version 1)."""
     writer = FieldWriter(1)
     writer.array(sorted(topics), writer.string)
     writer.blob(b"")
@@ -45,7 +45,7 @@ def write_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = 
 
 
 def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """A consumer's assignment (version 0)."""
+    """Encode a consumer's assignment (version 0)."""
     writer = FieldWriter(0)
     _write_partitions(writer, partitions)
     writer.blob(b"")
@@ -65,7 +65,10 @@ def _write_partitions(writer: FieldWriter, partitions: Iterable[TopicPartition])
 
 
 def read_assignment(assignment: bytes) -> Mapping[str, list[int]]:
-    """The partitions in a consumer's assignment by topic; nothing for no assignment. Raises ValueError if damaged."""
+    """Return the partitions of a consumer's assignment by topic; empty for no assignment.
+
+    Raises ValueError if damaged.
+    """
     if not assignment:
         return {}
     reader = FieldReader(assignment)

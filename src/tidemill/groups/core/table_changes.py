@@ -1,11 +1,11 @@
-"""What of groups has changed since it was last written to tables for people: members, their signs of life, offsets.
+"""The changes of groups since they were last written to the group tables: members, heartbeats, offsets.
 
-A member is written when something about it changes, and again when its last written sign of life is old; one that is
-gone is written as such, unless its whole group went to another broker. Heartbeats of all members go together, whoever
-sends how many. What could not be written stays to be written: `accept` is called when it was.
+A member is written when it changes, and again when its last written heartbeat is old. A member that left is written
+with the state `Gone`, unless its whole group moved to another broker. Heartbeats of all members are written together,
+however often each member sends one. A failed write is repeated: only `accept` marks changes as written.
 
-A member keeps the time at which it joined, and no two have the same one: the earliest leads. Who takes a group over
-from another broker asks for the times that are written already (`strangers`), since the journal of groups has none.
+A member keeps the time at which it joined. No two members have the same time, and the earliest one leads. A broker that
+takes over a group reads the written times (`unrecorded_members`), because the group journal does not store them.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from typing import NamedTuple
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
 
 HEARTBEAT_MS = 10_000
-"""How old a written sign of life gets; far below the two minutes after which nobody counts a member any more."""
+"""The largest age of a written heartbeat; far below the two minutes after which readers ignore a member."""
 GONE = "Gone"
 NANOSECONDS = 1_000_000
-"""In a millisecond."""
+"""Nanoseconds per millisecond."""
 
 MemberPlace = tuple[str, str]
 OffsetPlace = tuple[str, str, int]
@@ -32,7 +32,7 @@ class RecordedMember(NamedTuple):
 
 
 class RecordedOffset(NamedTuple):
-    """An offset as it is written, with who reads the partition; `deleted` when the group has it no more."""
+    """An offset as it is written, with the member that reads the partition; `deleted` if it was removed."""
 
     seen: SeenOffset
     owner: SeenMember | None
@@ -40,21 +40,21 @@ class RecordedOffset(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What is to be written."""
+    """The rows to write."""
 
     members: list[RecordedMember]
     offsets: list[RecordedOffset]
 
 
 class Recording:
-    """What was written last."""
+    """The rows that were written last."""
 
     def __init__(self) -> None:
         self._members: dict[MemberPlace, RecordedMember] = {}
         self._offsets: dict[OffsetPlace, SeenOffset] = {}
 
-    def strangers(self, overview: Overview) -> list[MemberPlace]:
-        """Members of which nothing was written here yet."""
+    def unrecorded_members(self, overview: Overview) -> list[MemberPlace]:
+        """Return the members that were not written yet."""
         places = ((each.group_id, each.member_id) for each in overview.members)
         return [place for place in places if place not in self._members]
 
@@ -65,13 +65,13 @@ class Recording:
         is_here: Callable[[str], bool],
         joined_ns: Mapping[MemberPlace, int] = MappingProxyType({}),
     ) -> Changes:
-        """What differs from what was written; groups that are not here any more are another broker's to write.
+        """Return what differs from the written rows; groups that moved away are written by their new broker.
 
-        `joined_ns` has what is known of strangers; others have joined just now, in the order in which they are seen.
+        `joined_ns` has the known times of unrecorded members. All others joined just now, in the order of the overview.
         """
         self._members = {place: each for place, each in self._members.items() if is_here(place[0])}
         self._offsets = {place: each for place, each in self._offsets.items() if is_here(place[0])}
-        # While a rebalance is on, members have longer than a session: nobody was heard of in the future.
+        # During a rebalance a session lasts longer, so the computed heartbeat could be in the future.
         seen = (each._replace(heard_ms=min(each.heard_ms, now_ms)) for each in overview.members)
         present = {(each.group_id, each.member_id): each for each in seen}
         members = [
@@ -87,7 +87,7 @@ class Recording:
         return Changes(members, self._changed_offsets(overview, now_ms))
 
     def accept(self, changes: Changes) -> None:
-        """They were written."""
+        """Mark these changes as written."""
         for member in changes.members:
             place = (member.seen.group_id, member.seen.member_id)
             if member.seen.state == GONE:
@@ -109,8 +109,8 @@ class Recording:
             for place, each in present.items()
             if self._offsets.get(place) != each
         ]
-        gone = [each for place, each in self._offsets.items() if place not in present]
-        return changed + [RecordedOffset(each._replace(commit_ms=now_ms), None, deleted=True) for each in gone]
+        removed = [each for place, each in self._offsets.items() if place not in present]
+        return changed + [RecordedOffset(each._replace(commit_ms=now_ms), None, deleted=True) for each in removed]
 
 
 def _is_news(seen: SeenMember, known: RecordedMember | None) -> bool:

@@ -1,7 +1,7 @@
-"""BrokerService: topics, producing and consuming, at any broker.
+"""BrokerService: topics, producing and consuming, on any broker.
 
-Each call is turned into one question to the broker, or handed to the broker that it belongs to (see `routes`). Nothing
-is decided here.
+Each call becomes one call to the broker, or is forwarded to the responsible broker (see `routing`). This module makes
+no decisions.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from tidemill.wire.grpc import broker_pb2_grpc as generated
 
 PRODUCE_RECORDS_MAX = 10_000
 BATCH_HEADERS_MAX = 50_000
-"""Headers of all records of one produced batch: they are encoded on the event loop."""
+"""The most headers of all records in one produced batch: they are encoded on the event loop."""
 CONSUME_RECORDS = 100
 CONSUME_RECORDS_MAX = 10_000
 PRODUCE_TIMEOUT_S = 30.0
 FORWARD_SLACK_S = 5.0
 LOOK_S = 0.25
-"""How long a leader has to say what it has, when another one may have something, too."""
+"""How long a leader may take to report its records, when another leader may have some, too."""
 VERSION_NEWEST = 13
 UNKNOWN_OFFSET = -1
 PRODUCER_EPOCH_MAX = 2**15 - 1
@@ -47,7 +47,7 @@ class BrokerService(generated.BrokerServiceServicer):
     # -- topics --------------------------------------------------------------------------------------------------------
 
     async def CreateTopic(self, request: wire.CreateTopicRequest, context: Any) -> wire.TopicInfo:  # noqa: N802
-        """Create a topic; it can be written to when this returns."""
+        """Create a topic. It can be written to when this returns."""
 
         async def create() -> wire.TopicInfo:
             return _topic(
@@ -62,16 +62,16 @@ class BrokerService(generated.BrokerServiceServicer):
         return await answered(context, create)
 
     async def DeleteTopic(self, request: wire.DeleteTopicRequest, context: Any) -> wire.DeleteTopicReply:  # noqa: N802
-        """Delete a topic with its records."""
+        """Delete a topic and its records."""
         await answered(context, lambda: self._broker.topics.delete(request.name))
         return wire.DeleteTopicReply()
 
     async def ListTopics(self, _: wire.ListTopicsRequest, __: Any) -> wire.ListTopicsReply:  # noqa: N802
-        """Every topic that is not the broker's own."""
+        """List every topic that is not internal."""
         return wire.ListTopicsReply(topics=[_topic(topic) for topic in self._topics(())])
 
     async def GetMetadata(self, request: wire.GetMetadataRequest, _: Any) -> wire.GetMetadataReply:  # noqa: N802
-        """Who leads what, and where they are."""
+        """Return the leaders of partitions and their addresses."""
         brokers = [
             wire.BrokerInfo(node_id=peer.node_id, address=peer.address, rack=peer.rack)
             for peer in self._routes.brokers()
@@ -80,7 +80,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return wire.GetMetadataReply(cluster_id=self._broker.cluster_id, brokers=brokers, topics=topics)
 
     async def ChooseBrokers(self, request: wire.ChooseBrokersRequest, _: Any) -> wire.ChooseBrokersReply:  # noqa: N802
-        """Which brokers a client should talk to, best first."""
+        """Return the brokers that a client should connect to, best first."""
         found = self._routes.choices(topic=request.topic, timeline=request.timeline)
         choices = [
             wire.Choice(
@@ -103,7 +103,7 @@ class BrokerService(generated.BrokerServiceServicer):
     # -- producing -----------------------------------------------------------------------------------------------------
 
     async def InitProducer(self, _: wire.InitProducerRequest, context: Any) -> wire.InitProducerReply:  # noqa: N802
-        """An id that no producer has had."""
+        """Return an id that no producer has had."""
 
         async def init() -> wire.InitProducerReply:
             return wire.InitProducerReply(producer_id=await self._broker.producer_ids.take(), producer_epoch=0)
@@ -111,7 +111,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return await answered(context, init)
 
     async def Produce(self, request: wire.ProduceRequest, context: Any) -> wire.ProduceReply:  # noqa: N802
-        """Store batches; each partition has an outcome of its own."""
+        """Store batches. Each partition has its own outcome."""
         return await answered(context, lambda: self._produce(request, forwarded=was_forwarded(context)))
 
     async def _produce(self, request: wire.ProduceRequest, *, forwarded: bool) -> wire.ProduceReply:
@@ -119,7 +119,9 @@ class BrokerService(generated.BrokerServiceServicer):
         meaning("acks", request.acks, ACKS)
         records = sum(len(batch.records) for batch in request.batches)
         if records > PRODUCE_RECORDS_MAX:
-            raise InvalidRequest(f"{records} records in one call; at most {PRODUCE_RECORDS_MAX}")
+            raise InvalidRequest(
+                f"the call has {records} records; the limit is {PRODUCE_RECORDS_MAX}; send smaller batches"
+            )
         outcomes = [self._store(request.topic, request.acks, batch, forwarded=forwarded) for batch in request.batches]
         return wire.ProduceReply(outcomes=await asyncio.gather(*outcomes))
 
@@ -166,7 +168,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return reply
 
     async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollReply:  # noqa: N802
-        """A sign of life, and records."""
+        """Send a heartbeat and return records."""
         self._note_reader(request.topics, request.member_id, context)
         return await self._coordinated(
             "Poll", request, context, lambda: self._poll(request, _host(context)), wait_ms=request.max_wait_ms
@@ -182,7 +184,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return reply
 
     async def Commit(self, request: wire.CommitRequest, context: Any) -> wire.CommitReply:  # noqa: N802
-        """Say how far a member has come."""
+        """Commit the offsets of a member."""
         return await self._coordinated("Commit", request, context, lambda: group_members.commit(self._broker, request))
 
     async def Unsubscribe(self, request: wire.UnsubscribeRequest, context: Any) -> wire.UnsubscribeReply:  # noqa: N802
@@ -192,14 +194,14 @@ class BrokerService(generated.BrokerServiceServicer):
         )
 
     def _note_reader(self, topics: Iterable[str], member_id: str, context: Any) -> None:
-        """Count a member at the broker that it called, for topics that there are."""
+        """Count a member at the broker that it called, for the topics that exist."""
         if not was_forwarded(context):
             self._broker.readers.note((name for name in topics if self._broker.view.topic(name) is not None), member_id)
 
     async def _coordinated(
         self, method: str, request: Any, context: Any, here: Callable[[], Awaitable[T]], wait_ms: int = 0
     ) -> T:
-        """The answer of the group's coordinator: `here`, or another broker's."""
+        """Return the answer of the group's coordinator: of `here`, or of another broker."""
 
         async def answer() -> T:
             where = await self._routes.coordinator_of(request.group, forwarded=was_forwarded(context))
@@ -240,10 +242,10 @@ class BrokerService(generated.BrokerServiceServicer):
     async def _read(
         self, wanted: Sequence[ReadPosition], max_records: int, max_wait_ms: int
     ) -> list[wire.PartitionRecords]:
-        """News of partitions, wherever their leaders are.
+        """Read new records of partitions, wherever their leaders are.
 
-        All are asked first for what they have, so that the quickest cannot keep the others from their turn; and only
-        when nobody has any is it waited for, and who has some first does not wait for the others.
+        First all leaders are asked for the records that they have, so that the quickest one cannot starve the others.
+        Only when none has any, this waits, and the first leader with records does not wait for the others.
         """
         here: list[ReadPosition] = []
         elsewhere: list[tuple[ReadPosition, str]] = []
@@ -292,7 +294,7 @@ class BrokerService(generated.BrokerServiceServicer):
     # -- replicas ------------------------------------------------------------------------------------------------------
 
     async def Replicate(self, request: wire.ReplicateRequest, context: Any) -> wire.ReplicateReply:  # noqa: N802
-        """How far the replicas of partitions are, as their leaders know it."""
+        """Report how far the replicas of partitions are, as their leaders know it."""
 
         async def status() -> wire.ReplicateReply:
             forwarded = was_forwarded(context)
@@ -315,7 +317,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return status
 
     async def _ask_leaders(self, found: Sequence[wire.ReplicaStatus]) -> None:
-        """Fill in what other brokers lead; one that does not answer leaves its partitions unknown."""
+        """Fill in partitions that other brokers lead. If a broker does not answer, its partitions stay unknown."""
         peers = {peer.node_id: peer.address for peer in self._routes.brokers()}
         elsewhere = {one.partition.leader for one in found} - {self._broker.node_id}
         request = wire.ReplicateRequest(topics=sorted({one.topic for one in found}))
@@ -325,13 +327,13 @@ class BrokerService(generated.BrokerServiceServicer):
                 continue
             known = {(one.topic, one.partition.partition): one for one in reply.partitions if one.log_end_offset >= 0}
             for one in found:
-                told = known.get((one.topic, one.partition.partition))
-                if told is not None:
-                    one.CopyFrom(told)
+                reported = known.get((one.topic, one.partition.partition))
+                if reported is not None:
+                    one.CopyFrom(reported)
 
 
 async def _all_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
-    """What the calls found that did not take long, as far as it fits into an answer; the others are given up."""
+    """Return the results of the calls that ended in time, as far as they fit into an answer; cancel the others."""
     asked = [asyncio.ensure_future(call) for call in calls]
     if not asked:
         return []
@@ -351,7 +353,7 @@ async def _all_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
 
 
 async def _first_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
-    """What the first call with news found, and all that have ended with it; the others are given up."""
+    """Return the result of the first call with records, and of all that ended with it; cancel the others."""
     waiting = {asyncio.ensure_future(call) for call in calls}
     found: list[wire.PartitionRecords] = []
     try:
@@ -366,10 +368,10 @@ async def _first_news(calls: Iterable[Any]) -> list[wire.PartitionRecords]:
 
 
 def _closed(batch: wire.Batch, now_ms: int) -> bytearray:
-    """The batch as it is stored."""
+    """Return the batch as it is stored."""
     headers = sum(len(record.headers) for record in batch.records)
     if headers > BATCH_HEADERS_MAX:
-        raise InvalidRecord(f"{headers} headers in one batch, allowed are {BATCH_HEADERS_MAX}; send smaller batches")
+        raise InvalidRecord(f"the batch has {headers} headers; the limit is {BATCH_HEADERS_MAX}; send smaller batches")
     records = [
         NewRecord(
             record.key if record.HasField("key") else None,
@@ -380,12 +382,14 @@ def _closed(batch: wire.Batch, now_ms: int) -> bytearray:
         for record in batch.records
     ]
     if any(record.timestamp < 0 for record in records):
-        raise InvalidTimestamp("a record's time is before 1970")
+        raise InvalidTimestamp("the timestamp of a record is before 1970; send milliseconds since 1970")
     if not batch.HasField("sequence"):
         return build_batch(records)
     sequence = batch.sequence
     if not 0 <= sequence.producer_epoch <= PRODUCER_EPOCH_MAX or sequence.producer_id < 0 or sequence.first < 0:
-        raise InvalidRequest(f"{sequence.producer_id}, {sequence.producer_epoch}, {sequence.first} are no sequence")
+        raise InvalidRequest(
+            f"invalid sequence {sequence.producer_id}, {sequence.producer_epoch}, {sequence.first} (id, epoch, first)"
+        )
     return build_batch(
         records,
         producer_id=sequence.producer_id,
@@ -425,6 +429,6 @@ def _partition(info: PartitionInfo) -> wire.PartitionInfo:
 
 
 def _host(context: Any) -> str:
-    """The client's address as groups show it."""
+    """Return the client's address in the format of group descriptions."""
     kind, _, address = str(context.peer()).partition(":")
     return f"/{address.rpartition(':')[0]}" if kind.startswith("ipv") else f"/{kind}"

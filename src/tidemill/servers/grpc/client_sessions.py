@@ -1,7 +1,7 @@
-"""Who has shaken hands: producers with their group, consumers with their terms.
+"""The sessions of clients after their handshake: producers with their group, consumers with their terms.
 
-A session is only memory: a broker that restarts has forgotten it and clients shake hands again. The number is bounded;
-the one that was not used for the longest time is forgotten first.
+A session exists only in memory: after a restart of the broker, clients repeat the handshake. The number of sessions is
+bounded; the least recently used one is dropped first.
 """
 
 from collections import OrderedDict
@@ -40,7 +40,7 @@ class ClientSessions:
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
 
     def open(self, request: wire.HandshakeRequest) -> str:
-        """Check what the client says of itself and give it a session."""
+        """Check the handshake of a client and open a session."""
         if meaning("role", request.role, CONSUMES):
             refuse_kept(request.timeline)
             session = ClientSession(request.timeline, "", _terms(request))
@@ -54,7 +54,7 @@ class ClientSessions:
         return session_id
 
     def producer(self, session_id: str) -> ClientSession:
-        """The session of whoever schedules, cancels or moves."""
+        """Return the session of a client that schedules, cancels or moves messages."""
         session = self._sessions.get(session_id)
         if session is None:
             raise UnknownSession
@@ -62,21 +62,21 @@ class ClientSessions:
         return session
 
     def consumer(self, session_id: str) -> tuple[str, ConsumerTerms]:
-        """The timeline and the terms of a consumer."""
+        """Return the timeline and the terms of a consumer."""
         session = self.producer(session_id)
         if session.terms is None:
-            raise BadHandshake("a producer's session cannot work; shake hands as a consumer")
+            raise BadHandshake("a producer's session cannot lease messages; repeat the handshake as a consumer")
         return session.timeline, session.terms
 
 
 def _terms(request: wire.HandshakeRequest) -> ConsumerTerms:
     if not 0 < len(request.id) <= HOLDER_CHARS_MAX or not request.id.isprintable():
-        raise BadHandshake(f"a consumer's id must have 1 to {HOLDER_CHARS_MAX} printable characters")
+        raise BadHandshake(f"the consumer id must have 1 to {HOLDER_CHARS_MAX} printable characters")
     if len(request.rack) > HOLDER_CHARS_MAX or (request.rack and not request.rack.isprintable()):
-        raise BadHandshake(f"a rack must have at most {HOLDER_CHARS_MAX} printable characters")
+        raise BadHandshake(f"the rack must have at most {HOLDER_CHARS_MAX} printable characters")
     if request.lease_ms and not LEASE_MS_MIN <= request.lease_ms <= LEASE_MS_MAX:
-        raise BadHandshake(f"lease_ms = {request.lease_ms} must be between {LEASE_MS_MIN} and {LEASE_MS_MAX}")
+        raise BadHandshake(f"lease_ms is {request.lease_ms}; it must be {LEASE_MS_MIN} to {LEASE_MS_MAX}")
     in_flight = request.max_in_flight or IN_FLIGHT_DEFAULT
     if not 1 <= in_flight <= IN_FLIGHT_MAX:
-        raise BadHandshake(f"max_in_flight = {in_flight} must be between 1 and {IN_FLIGHT_MAX}")
+        raise BadHandshake(f"max_in_flight is {in_flight}; it must be 1 to {IN_FLIGHT_MAX}")
     return ConsumerTerms(request.id, request.rack, request.lease_ms, in_flight, holds_back=request.holds_back)

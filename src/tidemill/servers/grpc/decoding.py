@@ -1,7 +1,7 @@
-"""Bytes that are no message of their method: refused with INVALID_ARGUMENT, and no traceback in the log.
+"""Rejects requests that cannot be decoded, with INVALID_ARGUMENT and without a traceback in the log.
 
-gRPC itself answers INTERNAL when a request cannot be decoded, and logs the exception with its traceback: any client
-could fill the log. So decoding never fails here; it returns a mark, and the handler is not called.
+gRPC itself answers INTERNAL for such a request and logs the exception with its traceback, so any client could fill the
+log. Therefore decoding never fails here: it returns a marker, and the handler is not called.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +16,7 @@ from tidemill.model.timeline_errors import TimelineError
 from tidemill.servers.grpc.error_status import refuse
 
 MALFORMED = object()
-REASON = "the request is no message of this method; is the client of another version?"
+REASON = "the request is not a valid message of this method; check the client's version"
 
 
 class Decoding(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
@@ -28,7 +28,7 @@ class Decoding(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
-        """The handler of a call; None for a method that does not exist."""
+        """Return the handler of a call; None for a method that does not exist."""
         known = self._wrapped.get(details.method)
         if known is not None:
             return known
@@ -45,7 +45,7 @@ def _wrap(handler: Any) -> Any:
             _of_stream(handler.stream_stream), decode, handler.response_serializer
         )
     if handler.request_streaming or handler.response_streaming:
-        raise NotImplementedError("no method of the schema streams in one direction only")
+        raise NotImplementedError("methods that stream in one direction only are not supported")
     return grpc.unary_unary_rpc_method_handler(_of_one(handler.unary_unary), decode, handler.response_serializer)
 
 

@@ -1,4 +1,4 @@
-"""Typed errors on their way out: a gRPC status for every client, and the name of the class for ours."""
+"""Typed errors as gRPC answers: a status for every client, and the class name for ours."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -40,15 +40,15 @@ log = structlog.get_logger(__name__)
 
 
 def status_of(error: TidemillError) -> grpc.StatusCode:
-    """The status of an error: what passes is unavailable, what is wrong with the request itself an invalid argument."""
+    """Return the status of an error: UNAVAILABLE for a temporary one, INVALID_ARGUMENT for a wrong request."""
     otherwise = grpc.StatusCode.UNAVAILABLE if error.retriable else grpc.StatusCode.INVALID_ARGUMENT
     return STATUSES.get(type(error), otherwise)
 
 
 def meaning(field: str, number: Number, meanings: Mapping[Number, T]) -> T:
-    """What the number of an enumeration stands for here; clients can send numbers that the schema does not have."""
+    """Return the meaning of an enum number; clients can send numbers that the schema does not have."""
     if number not in meanings:
-        raise InvalidRequest(f"{field} {number} is none of {', '.join(map(str, meanings))}")
+        raise InvalidRequest(f"{field} is {number}; it must be one of {', '.join(map(str, meanings))}")
     return meanings[number]
 
 
@@ -58,7 +58,7 @@ async def refuse(context: Any, error: TidemillError) -> None:
 
 
 async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:
-    """The answer of a call; a refusal ends it with its status, a surprise with INTERNAL and a line in the log."""
+    """Return the answer of a call. A known error ends it with its status, any other with INTERNAL and a log event."""
     try:
         return await call()
     except TidemillError as error:
@@ -66,5 +66,5 @@ async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:
         raise
     except Exception as error:
         log.exception("grpc_call_failed")
-        await context.abort(grpc.StatusCode.INTERNAL, f"the broker met an error it did not expect: {error}")
+        await context.abort(grpc.StatusCode.INTERNAL, f"unexpected error in the broker: {error}")
         raise

@@ -1,8 +1,8 @@
-"""Members of groups that come through BrokerService.
+"""Members of groups that use BrokerService.
 
-They are members of consumer groups as Kafka has them since KIP-848: one heartbeat joins, follows the assignment and
-keeps alive, and the epoch that it answers fences whoever is behind. So Kafka's tools see these groups, and members of
-both kinds can share one. A call says all that the member knows: no broker remembers anything of it but the group.
+They are members of consumer groups as in KIP-848: one heartbeat joins, follows the assignment and keeps the session,
+and its epoch fences outdated members. So Kafka's tools see these groups, and members of both kinds can share one. A
+call carries the whole state of the member: the broker stores only the group.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ RESETS = {wire.RESET_EARLIEST: BEGINNING, wire.RESET_LATEST: END}
 
 
 async def subscribe(broker: BrokerNode, request: wire.SubscribeRequest, host: str) -> wire.SubscribeReply:
-    """Join: the member's epoch, and its first partitions."""
+    """Join a group: return the member's epoch and its first partitions."""
     meaning("reset", request.reset, RESETS)
     beat = _beat(request, JOIN_EPOCH, host)._replace(owned=frozenset())
     answer = await broker.groups.consumer_heartbeat(beat)
@@ -32,7 +32,7 @@ async def subscribe(broker: BrokerNode, request: wire.SubscribeRequest, host: st
 
 
 async def heartbeat(broker: BrokerNode, request: wire.PollRequest, host: str) -> wire.PollReply:
-    """A sign of life: the epoch, and the assignment where it is another than the request's."""
+    """Handle a heartbeat: return the epoch, and the assignment if it differs from the request's."""
     known = {TopicPartition(one.topic, one.partition): one.offset for one in request.positions}
     owned = frozenset(
         (topic.topic_id, one.partition) for one in known if (topic := broker.view.topic(one.topic)) is not None
@@ -49,20 +49,20 @@ async def heartbeat(broker: BrokerNode, request: wire.PollRequest, host: str) ->
 
 
 async def commit(broker: BrokerNode, request: wire.CommitRequest) -> wire.CommitReply:
-    """All offsets, or none when the member is not the one to say so."""
+    """Commit all offsets, or none if the member may not commit."""
     offsets = [OffsetCommit(one.topic, one.partition, one.offset) for one in request.offsets]
     for one in offsets:
         topic = broker.view.topic(one.topic)
         if topic is None or not 0 <= one.partition < len(topic.partitions):
-            raise UnknownTopicOrPartition(f"there is no partition {one.topic}-{one.partition}")
+            raise UnknownTopicOrPartition(f"partition {one.topic}-{one.partition} does not exist")
         if one.offset < 0:
-            raise InvalidRequest(f"offset {one.offset} of {one.topic}-{one.partition} is below 0")
+            raise InvalidRequest(f"offset of {one.topic}-{one.partition} is {one.offset}; it must be 0 or more")
     await broker.groups.commit(request.group, offsets, generation=request.member_epoch, member_id=request.member_id)
     return wire.CommitReply()
 
 
 async def unsubscribe(broker: BrokerNode, request: wire.UnsubscribeRequest) -> wire.UnsubscribeReply:
-    """Leave; the partitions go to the others at once."""
+    """Leave the group; the other members get the partitions at once."""
     await broker.groups.consumer_heartbeat(HeartbeatRequest(request.group, request.member_id, LEAVE_EPOCH))
     return wire.UnsubscribeReply()
 
@@ -95,7 +95,7 @@ def _places(
     epoch: int,
     partitions: list[TopicPartition],
 ) -> list[wire.Position]:
-    """Where the group stands in the partitions: what it has committed, or where it begins."""
+    """Return the group's positions in the partitions: the committed offsets, or the start positions."""
     found = broker.groups.fetch(request.group, partitions, stable=True, member_id=member_id, member_epoch=epoch)
     for one in found:
         if one.error is not None:

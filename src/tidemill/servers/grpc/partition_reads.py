@@ -1,8 +1,9 @@
-"""Reading partitions for BrokerService: records that readers may see, now or as soon as there are some.
+"""Reads partitions for BrokerService: visible records, now or as soon as there are some.
 
-A batch is opened here, because gRPC's clients want records. It is opened once: an answer that has reached its number of
-records still takes the rest of the batch, up to a number of bytes. Large and compressed batches are opened in the
-thread for it, one after the other: one of 1 MiB may hold millions of records, and other clients are served meanwhile.
+Batches are decoded here, because gRPC clients expect records. Each is decoded once: an answer that has reached its
+number of records still takes the rest of the batch, up to a number of bytes. Large and compressed batches are decoded
+in a dedicated thread, one after the other. A batch of 1 MiB may hold millions of records, and other clients are served
+meanwhile.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from tidemill.streams.partition import Partition
 from tidemill.wire.grpc import broker_pb2 as wire
 
 END, BEGINNING = -1, -2
-"""Offsets that stand for a place."""
+"""Special offsets that name a position."""
 READ_BYTES_MAX = 1024 * 1024
-"""Bytes of batches that are read of one partition at a time."""
+"""Bytes of batches to read from one partition at a time."""
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of keys, values and headers in one answer."""
+"""The most bytes of keys, values and headers in one answer."""
 RECORD_OVERHEAD_BYTES = 32
 WAIT_MS_MAX = 60_000
 _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
@@ -40,14 +41,14 @@ class ReadPosition(NamedTuple):
 
 
 class AnswerSpace:
-    """What still fits into an answer."""
+    """The space that is left in an answer."""
 
     def __init__(self, records: int) -> None:
         self.records = records
         self.bytes = ANSWER_BYTES_MAX
 
     def take(self, record: Record) -> bool:
-        """Whether the record fits; the first of an answer always does."""
+        """Whether the record fits; the first record of an answer always does."""
         size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
         size += sum(len(name) + len(value or b"") for name, value in record.headers)
         is_first = self.bytes == ANSWER_BYTES_MAX
@@ -59,14 +60,14 @@ class AnswerSpace:
 
     @property
     def left(self) -> int:
-        """How many records another batch may add."""
+        """The number of records that another batch may add."""
         return max(0, self.records) if self.bytes > 0 else 0
 
 
 async def read_partitions(
     broker: BrokerNode, wanted: Sequence[ReadPosition], *, max_records: int, max_wait_ms: int, committed: bool = True
 ) -> list[wire.PartitionRecords]:
-    """News of the partitions: records, an error, or a place to go on from. None when the time was up first."""
+    """Return news of the partitions: records, an error, or a new position. None on a timeout."""
     loop = asyncio.get_running_loop()
     readings = [_PartitionRead(broker, one, committed=committed) for one in wanted]
     grown = asyncio.Event()
@@ -76,9 +77,9 @@ async def read_partitions(
         ends.extend(end for reading in readings if (end := reading.watch(grown.set)) is not None)
         while True:
             grown.clear()
-            room = AnswerSpace(max(1, max_records))
+            space = AnswerSpace(max(1, max_records))
             for reading in readings:
-                await reading.read(room)
+                await reading.read(space)
             left_s = deadline - loop.time()
             if any(reading.has_news for reading in readings) or left_s <= 0:
                 return [reading.answer for reading in readings if reading.has_news or reading.moved]
@@ -86,14 +87,14 @@ async def read_partitions(
                 async with asyncio.timeout(left_s):
                     await grown.wait()
             except TimeoutError:
-                deadline = loop.time()  # a timer may come a little early: this look is the last
+                deadline = loop.time()  # a timer may fire slightly early: this read is the last
     finally:
         for end in ends:
             end()
 
 
 class _PartitionRead:
-    """One partition, and what it gave so far."""
+    """One partition, and what was read from it so far."""
 
     def __init__(self, broker: BrokerNode, wanted: ReadPosition, *, committed: bool) -> None:
         self._wanted = wanted
@@ -107,22 +108,22 @@ class _PartitionRead:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something that a client waits for."""
+        """Whether there is a result that a client waits for."""
         return bool(self.answer.records or self.answer.error)
 
     @property
     def moved(self) -> bool:
-        """Whether the next read begins elsewhere."""
+        """Whether the next read starts at another offset."""
         return self.answer.next_offset != self._wanted.offset
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None] | None:
-        """Wake when the partition grows."""
+        """Call `wake` when the partition grows."""
         return None if self._partition is None else self._partition.reader.watch(wake)
 
-    async def read(self, room: AnswerSpace) -> None:
-        """Read on, as far as there is room."""
+    async def read(self, space: AnswerSpace) -> None:
+        """Read as many records as fit."""
         partition = self._partition
-        if partition is None or not room.left:
+        if partition is None or not space.left:
             return
         try:
             offset = self._place(partition)
@@ -131,34 +132,34 @@ class _PartitionRead:
             self.answer.next_offset = offset
             for header, batch in visible_batches(found.records, found.aborted):
                 try:
-                    if batch is not None and not await self._open(header, batch, offset, room):
+                    if batch is not None and not await self._open(header, batch, offset, space):
                         return
                 except _UNREADABLE as error:
                     self._stop_before(header, error)
                     return
                 self.answer.next_offset = max(offset, header.next_offset)
-                if not room.left:
+                if not space.left:
                     return
         except TidemillError as error:
             self._refuse(error)
 
-    async def _open(self, header: BatchHeader, batch: memoryview, offset: int, room: AnswerSpace) -> bool:
-        take = partial(self._take, batch, offset, room)
+    async def _open(self, header: BatchHeader, batch: memoryview, offset: int, space: AnswerSpace) -> bool:
+        take = partial(self._take, batch, offset, space)
         return take() if opened_in_place(header) else await run_aside(take)
 
-    def _take(self, batch: memoryview, offset: int, room: AnswerSpace) -> bool:
+    def _take(self, batch: memoryview, offset: int, space: AnswerSpace) -> bool:
         """Take the records from the offset on; False when one did not fit."""
         for record in read_records(batch):
             if record.offset < offset:
                 continue
-            if not room.take(record):
+            if not space.take(record):
                 return False
             self.answer.records.append(to_wire(record))
             self.answer.next_offset = record.offset + 1
         return True
 
     def _stop_before(self, header: BatchHeader, error: TidemillError) -> None:
-        """Name a batch that cannot be read; records before it are answered first, and the next read names it."""
+        """Stop at a batch that cannot be read. Records before it are returned first; the next read reports it."""
         if not self.answer.records:
             wanted = self._wanted
             offsets = header.base_offset, header.last_offset
@@ -177,7 +178,7 @@ class _PartitionRead:
 
 
 def to_wire(record: Record) -> wire.Record:
-    """A record as clients get it."""
+    """Convert a record for clients."""
     return wire.Record(
         key=record.key,
         value=record.value,

@@ -1,7 +1,7 @@
-"""Where a call belongs: which broker leads a partition or coordinates a group, and how a call is handed to it.
+"""Routes calls: which broker leads a partition or coordinates a group, and how to forward a call to it.
 
-Clients may ask any broker. A call that belongs to another one is sent there as it is, once: one that was handed on
-already and is wrong here, too, is refused, and the client asks again when the brokers agree.
+Clients may call any broker. A call that belongs to another broker is forwarded unchanged, once. A forwarded call that
+is wrong here, too, is rejected, and the client retries until the brokers agree.
 """
 
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ FORWARD_TIMEOUT_S = 30.0
 
 
 class Peer(NamedTuple):
-    """A broker as other brokers and clients find it over gRPC."""
+    """A broker and its gRPC address."""
 
     node_id: int
     address: str
@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
 
 
 class Routes:
-    """The way to every partition and every group, and to the brokers that clients should use."""
+    """Finds the broker of every partition and group, and the brokers that clients should use."""
 
     def __init__(self, broker: BrokerNode, options: tuple[Any, ...]) -> None:
         self._broker = broker
@@ -56,17 +56,17 @@ class Routes:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._carrier = -1
         self.here = ""
-        """Where this broker's own door is; empty where it is everywhere, and clients know an address of it."""
+        """The address of this broker's gRPC server; empty if it listens everywhere: clients know an address of it."""
 
     def brokers(self) -> list[Peer]:
-        """Every broker, by its number."""
+        """Return every broker, sorted by node id."""
         mine = Peer(self._broker.node_id, self.here, self._broker.identity.rack or "")
         others = (one for one in self._broker.view.image.brokers.values() if one.node_id != mine.node_id)
-        told = [Peer(one.node_id, str(one.grpc) if one.grpc else "", one.rack or "") for one in others]
-        return sorted([mine, *told])
+        listed = [Peer(one.node_id, str(one.grpc) if one.grpc else "", one.rack or "") for one in others]
+        return sorted([mine, *listed])
 
     def choices(self, *, topic: str = "", timeline: str = "") -> list[Chosen]:
-        """The brokers that a client of this topic or timeline should talk to, best first."""
+        """Return the brokers that a client of this topic or timeline should connect to, best first."""
         key = timeline or TOPIC + topic
         carriers = self._carriers()
         loads = [BrokerLoad(node, one.consumers, one.state == HEALTHY) for node, one in carriers.items()]
@@ -82,7 +82,7 @@ class Routes:
         ]
 
     def carrier(self) -> str | None:
-        """The gRPC door of a carrier, the same one while it is there."""
+        """Return the gRPC address of a carrier; the same one while it is available."""
         carriers = self._carriers()
         if self._carrier not in carriers:
             self._carrier = next((one.peer.node_id for one in self.choices()), -1)
@@ -90,7 +90,7 @@ class Routes:
         return None if found is None else str(found.grpc)
 
     def _carriers(self) -> dict[int, Registration]:
-        """The brokers that carry messages and have a gRPC door."""
+        """Return the carriers that have a gRPC server."""
         return {
             node: one
             for node, one in self._broker.view.image.brokers.items()
@@ -98,26 +98,30 @@ class Routes:
         }
 
     async def coordinator_of(self, group: str, *, forwarded: bool) -> str | None:
-        """The address of the group's coordinator; None when it is this broker."""
+        """Return the address of the group's coordinator; None when it is this broker."""
         await self._broker.coordinators.ensure(GROUP_OFFSETS)
         node = self._broker.coordinators.of_group(group)
         if node == self._broker.node_id:
             return None
         if forwarded:
             raise NotCoordinator
-        return self._address_of(node, CoordinatorNotAvailable(f"nobody coordinates {group[:60]!r} at the moment"))
+        return self._address_of(
+            node, CoordinatorNotAvailable(f"group {group[:60]!r} has no coordinator at the moment; try again")
+        )
 
     def leader_of(self, topic: str, partition: int, *, forwarded: bool) -> str | None:
-        """The address of the partition's leader; None when it is this broker."""
+        """Return the address of the partition's leader; None when it is this broker."""
         known = self._broker.view.topic(topic)
         if known is None or not 0 <= partition < len(known.partitions):
-            raise UnknownTopicOrPartition(f"there is no partition {topic}-{partition}")
+            raise UnknownTopicOrPartition(f"partition {topic}-{partition} does not exist")
         leader = known.partitions[partition].leader
         if leader == self._broker.node_id:
             return None
         if forwarded:
             raise NotLeaderOrFollower
-        return self._address_of(leader, LeaderNotAvailable(f"{topic}-{partition} has no leader that can be reached"))
+        return self._address_of(
+            leader, LeaderNotAvailable(f"partition {topic}-{partition} has no reachable leader; try again")
+        )
 
     def _address_of(self, node_id: int, otherwise: TidemillError) -> str:
         known = self._broker.view.image.brokers.get(node_id)
@@ -126,7 +130,7 @@ class Routes:
         return str(known.grpc)
 
     async def forward(self, address: str, method: str, request: Any, timeout_s: float = FORWARD_TIMEOUT_S) -> Any:
-        """The answer of another broker."""
+        """Forward a call and return the answer of the other broker."""
         stub = generated.BrokerServiceStub(self.channel(address))
         try:
             return await getattr(stub, method)(request, timeout=timeout_s, metadata=((FORWARDED_KEY, "1"),))
@@ -134,20 +138,20 @@ class Routes:
             raise _typed(error, address) from None
 
     def channel(self, address: str) -> grpc.aio.Channel:
-        """A connection to another broker, opened once."""
+        """Return the channel to another broker; it is opened once."""
         if address not in self._channels:
             self._channels[address] = grpc.aio.insecure_channel(address, options=self._options)
         return self._channels[address]
 
     async def close(self) -> None:
-        """Let go of the connections to other brokers."""
+        """Close the channels to other brokers."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
 
 
 def was_forwarded(context: Any) -> bool:
-    """Whether another broker has handed the call on."""
+    """Whether another broker has forwarded the call."""
     return any(key == FORWARDED_KEY for key, _ in context.invocation_metadata() or ())
 
 
@@ -155,4 +159,4 @@ def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_KEY and by_name(str(value)) is not UnknownServerError:
             return by_name(str(value))(error.details() or "")
-    return LeaderNotAvailable(f"the broker at {address} does not answer: {error.code().name}")
+    return LeaderNotAvailable(f"the broker at {address} does not answer: {error.code().name}; try again")

@@ -1,7 +1,7 @@
-"""The gRPC door: one server with TimelineService and BrokerService.
+"""The gRPC server with TimelineService and BrokerService.
 
-Limits have names: the size of a message, the streams of one connection, how long a stop waits for calls under way.
-Importing gRPC takes longer than starting everything else, so the node imports this module late (see `app.py`).
+All limits are named constants: the size of a message, the streams of one connection, the wait for running calls at a
+stop. Importing gRPC takes longer than starting everything else, so the node imports this module late (see `app`).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tidemill.servers.grpc.timeline_service import TimelineService
 from tidemill.wire.grpc import broker_pb2_grpc, timeline_pb2_grpc
 
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024
-"""The largest body that a timeline can allow, and room for what goes with it."""
+"""The largest body that a timeline can allow, plus space for its other fields."""
 STREAMS_PER_CONNECTION_MAX = 1_000
 KEEPALIVE_MS = 10_000
 STOP_GRACE_S = 0.2
@@ -29,7 +29,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not li
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.enable_http_proxy", 0),  # for calls that are handed on to other brokers; see `client/http.py`
+    ("grpc.enable_http_proxy", 0),  # for calls that are forwarded to other brokers; see `client/http.py`
 )
 
 
@@ -43,7 +43,7 @@ class GrpcServer:
         self._routes = Routes(broker, CHANNEL_OPTIONS)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 means any free one, `address` tells which."""
+        """Listen. Port 0 means any free one; `address` has the result."""
         options = (
             *CHANNEL_OPTIONS,
             ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
@@ -65,7 +65,7 @@ class GrpcServer:
         self._routes.here = "" if host in EVERYWHERE else str(Endpoint(host, bound))
 
     async def close(self) -> None:
-        """Refuse new calls, end those under way."""
+        """Reject new calls and end the running ones."""
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
             IN_USE.open.discard(self._server)
@@ -82,7 +82,7 @@ class GrpcServer:
 
 
 async def _check_address(host: str, port: int) -> None:
-    """Say what is wrong with an address; gRPC itself says of any that it could not be taken, and no more."""
+    """Raise a precise error for an address that cannot be bound; gRPC only reports that binding failed."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:

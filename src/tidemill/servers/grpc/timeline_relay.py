@@ -1,8 +1,8 @@
-"""TimelineService at a broker that oversees and carries nothing: each call goes on to a carrier, as it is.
+"""TimelineService on a broker without the carrier role: it forwards each call unchanged to a carrier.
 
-One carrier is used for all calls until it is gone, for sessions live in the memory of one broker; a client whose
-session the next carrier does not know shakes hands again. Our own clients ask for the carriers and talk to them
-directly (ChooseBrokers); this is for those that do not.
+All calls use one carrier until it disappears, because sessions exist in the memory of one broker. If the next carrier
+does not know a client's session, the client repeats the handshake. Our own clients ask for the carriers and connect to
+them directly (ChooseBrokers). This relay serves all other clients.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ class TimelineRelay:
         self._routes = routes
 
     def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
-        """Any call of one question and one answer."""
+        """Return the handler of any unary call."""
 
         async def call(request: Any, context: Any) -> Any:
             stub = await self._stub(context)
@@ -36,7 +36,7 @@ class TimelineRelay:
         return call
 
     async def Work(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The stream of a consumer, in both directions."""
+        """Forward the stream of a consumer, in both directions."""
         stub = await self._stub(context)
         stream = stub.Work(requests)
         try:
@@ -50,7 +50,9 @@ class TimelineRelay:
     async def _stub(self, context: Any) -> Any:
         address = self._routes.carrier()
         if address is None:
-            error = StoreUnavailable("this broker only oversees, and no carrier is there; start one: --roles carrier")
+            error = StoreUnavailable(
+                "this broker has only the overseer role and no carrier is running; start one with --roles carrier"
+            )
             await refuse(context, error)
         return generated.TimelineServiceStub(self._routes.channel(str(address)))
 

@@ -1,7 +1,7 @@
-"""TimelineService: each call turned into one question to the dispatcher, and its answer into messages.
+"""TimelineService: each call becomes one call to the dispatcher, and its result an answer.
 
-Names of methods are those of the schema. Nothing is decided here; the limits of a request are checked before
-anything is asked.
+Method names are those of the schema. This module makes no decisions. It checks the limits of a request before it calls
+the dispatcher.
 """
 
 import secrets
@@ -44,7 +44,7 @@ class TimelineService(generated.TimelineServiceServicer):
         self._sessions = ClientSessions(lambda: secrets.token_hex(16))
 
     async def Handshake(self, request: wire.HandshakeRequest, context: Any) -> wire.HandshakeReply:  # noqa: N802
-        """Introduce a producer or a consumer."""
+        """Open a session for a producer or a consumer."""
         return await answered(context, lambda: self._handshake(request))
 
     async def _handshake(self, request: wire.HandshakeRequest) -> wire.HandshakeReply:
@@ -96,7 +96,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return wire.DeleteTimelineReply()
 
     async def DescribeTimeline(self, request: wire.DescribeTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
-        """A timeline's state and settings."""
+        """Return a timeline's state and settings."""
 
         async def describe() -> wire.TimelineInfo:
             return self._info(await self._dispatcher.find(request.name))
@@ -104,7 +104,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return await answered(context, describe)
 
     async def ListTimelines(self, _: wire.ListTimelinesRequest, __: Any) -> wire.ListTimelinesReply:  # noqa: N802
-        """All timelines."""
+        """List all timelines."""
         return wire.ListTimelinesReply(timelines=[self._info(one) for one in self._dispatcher.timelines()])
 
     def _info(self, timeline: TimelineInfo) -> wire.TimelineInfo:
@@ -116,7 +116,7 @@ class TimelineService(generated.TimelineServiceServicer):
         )
 
     async def Schedule(self, request: wire.ScheduleRequest, context: Any) -> wire.ScheduleReply:  # noqa: N802
-        """Keep messages for later."""
+        """Schedule messages."""
         return await answered(context, lambda: self._schedule(request))
 
     async def _schedule(self, request: wire.ScheduleRequest) -> wire.ScheduleReply:
@@ -132,7 +132,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return wire.ScheduleReply(outcomes=outcomes)
 
     async def Cancel(self, request: wire.CancelRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802
-        """Take messages back."""
+        """Cancel messages."""
 
         async def cancel() -> wire.OutcomesReply:
             session = self._sessions.producer(request.session)
@@ -145,7 +145,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return await answered(context, cancel)
 
     async def Move(self, request: wire.MoveRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802
-        """Give messages another due time."""
+        """Change the due times of messages."""
 
         async def move() -> wire.OutcomesReply:
             session = self._sessions.producer(request.session)
@@ -166,7 +166,7 @@ class TimelineService(generated.TimelineServiceServicer):
             await refuse(context, error)
 
     async def Count(self, request: wire.CountRequest, context: Any) -> wire.CountReply:  # noqa: N802
-        """How many messages there are."""
+        """Count messages."""
 
         async def count() -> wire.CountReply:
             selection = _selection(request.from_ms, request.to_ms, request.status)
@@ -175,7 +175,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return await answered(context, count)
 
     async def ListMessages(self, request: wire.ListMessagesRequest, context: Any) -> wire.ListMessagesReply:  # noqa: N802
-        """The first messages, by due time."""
+        """List the first messages, by due time."""
 
         async def list_messages() -> wire.ListMessagesReply:
             selection = _selection(request.from_ms, request.to_ms, request.status)
@@ -188,19 +188,19 @@ class TimelineService(generated.TimelineServiceServicer):
         return await answered(context, list_messages)
 
     async def Histogram(self, request: wire.HistogramRequest, context: Any) -> wire.HistogramReply:  # noqa: N802
-        """How many messages are due when."""
+        """Count messages by due time."""
 
         async def histogram() -> wire.HistogramReply:
             selection = _selection(request.from_ms, request.to_ms, request.status)
             if selection.start_ms >= selection.end_ms:
-                raise BadDueTime("a histogram ends after it begins: the first time is earlier than the second")
+                raise BadDueTime("the histogram ends before it starts; the first time must be earlier than the second")
             counts = await self._dispatcher.histogram(request.timeline, selection, request.buckets)
             return wire.HistogramReply(from_ms=selection.start_ms, to_ms=selection.end_ms, counts=counts)
 
         return await answered(context, histogram)
 
     async def Ping(self, request: wire.PingRequest, context: Any) -> wire.PingReply:  # noqa: N802
-        """Four time stamps: two here, two at the caller."""
+        """Return four timestamps: two of the broker, two of the caller."""
         received_us = self._dispatcher.clock.wall_us()
         if request.measured:
             self._dispatcher.guard.witness(context.peer(), request.drift_us / 1_000)
@@ -213,14 +213,14 @@ class TimelineService(generated.TimelineServiceServicer):
 
 
 def _fitting(heads: Sequence[TimedMessage]) -> int:
-    """How many of the messages, from the first on, fit into one answer with their bodies; at least one."""
+    """Return how many of the messages fit into one answer with their bodies, from the first on; at least one."""
     sizes = accumulate(message.size for message in heads)
     return max(1, sum(size <= LIST_BYTES_MAX for size in sizes))
 
 
 def _check_length(length: int, limit: int) -> None:
     if length > limit:
-        raise BatchTooLarge(f"{length} entries in one call; at most {limit}")
+        raise BatchTooLarge(f"the call has {length} entries; the limit is {limit}")
 
 
 def _selection(from_ms: int, to_ms: int, status: wire.Status) -> Selection:

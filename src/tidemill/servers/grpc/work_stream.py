@@ -1,9 +1,9 @@
-"""The stream of one consumer: leases and outcomes go down, operations and pongs come up.
+"""The stream of one consumer: the broker sends leases and outcomes, the consumer sends operations and pongs.
 
-One task reads, one settles what was read, the handler itself writes; between them stand queues. While one batch of
-operations is being written to the store the next ones gather, and go together. What the dispatcher pushes is cut into
-messages of at most `LEASES_BYTES_MAX`. Every `PING_S` the broker pings: the answer tells the latency and the
-difference of the clocks, and its absence that the consumer is stopped.
+One task reads, one settles operations, and the handler itself writes; queues connect them. While one batch of
+operations is written to the store, the next ones gather and are written together. Leases are split into messages of at
+most `LEASES_BYTES_MAX`. The broker pings every `PING_S`. The pong gives the latency and the clock difference; a missing
+pong means that the consumer has stalled.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ SETTLE_MAX = 5_000
 BATCHES_WAITING_MAX = 100
 GATHER_OPERATIONS = 16
 GATHER_S = 0.005
-"""After a batch of that size the next one gathers for a while: a busy consumer costs the store few, large writes."""
+"""After a batch of this size, the next one gathers for a while: a busy consumer causes few, large writes."""
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
 
-UNEXPECTED = "the broker met an error that it did not expect; its log tells more"
+UNEXPECTED = "unexpected error in the broker; see its log"
 
 log = structlog.get_logger("tidemill.grpc")
 
@@ -52,7 +52,7 @@ class WorkStream:
         self._error: TimelineError | None = None
 
     def push(self, granted: list[Granted]) -> None:
-        """Leases for this consumer."""
+        """Send leases to this consumer."""
         now_ms = self._dispatcher.clock.now_ms()
         for piece in _in_pieces(granted):
             down = wire.WorkDown()
@@ -72,11 +72,11 @@ class WorkStream:
             self._send(down)
 
     def notify(self, reasons: Sequence[str]) -> None:
-        """The broker's clock is in doubt for these reasons, or trusted again without any."""
+        """Report that the broker's clock is in doubt for these reasons, or trusted again if there are none."""
         self._send(wire.WorkDown(clock=wire.ClockState(in_doubt=bool(reasons), reasons=reasons)))
 
     def end(self, error: TimelineError | None = None) -> None:
-        """Send what is in the outbox and end the stream, with an error if there is one."""
+        """Send the rest of the outbox and end the stream, with an error if there is one."""
         self._error = self._error or error
         self._ended = True
         self._ready.set()
@@ -86,7 +86,7 @@ class WorkStream:
         self._ready.set()
 
     async def downs(self) -> AsyncIterator[wire.WorkDown]:
-        """What goes down, until the stream ends."""
+        """Yield the messages to the consumer, until the stream ends."""
         while True:
             while self._outbox:
                 yield self._outbox.popleft()
@@ -98,7 +98,7 @@ class WorkStream:
             raise self._error
 
     async def read(self, ups: AsyncIterator[wire.WorkUp], consumer: TimelineConsumer) -> None:
-        """Act on what comes up, until the consumer ends its side."""
+        """Handle the consumer's messages, until it ends its side."""
         try:
             async for up in ups:
                 await self._take(up, consumer)
@@ -106,7 +106,7 @@ class WorkStream:
         except TimelineError as error:
             self.end(error)
         except Exception:
-            log.exception("a consumer's stream could not be read", timeline=self._timeline)
+            log.exception("work_stream_read_failed", timeline=self._timeline)
             self.end(StoreUnavailable(UNEXPECTED))
 
     async def _take(self, up: wire.WorkUp, consumer: TimelineConsumer) -> None:
@@ -119,21 +119,19 @@ class WorkStream:
             case "readiness":
                 self._dispatcher.ready(self._timeline, consumer, busy=up.readiness.busy)
             case _:
-                raise BadHandshake("a stream starts once; after that operations, pongs and readiness come up")
+                raise BadHandshake("the stream has already started; send operations, pongs or readiness")
 
     async def _accept(self, batch: wire.Operations) -> None:
         if len(batch.operations) > OPERATIONS_MAX:
-            raise BatchTooLarge(f"{len(batch.operations)} operations in one batch; at most {OPERATIONS_MAX}")
+            raise BatchTooLarge(f"the batch has {len(batch.operations)} operations; the limit is {OPERATIONS_MAX}")
         if not ACTIONS.issuperset(one.action for one in batch.operations):
-            raise TimelineError(
-                "an operation is none of complete, release and extend; is the client of another version?"
-            )
+            raise TimelineError("an operation must be complete, release or extend; check the client's version")
         await self._room.acquire()
         self._operations.append(batch)
         self._to_settle.set()
 
     async def settle(self) -> None:
-        """Carry out operations for ever: all batches that wait, in their order, in one write to the store."""
+        """Settle operations in a loop: all waiting batches, in order, with one write to the store."""
         try:
             while True:
                 await self._to_settle.wait()
@@ -142,12 +140,12 @@ class WorkStream:
                     if await self._settle_some() >= GATHER_OPERATIONS:
                         await asyncio.sleep(GATHER_S)
         except Exception:
-            log.exception("operations could not be settled", timeline=self._timeline)
-            # A consumer that gets no outcomes would wait for them as long as its stream is open.
+            log.exception("operations_failed", timeline=self._timeline)
+            # Without outcomes, the consumer would wait for them as long as its stream is open.
             self.end(StoreUnavailable(UNEXPECTED))
 
     async def _settle_some(self) -> int:
-        """Settle the batches that wait; the number of their operations."""
+        """Settle the waiting batches and return the number of their operations."""
         batches = [self._operations.popleft()]
         count = len(batches[0].operations)
         while self._operations and count + len(self._operations[0].operations) <= SETTLE_MAX:
@@ -173,7 +171,7 @@ class WorkStream:
         self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
 
     async def ping(self) -> None:
-        """Ping for ever."""
+        """Ping in a loop."""
         while True:
             self._send(wire.WorkDown(ping=wire.Pinged(sent_us=self._dispatcher.clock.wall_us())))
             await asyncio.sleep(PING_S)
@@ -186,9 +184,9 @@ async def work(
     try:
         first = await asyncio.wait_for(anext(aiter(ups)), START_TIMEOUT_S)
     except (TimeoutError, StopAsyncIteration):
-        raise BadHandshake(f"a stream starts within {START_TIMEOUT_S:g} s") from None
+        raise BadHandshake(f"no start message within {START_TIMEOUT_S:g} s; send it first") from None
     if first.WhichOneof("what") != "start":
-        raise BadHandshake("the first message of a stream is its start")
+        raise BadHandshake("the first message of a stream must be its start")
     timeline, terms = sessions.consumer(first.start.session)
     stream = WorkStream(dispatcher, timeline)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
@@ -204,7 +202,7 @@ async def work(
 
 
 def _in_pieces(granted: list[Granted]) -> Iterator[list[Granted]]:
-    """The leases in groups of at most `LEASES_BYTES_MAX`, and mostly in one."""
+    """Split the leases into groups of at most `LEASES_BYTES_MAX`; mostly there is one."""
     if sum(one.message.size for one in granted) <= LEASES_BYTES_MAX:
         yield granted
         return

@@ -1,1 +1,1 @@
-"""HTTP: front page, metrics, health."""
+"""The HTTP server: front page, JSON API, SQL, metrics, health."""

@@ -1,7 +1,7 @@
-"""HTTP as uvicorn speaks it, with an end to everything that a client can let grow or wait.
+"""The HTTP protocol of uvicorn, with a limit on every size and every wait that a client controls.
 
-uvicorn itself bounds neither the bytes of a head or a trailer nor the time in which a request comes and its answer is
-read: a few clients that send for ever, or nothing, would take the memory and the sockets of the whole broker.
+uvicorn limits neither the bytes of a head or a trailer, nor the time of a request and of reading its answer. A few
+clients that send forever, or nothing, would take the memory and the sockets of the whole broker.
 """
 
 from asyncio import Transport
@@ -11,9 +11,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 REQUEST_BYTES_MAX = 1024 * 1024
-"""Of one request: its head, its body and what follows it."""
+"""The most bytes of one request: its head, its body and its trailer."""
 RECEIVE_S = 30.0
-"""From the first byte of a request, or from the connection, to the end of the request."""
+"""The longest time from the first byte of a request, or from the connection, to the end of the request."""
 STALL_S = 60.0
 """How long an answer waits for a client that does not read it."""
 
@@ -29,7 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._writing = _Deadline(self)
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """A client is there; one too many is sent away."""
+        """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self._connections_max:
             transport.abort()
@@ -37,13 +37,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._receiving.begin(RECEIVE_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Stop the timers of a closed connection."""
         self._receiving.end()
         self._writing.end()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Receive bytes of a request."""
         self._received_bytes += len(data)
         self._receiving.begin(RECEIVE_S)
         super().data_received(data)
@@ -51,36 +51,36 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_complete(self) -> None:
-        """A request is here as a whole."""
+        """End the deadline of a request that has fully arrived."""
         self._received_bytes = 0
         self._receiving.end()
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read its answer."""
+        """Start a deadline, because the client does not read its answer."""
         super().pause_writing()
         self._writing.begin(STALL_S)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """End the deadline, because the client reads again."""
         super().resume_writing()
         self._writing.end()
 
 
 class _Deadline:
-    """The connection is cut when what has begun does not end in time."""
+    """Aborts the connection when a started phase does not end in time."""
 
     def __init__(self, connection: BoundedProtocol) -> None:
         self._connection = connection
         self._timer: TimerHandle | None = None
 
     def begin(self, within_s: float) -> None:
-        """From now on, unless it has begun already."""
+        """Start the time limit, unless it is running already."""
         if self._timer is None:
             self._timer = self._connection.loop.call_later(within_s, self._connection.transport.abort)
 
     def end(self) -> None:
-        """It was in time."""
+        """Stop the time limit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What the console tells about a broker, as plain data for JSON and for pages."""
+"""The state of a broker as plain data, for JSON and for pages."""
 
 from typing import Any
 
@@ -7,13 +7,15 @@ from tidemill.broker.health import DISK_FULL, cluster_health, notes_of
 from tidemill.clocks.watch import TRUSTED
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 
-NO_MEMBER = "this broker is no member of its cluster: it leads nothing until coordination is reached again"
+NO_MEMBER = (
+    "this broker is not a member of its cluster: it leads no partitions until it reaches the coordination service again"
+)
 NAMES_MAX = 3
-"""Partitions that are named for one reason; of the others the number is told."""
+"""The most partitions that are named for one reason; the others are counted."""
 
 
 def status_of(broker: BrokerNode) -> dict[str, Any]:
-    """The broker in numbers."""
+    """Return the broker's numbers."""
     telemetry = broker.metrics
     topics = broker.view.topics()
     return {
@@ -33,7 +35,7 @@ def status_of(broker: BrokerNode) -> dict[str, Any]:
 
 
 def health_of(broker: BrokerNode) -> dict[str, Any]:
-    """How the broker is: healthy, degraded (a part of it does not serve) or inactive, the reasons, and all brokers."""
+    """Return the health: healthy, degraded (a part does not serve) or inactive, the reasons, and all brokers."""
     full = broker.partitions.store.full or broker.partitions.lacks_room
     reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else []), *broker.partitions.store.missing]
     timelines = broker.timelines.health() if broker.timelines is not None else None
@@ -63,12 +65,15 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
 
 
 def unready(broker: BrokerNode) -> list[str]:
-    """Why clients should start at another broker; one whose disk is full can be read, and coordinates its groups."""
+    """Return why clients should use another broker.
+
+    With a full disk it can still be read, and coordinates its groups.
+    """
     return [*([] if broker.membership.alive else [NO_MEMBER]), *_broken_partitions(broker)]
 
 
 def _broken_partitions(broker: BrokerNode) -> list[str]:
-    """One line for each reason, since a failed disk takes every partition with it."""
+    """Return one line per reason, because a failed disk affects every partition on it."""
     names: dict[str, list[str]] = {}
     for (topic, index), error in sorted(broker.partitions.broken().items()):
         names.setdefault(str(error), []).append(f"{topic}-{index}")
@@ -81,7 +86,7 @@ def _some(names: list[str]) -> str:
 
 
 def topics_of(broker: BrokerNode, *, first: int | None = None) -> list[dict[str, Any]]:
-    """Every topic with its size, by name, or the first of them."""
+    """Return every topic with its size, by name, or the first of them."""
     rows = []
     for topic in sorted(broker.view.topics(), key=lambda topic: topic.name)[:first]:
         found = [broker.partitions.find(topic.name, info.index) for info in topic.partitions]
@@ -101,7 +106,7 @@ def topics_of(broker: BrokerNode, *, first: int | None = None) -> list[dict[str,
 
 
 def timelines_of(broker: BrokerNode) -> list[dict[str, Any]]:
-    """Every timeline with what happened on it since the start, by name."""
+    """Return every timeline with its counters since the start, by name."""
     dispatcher = broker.timelines
     if dispatcher is None:
         return []

@@ -1,11 +1,11 @@
-"""The front page: what runs where, the topics and the timelines. One file, no scripts, readable in light and dark."""
+"""The front page: addresses, topics and timelines. One document without scripts, readable in light and dark mode."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 ROWS_SHOWN_MAX = 500
-"""Of a table; the others are counted."""
+"""The most rows of a table; the others are counted."""
 KILO = 1024
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -32,7 +32,7 @@ code { font: .9em ui-monospace, monospace } a { color: var(--tide) }
 
 
 def size_text(size: int) -> str:
-    """`3.4 MiB`."""
+    """Return a size such as `3.4 MiB`."""
     value = float(size)
     for unit in UNITS[:-1]:
         if value < KILO:
@@ -50,17 +50,17 @@ def front_page(
     *,
     topics_left: int = 0,
 ) -> str:
-    """The whole document; `topics_left` are those that are not among the topics."""
-    state = "; ".join(_troubles(health)) or "Everything is in order."
+    """Return the whole document; `topics_left` counts the topics that are not shown."""
+    state = "; ".join(_troubles(health)) or "All parts are healthy."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Tidemill {escape(facts["node"])}</title><style>{STYLE}</style></head><body><main>
 <h1><b>Tidemill</b> {escape(facts["version"])}</h1><p>{escape(state)}</p>
 <div class="tiles">{_tiles(status)}</div>
-<h2>What runs where</h2><div class="sheet"><table>{_facts(facts)}</table></div>
+<h2>Broker</h2><div class="sheet"><table>{_facts(facts)}</table></div>
 <h2>Topics</h2><div class="sheet">{_topics(topics, topics_left)}</div>
 <h2>Timelines</h2><div class="sheet">{_timelines(timelines)}</div>
-<h2>For programs</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health">/health</a> &middot;
+<h2>Endpoints</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health">/health</a> &middot;
 <a href="/health/live">/health/live</a> &middot;
 <a href="/health/ready">/health/ready</a> &middot; <a href="/api/status">/api/status</a> &middot;
 <a href="/api/topics">/api/topics</a> &middot; <a href="/api/timelines">/api/timelines</a></p>
@@ -130,7 +130,7 @@ def _timelines(timelines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]], hint: str, left: int) -> str:
-    """The first column is a name, the last is words, those between are numbers; cells are HTML already."""
+    """Build a table of cells that are HTML already: a name first, text last, numbers between."""
     if not rows:
         return f"<table><tr><td>{hint}</td></tr></table>"
     kinds = ["", *['class="n"'] * (len(names) - 2), 'class="w"']

@@ -1,9 +1,9 @@
-"""Whether a request may come in: by which name the server is called, and by whose page.
+"""Checks the origin of a request: the name by which the server is called, and the page that calls it.
 
-A web page of another site can reach a server on this machine or in its network in two ways. It can give its own name
-the address of this server (DNS rebinding): then the Host header has the page's name. Or it can send requests across
-origins: then Origin or Sec-Fetch-Site says so. An address in digits cannot be rebound, and neither can a name that
-only the operator gives out. So the bound addresses and the configured names are allowed, and nothing else.
+A web page of another site can reach a server on this machine or in its network in two ways. It can point its own name
+to the address of this server (DNS rebinding): then the Host header has the page's name. Or it can send requests across
+origins: then Origin or Sec-Fetch-Site shows it. A numeric address cannot be rebound, and neither can a name that only
+the operator controls. So only the bound addresses and the configured names are allowed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import NamedTuple
 LOCAL_NAME = "localhost"
 ANY_NAME = "*"
 PROBES = frozenset({"/health/live", "/health/ready"})
-"""Answered under any name: probes send what they like, and one word says nothing to a stranger."""
+"""Answered under any name: probes send any Host header, and the answer of one word reveals nothing."""
 NAME_SHOWN_CHARS = 100
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 _BAD_NAME = frozenset("/\\@?#%, \t")
@@ -22,19 +22,19 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Refusal(NamedTuple):
-    """Why a request is refused."""
+    """Why a request is rejected."""
 
     status: int
     reason: str
 
 
 class AllowedOrigins:
-    """The names and addresses by which one server may be called."""
+    """The names and addresses by which a server may be called."""
 
     def __init__(self, bound: str, name: str, names: Iterable[str] = (), own_names: Iterable[str] = ()) -> None:
-        """`bound` is the address and `name` how the settings write it; `names` are configured besides.
+        """Build the lists: `bound` is the address, `name` its form in the settings, `names` are configured in addition.
 
-        `own_names` are those of this machine, which count when all its addresses are bound.
+        `own_names` are those of this machine. They are allowed when all its addresses are bound.
         """
         address = _address(bound)
         self._any_address = address is not None and address.is_unspecified
@@ -43,11 +43,11 @@ class AllowedOrigins:
         if self._loopback:
             known.add(LOCAL_NAME)
         configured = frozenset(map(_plain, names))
-        self._pages = configured - {ANY_NAME}  # whose pages may use the server is never left open
+        self._pages = configured - {ANY_NAME}  # pages of other sites are never allowed by a wildcard
         self._names = configured | frozenset(map(_plain, known))
 
     def refuse(self, method: str, path: str, headers: Headers) -> Refusal | None:
-        """Why the request may not come in; None when it may."""
+        """Return why the request is rejected; None when it is allowed."""
         if path in PROBES:
             return None
         found = [value.decode("latin-1") for name, value in headers if name == b"host"]
@@ -57,13 +57,13 @@ class AllowedOrigins:
             shown = _host_of(found[0])
             return Refusal(
                 403,
-                f"{(shown or '')[:NAME_SHOWN_CHARS]!r} is not a name of this server; "
-                "if it should be one, start the broker with --http-hosts NAME",
+                f"{(shown or '')[:NAME_SHOWN_CHARS]!r} is not an allowed name of this server; "
+                "to allow it, start the broker with --http-hosts NAME",
             )
         return self._refuse_page(method, found[0], dict(headers))
 
     def _refuse_page(self, method: str, host: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """What a page of another site sends, as the browser says it."""
+        """Reject requests that the browser marks as coming from a page of another site."""
         origin = headers.get(b"origin")
         if origin is not None and not self._is_own_page(origin.decode("latin-1"), host):
             return Refusal(403, "pages of other sites may not use this server")
@@ -91,14 +91,14 @@ class AllowedOrigins:
 
 
 def _matches(name: str, allowed: frozenset[str]) -> bool:
-    """`.example.com` allows all names that end so, `*` all names."""
+    """Whether a name is allowed: `.example.com` allows all names that end so, `*` all names."""
     if name in allowed or ANY_NAME in allowed:
         return True
     return any(each.startswith(".") and name.endswith(each) for each in allowed)
 
 
 def _host_of(text: str) -> str | None:
-    """The name or address of a Host header, without its port; None when it is neither."""
+    """Return the name or address of a Host header, without its port; None when it is neither."""
     if text.startswith("["):
         inside, bracket, port = text[1:].partition("]")
         if not bracket or not isinstance(_address(inside), IPv6Address) or not _is_port(port):
@@ -115,7 +115,7 @@ def _is_port(text: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """A name as it is compared; an address in its one short form."""
+    """Return a name in the form that is compared; an address in its one short form."""
     address = _address(name)
     return str(address) if address is not None else name.strip().lower().removesuffix(".")
 

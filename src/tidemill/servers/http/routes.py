@@ -1,4 +1,4 @@
-"""The pages and documents of the HTTP door. Everything is read-only, and everything a user named is escaped."""
+"""The pages and documents of the HTTP server. All of them are read-only, and all user-defined names are escaped."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 API = "/api/"
-REFUSALS = {404: "there is no {path}; / has links to what there is", 405: "{path} does not take {method}"}
+REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
 SAFETY_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -38,9 +38,10 @@ SAFETY_HEADERS = {
 
 
 class SafetyHeaders:
-    """Puts the safety headers on every answer.
+    """Adds the security headers to every answer.
 
-    Not with the framework's own base class: that one fails with a traceback when a client leaves before its answer.
+    It does not use the framework's base class, which fails with a traceback when a client disconnects before its
+    answer.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -58,14 +59,14 @@ class SafetyHeaders:
 
 
 class CallerCheck:
-    """Answers requests that may not come in, before anything else looks at them."""
+    """Rejects requests that are not allowed, before any other code sees them."""
 
     def __init__(self, app: ASGIApp, callers: AllowedOrigins) -> None:
         self._app = app
         self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer or pass on one request."""
+        """Reject or pass on one request."""
         refusal = self._callers.refuse(scope["method"], scope["path"], scope["headers"])
         if refusal is None:
             await self._app(scope, receive, send)
@@ -76,7 +77,7 @@ class CallerCheck:
 def make_app(
     broker: BrokerNode, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell, callers: AllowedOrigins
 ) -> Starlette:
-    """The application over one broker."""
+    """Build the application for one broker."""
     registry = registry_of(broker.metrics, broker.partitions)
 
     async def front(_: Request) -> Response:
@@ -134,10 +135,10 @@ def make_app(
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What there is not, and what cannot be done: JSON for programs, a line for others."""
+    """Answer an error such as 404 or 405: JSON for the API, one line of text otherwise."""
     code, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
     path = request.url.path
-    reason = REFUSALS.get(code, "{method} {path} is refused").format(
+    reason = REFUSALS.get(code, "{method} {path} is not allowed").format(
         method=request.method, path=path[:PATH_SHOWN_CHARS]
     )
     return _problem(path, code, reason, headers)
@@ -152,7 +153,7 @@ def _problem(path: str, status: int, reason: str, headers: Mapping[str, str] | N
 def protocol_factory(
     app: Starlette, *, connections_max: int, keep_alive_s: int
 ) -> tuple[ServerState, Callable[[], asyncio.Protocol]]:
-    """uvicorn's HTTP protocol without its server: loop, signals and shutdown belong to the node."""
+    """Return uvicorn's HTTP protocol without its server: the node owns the loop, signals and shutdown."""
     config = Config(
         app,
         lifespan="off",

@@ -1,11 +1,9 @@
-"""The HTTP door: the console, a JSON API, metrics and health, served on the broker's own event loop.
+"""The HTTP server: the front page, a JSON API, metrics and health, served on the broker's own event loop.
 
-The address is bound at once; the web framework is loaded after the broker is ready, in a thread, and whoever connects
-meanwhile waits in the listening queue for that moment. A broker that is asked for records only should not start
-slower for a page that nobody opens.
+The address is bound at once. A thread loads the web framework after the broker is ready, and clients that connect
+meanwhile wait in the listen queue. A broker that only serves records should not start slower because of the console.
 
-Closing is bounded: requests under way get two seconds, then their connections are cut, whether their clients read or
-not.
+Closing is bounded: running requests get two seconds, then their connections are cut, even if clients still read.
 """
 
 import asyncio
@@ -26,9 +24,9 @@ CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
 
 Ask = Callable[[str, str, bool], Coroutine[Any, Any, bytes]]
-"""Answers a question in SQL, in a format."""
+"""Runs a SQL query and returns the result in a format."""
 Tell = Callable[[str], Awaitable[bytes | None]]
-"""What this broker has of a table, as an Arrow stream; None for a table that there is not."""
+"""Returns this broker's part of a table as an Arrow stream; None for an unknown table."""
 
 log = structlog.get_logger("tidemill.console")
 
@@ -58,7 +56,7 @@ class HttpServer:
         self._socket: socket.socket | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 means any free port, `address` then names it."""
+        """Listen. Port 0 means any free port; `address` has the result."""
         self._bound = host
         loop = asyncio.get_running_loop()
         family, kind, protocol, _, where = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
@@ -80,7 +78,7 @@ class HttpServer:
             await asyncio.shield(self._loading)
 
     async def close(self) -> None:
-        """Take nobody in any more, let requests end for a while, then cut what is left."""
+        """Accept no more connections, let running requests end for a while, then cut the rest."""
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
         if self._server is None:

@@ -1,10 +1,10 @@
-"""`POST /api/sql`: a question in SQL, answered as JSON, CSV or Parquet.
+"""`POST /api/sql`: runs a SQL query and returns JSON, CSV or Parquet.
 
-The body is JSON: `{"sql": "SELECT ...", "format": "json" | "csv" | "parquet"}`; `"skip_unreadable": true` leaves out
-record batches that cannot be read. It has to say so by its content type, which a page of another site cannot do without
-asking first; so none can put questions by a visitor's browser.
+The body is JSON: `{"sql": "SELECT ...", "format": "json" | "csv" | "parquet"}`; `"skip_unreadable": true` skips record
+batches that cannot be read. The content type must be JSON. A page of another site cannot send that without a CORS
+preflight request, so it cannot run queries through a visitor's browser.
 
-`GET /api/tables/NAME`: the part of a table that this broker has, as an Arrow stream, for the broker that is asked.
+`GET /api/tables/NAME`: this broker's part of a table as an Arrow stream, for the broker that runs a query.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BODY_BYTES_MAX = 256 * 1024
 
 
 def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint over what answers questions."""
+    """Return the endpoint that runs queries."""
 
     async def sql(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip() != MEDIA_TYPES["json"]:
@@ -47,7 +47,7 @@ def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
 
 
 def table_endpoint(tell: Tell) -> Callable[[Request], Awaitable[Response]]:
-    """What this broker alone has of a table: other brokers of the cluster ask for it."""
+    """Return the endpoint for this broker's part of a table, which other brokers of the cluster request."""
 
     async def table(request: Request) -> Response:
         try:
@@ -55,14 +55,14 @@ def table_endpoint(tell: Tell) -> Callable[[Request], Awaitable[Response]]:
         except SqlUnavailable as error:
             return _refusal(503, str(error))
         if found is None:
-            return _refusal(404, "there is no such table here")
+            return _refusal(404, "the table does not exist on this broker")
         return Response(found, media_type="application/vnd.apache.arrow.stream")
 
     return table
 
 
 async def _while_connected(request: Request, answering: Coroutine[Any, Any, bytes]) -> bytes:
-    """The result of a query, which is cancelled when its client disconnects."""
+    """Return the result of a query, which is cancelled when its client disconnects."""
     query = asyncio.ensure_future(answering)
     leaving = asyncio.ensure_future(_disconnected(request))
     try:
@@ -82,7 +82,7 @@ async def _disconnected(request: Request) -> None:
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body, unless it is too long or does not come to its end."""
+    """Return the body, unless it is too long or incomplete."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -90,15 +90,15 @@ async def _body(request: Request) -> bytes | None:
             size += len(part)
             if size <= BODY_BYTES_MAX:
                 parts.append(part)
-    except ClientDisconnect:  # nobody is there to read the answer, nor is it a failure of the broker's
+    except ClientDisconnect:  # no client is left to read the answer, and the broker did not fail
         return None
-    # A body that is too long is read to its end: closing before that resets the connection, and the answer is lost.
-    # One without an end is cut by the connection itself (`bounded`: REQUEST_BYTES_MAX, RECEIVE_S).
+    # A body that is too long is read to its end: closing earlier resets the connection, and the answer is lost. The
+    # connection itself cuts a body without an end (`bounded_protocol`: REQUEST_BYTES_MAX, RECEIVE_S).
     return b"".join(parts) if size <= BODY_BYTES_MAX else None
 
 
 def _asked(body: bytes) -> tuple[str, str, bool] | None:
-    """The question, the format and whether to skip what cannot be read, if the body has them."""
+    """Return the query, the format and whether to skip unreadable batches, if the body has them."""
     try:
         found: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -112,10 +112,10 @@ def _asked(body: bytes) -> tuple[str, str, bool] | None:
     return (sql, form, skip) if _is_text(sql) and form in MEDIA_TYPES else None
 
 
-def _is_text(question: str) -> bool:
-    """JSON can write halves of characters, which are no text that an engine could read."""
+def _is_text(sql: str) -> bool:
+    """Whether the text is valid: JSON can contain lone surrogates, which the engine cannot read."""
     try:
-        question.encode()
+        sql.encode()
     except UnicodeEncodeError:
         return False
     return True

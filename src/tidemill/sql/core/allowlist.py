@@ -1,9 +1,9 @@
-"""The allowlist: a query is checked as a tree, and every node and every name of it has to be on a list.
+"""The allowlist: a query is checked as a tree, and every node and every name in it must be on a list.
 
 Only a SELECT passes. It may use the tables of the catalog, functions that compute, table functions that generate
 numbers, and names that the query defines itself (`names`). Settings, files, formats, parameters and other statements
-have no node on the list, so a new feature of the engine is refused until it is added here. The text that runs is
-written from the checked tree: comments and a second statement do not reach the engine.
+have no node on the list, so a new feature of the engine is rejected until it is added here. The text that runs is
+written from the checked tree, so comments and a second statement do not reach the engine.
 
 This is one layer of several: the engine runs the query in a process that cannot read files (`query_engine`).
 """
@@ -111,7 +111,7 @@ MORE_FUNCTIONS = frozenset(
         "visiblewidth",
     }
 )
-"""Of the kinds that are mixed: these only compute, too."""
+"""Functions of mixed kinds that only compute, too."""
 LESS_FUNCTIONS = frozenset(
     {
         "aggthrow",
@@ -136,12 +136,12 @@ LESS_FUNCTIONS = frozenset(
         "servertimezone",
     }
 )
-"""Of the kinds that compute: these read the configuration of the engine, its formats or tables, or only test it."""
+"""Functions of computing kinds that read the engine's configuration, formats or tables, or only test it."""
 _MEMBERSHIP = frozenset(
     {"in", "notin", "globalin", "globalnotin", "nullin", "notnullin", "globalnullin", "globalnotnullin"}
 )
 _ALSO_TABLE_FUNCTIONS = frozenset({"format"})
-"""Functions that compute and whose name is a table function after IN."""
+"""Functions that compute, and whose name is a table function after IN."""
 
 
 class KnownFunction(NamedTuple):
@@ -155,7 +155,7 @@ class KnownFunction(NamedTuple):
 
 
 class Vocabulary:
-    """The functions that may be called, of those that the engine has."""
+    """The engine's functions that may be called."""
 
     def __init__(self, functions: Iterable[KnownFunction], combinators: Iterable[str]) -> None:
         listed = list(functions)
@@ -164,7 +164,7 @@ class Vocabulary:
             by_name.setdefault(each.name.lower(), []).append(each)
         self._known = frozenset(by_name)
         self._aggregates = {each.name.lower() for each in listed if each.aggregates and each.is_own} - LESS_FUNCTIONS
-        # Names differ by their case alone in places: one that may be called must be harmless in every spelling.
+        # Some names differ only by case: a name may be called only if it is harmless in every spelling.
         self._allowed = MORE_FUNCTIONS | {
             name for name, found in by_name.items() if all(_only_computes(each, by_name) for each in found)
         }
@@ -195,7 +195,7 @@ def _only_computes(function: KnownFunction, by_name: Mapping[str, list[KnownFunc
 
 
 class Reference(NamedTuple):
-    """A table of the catalog where the question names it."""
+    """A place where the query names a table of the catalog."""
 
     table: str
     expression: Node
@@ -203,21 +203,24 @@ class Reference(NamedTuple):
 
     @property
     def alias(self) -> str:
-        """What the question calls it."""
+        """The name of the table in the query."""
         found: str = self.expression["database_and_table_name"].get("alias") or self.table
         return found
 
     def replace(self, source: Node) -> None:
-        """Put another question in its place, which tells the table's rows."""
+        """Replace it with a subquery that returns the table's rows."""
         subquery = {"type": "Subquery", "alias": self.alias, "children": [source]}
         del self.expression["database_and_table_name"]
         self.expression["subquery"] = subquery
 
 
 def check(tree: Node, vocabulary: Vocabulary, tables: Columns) -> list[Reference]:
-    """The tables that a query names; SqlRefused says what is not allowed. `tables` has the columns of each."""
+    """Return the tables that a query names. Raises SqlRefused for everything that is not allowed.
+
+    `tables` has the columns of each table.
+    """
     if tree.get("type") != "SelectWithUnionQuery":
-        raise SqlRefused("only SELECT is answered here; nothing can be changed by SQL")
+        raise SqlRefused("only SELECT is allowed; SQL cannot change anything")
     visited = list(walk(tree))
     with_names = frozenset(each.node["name"] for each in visited if each.node["type"] == "WithElement")
     for each in visited:
@@ -229,7 +232,7 @@ def check(tree: Node, vocabulary: Vocabulary, tables: Columns) -> list[Reference
 
 
 def references(tree: Node, tables: Iterable[str]) -> list[Reference]:
-    """The tables of the catalog that a question names; SqlRefused for any other one."""
+    """Return the tables of the catalog that a query names. Raises SqlRefused for any other table."""
     visited = list(walk(tree))
     named = _names_of_with(visited, tables := frozenset(tables))
     expressions = [each for each in visited if each.node["type"] == "TableExpression"]
@@ -239,30 +242,32 @@ def references(tree: Node, tables: Iterable[str]) -> list[Reference]:
 def _names_of_with(visited: Iterable[Visited], tables: frozenset[str]) -> frozenset[str]:
     named = frozenset(each.node["name"] for each in visited if each.node["type"] == "WithElement")
     for name in sorted(named & tables):
-        raise SqlRefused(f"WITH {name} hides the table of that name; choose another one")
+        raise SqlRefused(f"WITH {name} hides the table {name}; choose another name")
     return named
 
 
 def _check_node(visited: Visited, vocabulary: Vocabulary) -> None:
     node, _, role = visited
     if node["type"] == "SetQuery":
-        raise SqlRefused("leave SETTINGS out: limits are set by the broker")
+        raise SqlRefused("SETTINGS is not allowed: the broker sets the limits; remove it")
     if node["type"] not in NODES:
-        raise SqlRefused(f"{node['type']} has no place in a question that only reads")
+        raise SqlRefused(f"{node['type']} is not allowed in a read-only query; remove it")
     if node.get("out_file") or node.get("format_ast"):
-        raise SqlRefused("leave INTO OUTFILE and FORMAT out: choose a format with --json, --csv or --parquet FILE")
+        raise SqlRefused(
+            "INTO OUTFILE and FORMAT are not allowed; choose a format with --json, --csv or --parquet FILE"
+        )
     if node["type"] != "Function":
         return
     if role == "table_function":
         if node["name"].lower() not in TABLE_FUNCTION_COLUMNS:
             allowed = _list(TABLE_FUNCTION_COLUMNS)
-            raise SqlRefused(f"the table function {node['name']} may not be used; there is {allowed}")
+            raise SqlRefused(f"table function {node['name']} is not allowed; use one of {allowed}")
     elif not vocabulary.allows(node["name"]):
-        raise SqlRefused(f"the function {node['name']} may not be used, or there is none")
+        raise SqlRefused(f"function {node['name']} is not allowed or does not exist")
 
 
 def _check_membership(function: Node, with_names: frozenset[str]) -> None:
-    """After IN the engine takes a name for a table, and a function for a table function."""
+    """Check the right side of IN: there the engine reads a name as a table, and a function as a table function."""
     if function["type"] != "Function" or function["name"].lower() not in _MEMBERSHIP:
         return
     for each in arguments(function)[1:]:
@@ -280,15 +285,15 @@ def _check_membership(function: Node, with_names: frozenset[str]) -> None:
 def _references(visited: Visited, tables: frozenset[str], named: frozenset[str]) -> list[Reference]:
     expression = visited.node
     if expression.get("final"):
-        raise SqlRefused("leave FINAL out: every row is told once")
+        raise SqlRefused("FINAL is not allowed: every row is returned once; remove it")
     identifier = expression.get("database_and_table_name")
     if identifier is None:
         return []
     name = identifier["name"]
     if name not in tables | named or len(name_parts(identifier)) > 1:
         near = get_close_matches(name, tables, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there is {_list(tables)}"
-        raise SqlRefused(f"there is no table {name}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"use one of {_list(tables)}"
+        raise SqlRefused(f"table {name} does not exist; {hint}")
     if name in named or visited.select is None:
         return []
     return [Reference(name, expression, visited.select)]

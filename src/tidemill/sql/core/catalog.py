@@ -1,7 +1,7 @@
-"""The tables that can be asked: their columns, and how each row is told.
+"""The tables that can be queried: their columns, and how each row is built.
 
-A table is one of three kinds: `messages` is read from the partitions, as a reader of committed records sees them; the
-others are told by the broker as they are at the moment of asking; and some are made of others by SQL.
+There are three kinds of tables. `messages` is read from the partitions, as a reader of committed records sees them. The
+broker builds most others from its state at the moment of the query. Some are SQL over other tables.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ MESSAGES = "messages"
 
 
 class TableColumn(NamedTuple):
-    """A column; `told` is how it is made from what the broker hands over, if not by its name."""
+    """A column; `told` is the SQL expression over the broker's value, if it is not just the name."""
 
     name: str
     kind: str
@@ -19,7 +19,7 @@ class TableColumn(NamedTuple):
 
 
 class SqlTable(NamedTuple):
-    """A table; `made_by` is the question that makes it of other tables."""
+    """A table; `made_by` is the query that builds it from other tables."""
 
     name: str
     doc: str
@@ -52,16 +52,16 @@ TABLES: dict[str, SqlTable] = {
     for table in (
         SqlTable(
             MESSAGES,
-            "Every record that a reader of committed records can see.",
+            "All records that a reader of committed records can see.",
             (
                 _text("topic", "Topic."),
                 _number("partition", "Int32", "Partition."),
-                _number("offset", "Int64", "Place in the partition."),
+                _number("offset", "Int64", "Offset in the partition."),
                 _time("timestamp", "Time of the record."),
                 TableColumn(
                     "timestamp_type",
                     _TIME_TYPE,
-                    "Whose time it is: the producer's or the broker's.",
+                    "Source of the time: the producer or the broker.",
                     f"CAST(assumeNotNull(timestamp_type), $${_TIME_TYPE}$$)",
                 ),
                 TableColumn("key", "Nullable(String)", "Key, as bytes."),
@@ -71,63 +71,63 @@ TABLES: dict[str, SqlTable] = {
         ),
         SqlTable(
             "partitions",
-            "Every partition, and where its log begins and ends.",
+            "All partitions, with the start and end of their logs.",
             (
                 _text("topic", "Topic."),
                 _number("partition", "Int32", "Partition."),
                 _number("start_offset", "Int64", "First offset that may be read."),
                 _number("end_offset", "Int64", "Offset that the next record gets."),
-                _number("bytes", "Int64", "Bytes of all batches, as they came."),
-                _text("storage", "Where the records are: segments or clickhouse."),
+                _number("bytes", "Int64", "Bytes of all batches, as received."),
+                _text("storage", "Storage of the records: segments or clickhouse."),
             ),
         ),
         SqlTable(
             "consumer_offsets",
-            "What groups have committed.",
+            "Committed offsets of groups.",
             (
                 _text("group_id", "Group."),
                 _text("topic", "Topic."),
                 _number("partition", "Int32", "Partition."),
-                _number("offset", "Int64", "Offset that the group goes on at."),
-                _number("leader_epoch", "Int32", "Leader epoch that came with it, or -1."),
-                _text("metadata", "Text that the client put beside it."),
-                _time("commit_time", "When it was committed."),
+                _number("offset", "Int64", "Next offset that the group reads."),
+                _number("leader_epoch", "Int32", "Leader epoch of the commit, or -1."),
+                _text("metadata", "Text that the client sent with the commit."),
+                _time("commit_time", "Time of the commit."),
             ),
         ),
         SqlTable(
             "group_members",
-            "Who is in which group, and what each of them reads.",
+            "Members of groups and their assignments.",
             (
                 _text("group_id", "Group."),
                 _text("member_id", "Member."),
                 _number("generation_id", "Int32", "Generation of the group, or epoch of the member."),
-                _text("protocol_type", "What the members are: consumer, connect, ..."),
-                _text("protocol_name", "How partitions are shared out."),
-                _text("client_id", "Name that the client gives itself."),
-                _text("client_host", "Where it connects from."),
+                _text("protocol_type", "Kind of the members: consumer, connect, ..."),
+                _text("protocol_name", "Assignor that distributes the partitions."),
+                _text("client_id", "Client id that the client sends."),
+                _text("client_host", "Address that the client connects from."),
                 TableColumn(
                     "assignment",
                     "Map(String, Map(Int32, String))",
                     "Topic -> (partition -> member).",
                     "CAST(assignment, 'Map(String, Map(Int32, String))')",
                 ),
-                _number("leader", "Bool", "Whether it shares the partitions out."),
-                _time("heartbeat_time", "When it was last heard of."),
+                _number("leader", "Bool", "Whether it is the leader of the group."),
+                _time("heartbeat_time", "Time of its last heartbeat."),
                 _text("state", "State of the group."),
             ),
         ),
         SqlTable(
             "consumer_lag",
-            "How far groups are behind, in records and in seconds.",
+            "Lag of groups, in records and in seconds.",
             (
                 _text("group_id", "Group."),
                 _text("topic", "Topic."),
                 _number("partition", "Int32", "Partition."),
-                _number("committed_offset", "Int64", "Offset that the group goes on at."),
+                _number("committed_offset", "Int64", "Next offset that the group reads."),
                 _number("latest_offset", "Int64", "End of the partition."),
                 _number("lag", "Int64", "Records between the two."),
-                _number("lag_seconds", "Float64", "Age of the oldest record that was not read; 0 without lag."),
-                _time("commit_time", "When the group last committed here."),
+                _number("lag_seconds", "Float64", "Age of the oldest unread record; 0 without lag."),
+                _time("commit_time", "Time of the group's last commit here."),
             ),
         ),
         SqlTable(
@@ -136,10 +136,10 @@ TABLES: dict[str, SqlTable] = {
             (
                 _text("timeline", "Timeline."),
                 _text("id", "Id of the message."),
-                _time("due_time", "When it is due; while it is leased, when the lease ends."),
-                _time("scheduled_time", "When the producer wanted it."),
+                _time("due_time", "Time when it is due; for a leased message, the end of the lease."),
+                _time("scheduled_time", "Time that the producer asked for."),
                 _text("status", "waiting, available or leased."),
-                TableColumn("holder", "Nullable(String)", "Who has it on lease."),
+                TableColumn("holder", "Nullable(String)", "Consumer that holds the lease."),
                 _number("attempts", "Int32", "Leases so far."),
                 _text("producer_group", "Group of its producer."),
                 TableColumn("key", "Nullable(String)", "Key, as bytes."),
@@ -162,15 +162,15 @@ TABLES: dict[str, SqlTable] = {
         ),
         SqlTable(
             "group_activity",
-            "Each group: its members, what it reads, its lag, and when it was last heard of.",
+            "All groups: members, topics, lag and last activity.",
             (
                 TableColumn("group_id", "String", "Group."),
-                TableColumn("members", "UInt64", "Members that were heard of within two minutes."),
+                TableColumn("members", "UInt64", "Members with a heartbeat within two minutes."),
                 TableColumn("topics", "UInt64", "Topics with committed offsets."),
                 TableColumn("partitions", "UInt64", "Partitions with committed offsets."),
-                TableColumn("lag", "Int64", "Records behind, of all partitions."),
+                TableColumn("lag", "Int64", "Lag in records, of all partitions."),
                 TableColumn("last_commit", "Nullable(DateTime64(3, 'UTC'))", "Newest commit."),
-                TableColumn("last_heartbeat", "Nullable(DateTime64(3, 'UTC'))", "Newest sign of life of a member."),
+                TableColumn("last_heartbeat", "Nullable(DateTime64(3, 'UTC'))", "Newest heartbeat of a member."),
             ),
             """SELECT group_id, countIf(is_member AND seen > now64(3) - INTERVAL 2 MINUTE) AS members,
             uniqExactIf(topic, NOT is_member) AS topics, countIf(NOT is_member) AS partitions, sum(behind) AS lag,
@@ -186,7 +186,7 @@ TABLES: dict[str, SqlTable] = {
 }
 
 
-def telling(table: SqlTable, columns: tuple[str, ...], place: str) -> str:
-    """The question that gives these columns their types, over what the broker hands over at `place`."""
-    told = [f"{each.told or each.name} AS {each.name}" for each in table.columns if each.name in columns]
-    return f"SELECT {', '.join(told)} FROM {place}"  # noqa: S608 - names of our own
+def select_columns(table: SqlTable, columns: tuple[str, ...], place: str) -> str:
+    """Return the query that gives these columns their types, over the broker's rows at `place`."""
+    selected = [f"{each.told or each.name} AS {each.name}" for each in table.columns if each.name in columns]
+    return f"SELECT {', '.join(selected)} FROM {place}"  # noqa: S608 - names of our own

@@ -1,17 +1,17 @@
-"""What a question can end with instead of an answer."""
+"""The errors of SQL queries."""
 
 from tidemill.model.errors import TidemillError
 
-TOO_SLOW = "the question took longer than tidemill.sql.timeout.ms allows"
+TOO_SLOW = "the query took longer than tidemill.sql.timeout.ms allows"
 
 
 class SqlRefused(TidemillError):
-    """The question cannot be answered as it is."""
+    """The query is rejected as it is."""
 
 
 class SqlBusy(TidemillError):
-    """Too many questions wait already; ask again later."""
+    """Too many queries wait already; try again later."""
 
 
 class SqlUnavailable(TidemillError):
-    """This broker cannot answer questions."""
+    """This broker cannot run queries."""

@@ -1,11 +1,11 @@
 """Name resolution: every identifier of a query is a column, an alias, a table or a lambda parameter of that query.
 
-The engine takes a bare name that it cannot resolve for a function (`arrayMap(file, ['/etc/passwd'])`, `current_user`)
-or, after IN, for a table. A name that the query does not define is therefore refused before the engine sees it.
+The engine reads a bare name that it cannot resolve as a function (`arrayMap(file, ['/etc/passwd'])`, `current_user`)
+or, after IN, as a table. So a name that the query does not define is rejected before the engine sees it.
 
-Most names are looked up in the query as a whole: at worst the engine reports them itself. Names of functions that may
-not be called are looked up as the engine does, in their own SELECT and the output columns of its sources. What the
-lookup cannot follow (`*`, a rename of the name to itself) does not count as a definition.
+Most names are looked up in the whole query: at worst the engine reports them itself. Names of forbidden functions are
+looked up as the engine does, in their own SELECT and the output columns of its sources. If the lookup cannot follow a
+name (`*`, a rename of the name to itself), it does not count as defined.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,16 +23,16 @@ TABLE_FUNCTION_COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 """The table functions that may be used, and their columns."""
 _ALL = "all"
-"""What the parser makes of ORDER BY ALL."""
+"""The parser's name for ORDER BY ALL."""
 DEPTH_MAX = 32
-"""Subqueries that a name is followed through; WITH RECURSIVE would lead in circles."""
+"""The most subqueries that a lookup follows; WITH RECURSIVE would never end."""
 
 Columns = Mapping[str, tuple[str, ...]]
 """The columns of each table."""
 
 
 def check_names(tree: Node, tables: Columns, is_forbidden: Callable[[str], bool]) -> None:
-    """Refuse a name that the query does not define; `is_forbidden` names functions that may not be called."""
+    """Reject a name that the query does not define; `is_forbidden` names functions that may not be called."""
     known = _names_in(tree, tables)
     lookup = _Lookup(tree, is_forbidden)
     for node, scope in _scoped(tree, _Scope(None, frozenset())):
@@ -41,7 +41,7 @@ def check_names(tree: Node, tables: Columns, is_forbidden: Callable[[str], bool]
         parts = name_parts(node)
         if parts[0] not in known or (len(parts) == 1 and is_forbidden(parts[0]) and not lookup.finds(parts[0], scope)):
             raise SqlRefused(
-                f"there is no column, alias or lambda parameter {parts[0]}; "
+                f"column, alias or lambda parameter {parts[0]} does not exist; "
                 "write text in single quotes, and call a function with parentheses"
             )
 
@@ -101,12 +101,12 @@ def _sources(select: Node) -> Iterator[Node]:
 
 
 def _first_select(node: Node) -> Node | None:
-    """The SELECT that names the output columns: the first one of a union."""
+    """Return the SELECT that names the output columns: the first one of a union."""
     return next((each for each, _, _ in walk(node) if each["type"] == "SelectQuery"), None)
 
 
 def _expressions(select: Node) -> Iterator[Node]:
-    """Nodes of a SELECT without those of its subqueries, lambdas and tables: the alias of a table is no value."""
+    """Yield the nodes of a SELECT without those of its subqueries, lambdas and tables: a table's alias is no value."""
     waiting: list[Any] = [each for name, each in select.items() if name != "type"]
     while waiting:
         found = waiting.pop()
@@ -120,7 +120,7 @@ def _expressions(select: Node) -> Iterator[Node]:
 
 
 def _scoped(tree: Any, scope: _Scope) -> Iterator[tuple[Node, _Scope]]:
-    """Every node with its scope, without lambda parameters where they are declared."""
+    """Yield every node with its scope, without lambda parameters where they are declared."""
     waiting: list[tuple[Any, _Scope]] = [(tree, scope)]
     while waiting:
         found, scope = waiting.pop()
@@ -146,7 +146,7 @@ def _parameters(function: Node) -> list[str]:
     declared = arguments(function)[:1]
     listed = arguments(declared[0]) if declared and declared[0]["type"] == "Function" else declared
     if any(each["type"] != "Identifier" or len(name_parts(each)) > 1 for each in listed):
-        raise SqlRefused("parameters of a lambda are plain names: x -> x + 1, or (x, y) -> x + y")
+        raise SqlRefused("lambda parameters must be plain names: x -> x + 1, or (x, y) -> x + y")
     return [each["name"] for each in listed]
 
 
@@ -155,7 +155,7 @@ def _is_order_by_all(node: Node, scope: _Scope) -> bool:
 
 
 def _names_in(tree: Node, tables: Columns) -> frozenset[str]:
-    """Every name that the query defines somewhere."""
+    """Return every name that the query defines somewhere."""
     found: set[str] = set()
     for node, _, role in walk(tree):
         if node.get("alias"):

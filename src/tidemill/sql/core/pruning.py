@@ -1,7 +1,7 @@
-"""Which rows and columns a question can need at most, so that nothing else is read from files.
+"""The largest set of rows and columns that a query can need, so that nothing else is read from files.
 
-Only what is certain counts: a condition that holds for every row of the answer, on a column that means what its name
-says. Everything else reads more than needed, which the engine then leaves out itself.
+Only certain conditions count: they hold for every row of the result, and their column is not renamed. In all other
+cases more rows are read than needed, and the engine filters them.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _MATCHERS = frozenset(
 
 
 class NeededRows(NamedTuple):
-    """What is needed of a table at most; None is everything. `since` is the tree of the first time of interest."""
+    """The most that is needed of a table; None means everything. `since` is the tree of the earliest time."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -38,7 +38,7 @@ class NeededRows(NamedTuple):
 
 
 def columns_in(tree: Node, columns: Iterable[str]) -> tuple[str, ...]:
-    """The columns that a question may use, in their order."""
+    """Return the columns that a query may use, in their order."""
     used: set[str] = set()
     for node, _, _ in walk(tree):
         if node["type"] in _MATCHERS:
@@ -49,12 +49,12 @@ def columns_in(tree: Node, columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def wanted(tree: Node, reference: Reference) -> NeededRows:
-    """What the conditions around a reference leave of its table."""
+    """Return the rows that the conditions around a reference leave of its table."""
     if len(reference.select["tables"]["children"]) > 1:
-        return NeededRows()  # rows of one side may be wanted whatever the other says
+        return NeededRows()  # an outer join may need rows of one side whatever the other has
     hidden = {node.get("alias") for node, _, _ in walk(tree)} & {"topic", "partition", "offset", "timestamp"}
     if hidden:
-        return NeededRows()  # an alias takes the place of the column, also in conditions
+        return NeededRows()  # the alias replaces the column, also in conditions
     conditions = [each for name in ("prewhere", "where") for each in _all_of(reference.select.get(name))]
     alias = reference.alias
     topics = [found for each in conditions if (found := _among(each, "topic", alias, str)) is not None]
@@ -81,7 +81,7 @@ def _all_of(condition: Node | None) -> list[Node]:
 
 
 def _among(condition: Node, column: str, alias: str, kind: type) -> list[Any] | None:
-    """The values that a column is one of; None when the engine would make them of the column's kind first."""
+    """Return the values that a column is compared with; None when the engine would convert them first."""
     if not is_function(condition, "equals", "in") or len(arguments(condition)) != 2:
         return None
     left, right = arguments(condition)
@@ -92,13 +92,13 @@ def _among(condition: Node, column: str, alias: str, kind: type) -> list[Any] | 
 
 
 def _at_least(condition: Node, column: str, alias: str) -> Node | None:
-    """What a column is not below; an expression without columns."""
+    """Return the lower bound of a column; an expression without columns."""
     if not is_function(condition, "greaterOrEquals", "greater", "lessOrEquals", "less"):
         return None
-    told, bound = arguments(condition)
+    column_node, bound = arguments(condition)
     if is_function(condition, "lessOrEquals", "less"):
-        told, bound = bound, told
-    if not _is_column(told, column, alias) or any(
+        column_node, bound = bound, column_node
+    if not _is_column(column_node, column, alias) or any(
         node["type"] in {"Identifier", "Subquery"} for node, _, _ in walk(bound)
     ):
         return None
@@ -106,13 +106,13 @@ def _at_least(condition: Node, column: str, alias: str) -> Node | None:
 
 
 def _at_most(condition: Node, column: str, alias: str) -> Node | None:
-    """What a column is not above."""
+    """Return the upper bound of a column."""
     if not is_function(condition, "greaterOrEquals", "greater", "lessOrEquals", "less"):
         return None
-    told, bound = arguments(condition)
+    column_node, bound = arguments(condition)
     if is_function(condition, "greaterOrEquals", "greater"):
-        told, bound = bound, told
-    return bound if _is_column(told, column, alias) else None
+        column_node, bound = bound, column_node
+    return bound if _is_column(column_node, column, alias) else None
 
 
 def _numbers(bounds: Iterable[Node]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Questions as trees: what the engine's own parser made of the text, as plain dictionaries and lists."""
+"""Queries as trees: the output of the engine's own parser, as plain dictionaries and lists."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ Node = dict[str, Any]
 
 
 class Visited(NamedTuple):
-    """A node with what stands around it."""
+    """A node and its surroundings."""
 
     node: Node
     select: Node | None
@@ -15,7 +15,7 @@ class Visited(NamedTuple):
 
 
 def walk(tree: Node) -> Iterator[Visited]:
-    """Every node, parents first; `role` is the name under which a parent holds it."""
+    """Yield every node, parents first; `role` is the name under which a parent holds it."""
     waiting: list[tuple[Any, Node | None, str]] = [(tree, None, "")]
     while waiting:
         found, select, role = waiting.pop()
@@ -32,7 +32,7 @@ def walk(tree: Node) -> Iterator[Visited]:
 
 
 def arguments(function: Node) -> list[Node]:
-    """What a function is called with."""
+    """Return the arguments of a function."""
     found: list[Node] = (function.get("arguments") or {}).get("children", [])
     return found
 
@@ -43,13 +43,13 @@ def is_function(node: Node, *names: str) -> bool:
 
 
 def name_parts(node: Node) -> list[str]:
-    """The parts of a name; `a.b` has two."""
+    """Return the parts of a name; `a.b` has two."""
     found: list[str] = node.get("name_parts") or [node["name"]]
     return found
 
 
 def constants(node: Node) -> list[Any] | None:
-    """The values of a literal, or of a list of literals; None for anything else."""
+    """Return the values of a literal, or of a list of literals; None for anything else."""
     if is_function(node, "tuple", "array"):
         found = [constants(each) for each in arguments(node)]
         return None if any(each is None for each in found) else [value for each in found for value in each or ()]

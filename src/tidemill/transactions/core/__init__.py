@@ -1,5 +1,5 @@
-"""What a transaction decides, without IO.
+"""The decisions of transactions, without IO.
 
-`state` is what is known of one transactional id, `rules` are the decisions, `records` are the bytes in the journal,
-`table` holds every id and is rebuilt by replaying those bytes.
+`state` is the state of one transactional id, `rules` makes the decisions, `records` encodes the journal records,
+`table` holds every id and is rebuilt by replaying those records.
 """

@@ -1,9 +1,9 @@
-"""The journal's bytes: the records of Kafka's `__transaction_state`, so that Kafka's own tools can read them.
+"""The journal records: those of Kafka's `__transaction_state`, so that Kafka's own tools can read them.
 
-A key is version 0: the transactional id. A value is version 1 (written) or 0 (also read): the newest state of that id,
-whole; no value at all forgets the id. Version 1 ends with tagged fields, which readers skip when they do not know
-them; `LAST_EPOCH` is such a field of our own. Kafka does not keep that epoch and so takes a retry for a zombie
-after a restart of the broker.
+A key has version 0: the transactional id. A value has version 1 (written) or 0 (also read): the whole newest state of
+that id. A null value deletes the id. Version 1 ends with tagged fields, and readers skip tags that they do not know.
+`LAST_EPOCH` is such a field of our own. Kafka does not store that epoch, so after a broker restart it treats a retry as
+a zombie.
 """
 
 import struct
@@ -48,22 +48,22 @@ _DEFAULTS = {
 
 
 def write_key(transactional_id: str) -> bytes:
-    """The key that every record of this id has."""
+    """Return the key of all records of this id."""
     name = transactional_id.encode()
     return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
 
 
 def read_key(key: bytes | None) -> str | None:
-    """The transactional id, or None for a key of a kind that is not known here."""
+    """Return the transactional id, or None for an unknown kind of key."""
     if key is None or len(key) < 4:
-        raise CorruptMessage("a transaction record without a whole key")
+        raise CorruptMessage("a transaction record has an incomplete key")
     if _INT16.unpack_from(key)[0] != KEY_VERSION:
         return None
     return _RecordReader(key, 2).text(compact=False)
 
 
 def write_value(known: Transaction) -> bytes:
-    """The state of one transactional id, in version 1."""
+    """Encode the state of one transactional id, in version 1."""
     producer_id, epoch = known.identity
     out = bytearray(_HEAD.pack(VALUE_VERSION, producer_id, epoch, known.timeout_ms, known.state))
     _write_partitions(out, known)
@@ -74,9 +74,9 @@ def write_value(known: Transaction) -> bytes:
         TAG_CLIENT_VERSION: known.client_version,
         TAG_LAST_EPOCH: known.last.epoch,
     }
-    told = {tag: value for tag, value in tags.items() if value != _DEFAULTS[tag]}
-    _write_varint(out, len(told))
-    for tag, value in told.items():
+    tagged = {tag: value for tag, value in tags.items() if value != _DEFAULTS[tag]}
+    _write_varint(out, len(tagged))
+    for tag, value in tagged.items():
         _write_varint(out, tag)
         _write_varint(out, _TAGS[tag].size)
         out += _TAGS[tag].pack(value)
@@ -84,11 +84,11 @@ def write_value(known: Transaction) -> bytes:
 
 
 def read_value(transactional_id: str, value: bytes) -> Transaction:
-    """The state that a journal value of version 0 or 1 holds."""
+    """Decode a journal value of version 0 or 1."""
     try:
         version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value)
         if version not in {0, VALUE_VERSION}:
-            raise CorruptMessage(f"a transaction record of version {version}")
+            raise CorruptMessage(f"transaction record version {version} is unknown; versions 0 and 1 are supported")
         reader = _RecordReader(value, _HEAD.size)
         partitions = _read_partitions(reader, compact=version > 0)
         updated_ms, started_ms = reader.take(_TIMES)
@@ -106,7 +106,7 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
             client_version=tags[TAG_CLIENT_VERSION],
         )
     except (struct.error, IndexError, ValueError) as error:
-        raise CorruptMessage(f"the transaction record of {transactional_id!r} cannot be read") from error
+        raise CorruptMessage(f"the transaction record of {transactional_id!r} is damaged") from error
 
 
 def _write_partitions(out: bytearray, known: Transaction) -> None:
@@ -157,7 +157,10 @@ def _write_varint(out: bytearray, value: int) -> None:
 
 
 class _RecordReader:
-    """A place in a record's bytes. Counts are checked against what is left, so that no bytes can ask for memory."""
+    """Reads a record's bytes.
+
+    Counts are checked against the remaining bytes, so that no record can request much memory.
+    """
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
@@ -181,7 +184,7 @@ class _RecordReader:
     def count(self, *, compact: bool) -> int:
         count = self.varint() - 1 if compact else self.take(_INT32)[0]
         if count > len(self._data) - self._position:
-            raise ValueError("more entries than bytes")
+            raise ValueError("an array has more entries than bytes are left")
         return max(count, 0)
 
     def text(self, *, compact: bool) -> str:
@@ -192,5 +195,5 @@ class _RecordReader:
 
     def skip(self, size: int) -> None:
         if not 0 <= size <= len(self._data) - self._position:
-            raise ValueError("a field that is longer than the record")
+            raise ValueError("a field is longer than the record")
         self._position += size

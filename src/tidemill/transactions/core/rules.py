@@ -1,16 +1,16 @@
 """The decisions of the transaction coordinator.
 
-Each takes what is known (None: nothing), who asks and the time, and gives an `Decision`: what to write to the journal
-before anything else happens (None: nothing changes) and the identity to answer with, or the error to answer with.
-A request that may not do what it asks raises; then nothing changes.
+Each function takes the known state (None: unknown id), the requesting producer and the time, and returns a `Decision`.
+That is the change to journal before anything else happens (None: no change), and the identity or the error to answer
+with. A request that is not allowed raises; then nothing changes.
 
 Rules that must hold:
-- Only `identity` acts. Every decision compares producer id and epoch, never the time.
-- An open transaction is ended before its id gets a new producer (InitProducerId answers ConcurrentTransactions while
-  it waits), and its markers carry the higher epoch, so that the old producer is fenced on every partition too.
+- Only `identity` may act. Every decision compares producer id and epoch, never the time.
+- An open transaction is ended before its id gets a new producer. InitProducerId answers ConcurrentTransactions until
+  then. The markers carry the higher epoch, so that the old producer is fenced on every partition, too.
 - With `bump` (EndTxn 5, transaction.version 2) each transaction has its own epoch: a late batch of an old transaction
   cannot join the next one (KIP-890).
-- A producer id whose epochs are used up is replaced, by `spare_producer_id`; an outcome that gave it away says so.
+- A producer id without epochs left is replaced by `spare_producer_id`; the decision then says that it was used.
 """
 
 from collections.abc import Set as AbstractSet
@@ -31,46 +31,48 @@ from tidemill.transactions.core.state import (
     EPOCH_LAST_GIVEN,
     EPOCH_MAX,
     NO_EPOCH,
+    NO_PRODUCER,
     NO_PRODUCER_ID,
-    NOBODY,
     ProducerIdAndEpoch,
     Transaction,
     TransactionStatus,
 )
 
 NAME_LENGTH_MAX = 4_096
-"""Characters of a transactional id, as of a group's; a string of the journal has 32,767 bytes."""
+"""The longest transactional id in characters, as for groups; a journal string has at most 32,767 bytes."""
 
 
 class Decision(NamedTuple):
-    """What a decision leads to."""
+    """The result of a decision."""
 
     change: Transaction | None
-    identity: ProducerIdAndEpoch = NOBODY
+    identity: ProducerIdAndEpoch = NO_PRODUCER
     error: KafkaError | None = None
 
     def uses(self, producer_id: int) -> bool:
-        """Whether the change gave this producer id away."""
+        """Whether the change uses this producer id."""
         change = self.change
         return change is not None and producer_id in {change.identity.producer_id, change.next_producer_id}
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducer:
-    """A request for an identity. `given` is what the producer holds already (KIP-360), `NOBODY` for a new instance."""
+    """A request for an identity. `given` is the producer's current one (KIP-360), `NO_PRODUCER` for a new instance."""
 
     transactional_id: str
     timeout_ms: int
-    given: ProducerIdAndEpoch = NOBODY
+    given: ProducerIdAndEpoch = NO_PRODUCER
 
     def check(self, timeout_ms_max: int) -> None:
-        """Refuse what no state could make valid."""
+        """Reject values that are never valid."""
         if not 0 < len(self.transactional_id) <= NAME_LENGTH_MAX:
-            raise InvalidRequest(f"a transactional id has 1 to {NAME_LENGTH_MAX} characters")
+            raise InvalidRequest(f"the transactional id must have 1 to {NAME_LENGTH_MAX} characters")
         if not 0 < self.timeout_ms <= timeout_ms_max:
-            raise InvalidTransactionTimeout(f"transaction.timeout.ms must be 1 to {timeout_ms_max}")
+            raise InvalidTransactionTimeout(
+                f"transaction.timeout.ms is {self.timeout_ms}; it must be 1 to {timeout_ms_max}"
+            )
         if (self.given.producer_id == NO_PRODUCER_ID) != (self.given.epoch == NO_EPOCH):
-            raise InvalidRequest("a producer id and its epoch are given together or not at all")
+            raise InvalidRequest("a producer id and its epoch must be sent together or not at all")
 
 
 def init_producer(known: Transaction | None, request: InitProducer, *, spare_producer_id: int, now_ms: int) -> Decision:
@@ -80,12 +82,12 @@ def init_producer(known: Transaction | None, request: InitProducer, *, spare_pro
         fresh = Transaction(request.transactional_id, first, timeout_ms=request.timeout_ms, updated_ms=now_ms)
         return Decision(fresh, first)
     repeated = known.repeats(request.given)
-    if request.given not in {NOBODY, known.identity} and not repeated:
+    if request.given not in {NO_PRODUCER, known.identity} and not repeated:
         raise ProducerFenced
     if known.state.preparing:
         raise ConcurrentTransactions
     if known.state is TransactionStatus.ONGOING:
-        if repeated:  # a copy of an old request that the network held back: its sender has gone on long ago
+        if repeated:  # a delayed copy of an old request: its sender has a newer identity
             raise ProducerFenced
         return Decision(_abort_and_fence(known, request.given, now_ms), error=ConcurrentTransactions())
     if repeated and known.identity.epoch <= EPOCH_LAST_GIVEN:
@@ -96,7 +98,7 @@ def init_producer(known: Transaction | None, request: InitProducer, *, spare_pro
 def add_partitions(
     known: Transaction | None, asker: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition], now_ms: int
 ) -> Decision:
-    """Let the transaction, begun now if need be, write to these partitions."""
+    """Add these partitions to the transaction; start one if none is open."""
     known = _acting(known, asker)
     if known.state.preparing:
         raise ConcurrentTransactions
@@ -106,12 +108,12 @@ def add_partitions(
 
 
 def check_partition(known: Transaction | None, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
-    """Refuse a write to a partition that is not in the asker's open transaction (KIP-890, first part)."""
+    """Reject a write to a partition that is not in the producer's open transaction (KIP-890, first part)."""
     known = _acting(known, asker)
     if known.state.preparing:
         raise ConcurrentTransactions
     if known.state is not TransactionStatus.ONGOING or partition not in known.partitions:
-        raise InvalidTxnState(f"{partition} is not in the transaction of {known.transactional_id!r}")
+        raise InvalidTxnState(f"partition {partition} is not in the open transaction of {known.transactional_id!r}")
 
 
 def end_transaction(
@@ -123,7 +125,7 @@ def end_transaction(
     spare_producer_id: int,
     now_ms: int,
 ) -> Decision:
-    """Fix the outcome of the open transaction. The same decision again is a success, the other one an error."""
+    """Fix the outcome of the open transaction. Repeating it succeeds; the opposite outcome is an error."""
     if bump:
         return _end_with_bump(known, asker, commit, spare_producer_id, now_ms)
     known = _acting(known, asker)
@@ -135,7 +137,7 @@ def end_transaction(
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
-    """All markers are written: the transaction is over, and a pending producer id takes its place."""
+    """Complete the transaction after all markers are written; a pending producer id takes effect."""
     return replace(
         known,
         identity=known.settled,
@@ -148,12 +150,12 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
 
 
 def time_out(known: Transaction, now_ms: int) -> Decision:
-    """Abort an open transaction that is late (`TransactionTable.late`), and fence its producer."""
-    return Decision(_abort_and_fence(known, NOBODY, now_ms), known.identity)
+    """Abort an open transaction that timed out (`TransactionTable.late`), and fence its producer."""
+    return Decision(_abort_and_fence(known, NO_PRODUCER, now_ms), known.identity)
 
 
 def forgettable(known: Transaction, now_ms: int, expiry_ms: int) -> bool:
-    """Whether the id rests for so long that it may be forgotten."""
+    """Whether the id was idle for so long that it may be deleted."""
     resting = known.state in {
         TransactionStatus.EMPTY,
         TransactionStatus.COMPLETE_COMMIT,
@@ -188,11 +190,11 @@ def _next_identity(known: Transaction, request: InitProducer, spare_producer_id:
     return Decision(change, identity)
 
 
-def _abort_and_fence(known: Transaction, heir: ProducerIdAndEpoch, now_ms: int) -> Transaction:
-    """Abort under an epoch that nobody holds; `heir`, a producer that asked for a bump itself, may come back for it."""
+def _abort_and_fence(known: Transaction, retrier: ProducerIdAndEpoch, now_ms: int) -> Transaction:
+    """Abort under an epoch that no producer holds. `retrier` asked for a bump itself and may repeat its request."""
     producer_id, epoch = known.identity
     fence = ProducerIdAndEpoch(producer_id, min(epoch + 1, EPOCH_MAX))
-    return replace(known, identity=fence, last=heir, state=TransactionStatus.PREPARE_ABORT, updated_ms=now_ms)
+    return replace(known, identity=fence, last=retrier, state=TransactionStatus.PREPARE_ABORT, updated_ms=now_ms)
 
 
 def _prepare(known: Transaction, commit: bool, now_ms: int) -> Transaction:
@@ -208,8 +210,8 @@ def _end_with_bump(
     known = _acting(known, asker)
     if known.state.preparing:
         raise ConcurrentTransactions
-    # KIP-890: an abort always gives a new epoch, also when no partition was reached; that is what makes a failed
-    # transaction's stray batches harmless.
+    # KIP-890: an abort always gives a new epoch, even if no partition was written. So late batches of a failed
+    # transaction cannot do harm.
     if known.state is not TransactionStatus.ONGOING and commit:
         raise _wrong_end(known, commit)
     change = replace(
@@ -223,7 +225,7 @@ def _end_with_bump(
 
 
 def _repeated_end(known: Transaction, commit: bool) -> Decision:
-    """EndTxn again from before its own bump. Otherwise the bump was an InitProducerId, and the asker is a zombie."""
+    """Answer a repeated EndTxn from before its own bump. If InitProducerId made the bump, the producer is a zombie."""
     if known.state is TransactionStatus.EMPTY or known.state is TransactionStatus.ONGOING:
         raise ProducerFenced
     if known.state is _complete_state(commit):
@@ -238,5 +240,7 @@ def _complete_state(commit: bool) -> TransactionStatus:
 def _wrong_end(known: Transaction, commit: bool) -> KafkaError:
     if known.state is (TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT):
         return ConcurrentTransactions()
-    wish = "commit" if commit else "abort"
-    return InvalidTxnState(f"cannot {wish} {known.transactional_id!r} in state {known.state.title}")
+    action = "commit" if commit else "abort"
+    return InvalidTxnState(
+        f"cannot {action} the transaction of {known.transactional_id!r} in state {known.state.title}"
+    )

@@ -1,18 +1,18 @@
-"""What the coordinator knows of one transactional id.
+"""The state of one transactional id.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -+
       ^         |                                        +-> Ongoing | Empty
       |         +----> PrepareAbort  -> CompleteAbort  --+
       +--- InitProducerId
 
-A `Transaction` is a value: a decision makes a new one, the journal keeps it whole, and the table holds the newest. In
-Prepare* the outcome is fixed: the markers of all `partitions` have to be written, however often the broker falls over
-on the way, and only then is Complete* journaled. So "what is left to do" needs no list beside the state.
+A `Transaction` is an immutable value: a decision creates a new one, the journal stores it whole, and the table holds
+the newest. In Prepare* the outcome is fixed. The markers of all `partitions` must be written, however often the broker
+crashes meanwhile, and only then is Complete* journaled. So the state alone says what is left to do.
 
-Two identities (producer id, epoch) matter. `identity` is the one that may act. `last` is the one that the same
-producer held before a bump that it asked for itself (InitProducerId of KIP-360, EndTxn of KIP-890): a request that
-still carries it is a retry whose answer was lost. A bump that fences (a new instance, a timeout) clears `last`, so that
-a zombie can never pass for a retry.
+Two identities (producer id, epoch) matter. Only `identity` may act. `last` is the identity that the same producer held
+before a bump that it asked for itself (InitProducerId of KIP-360, EndTxn of KIP-890). A request with `last` is a retry
+whose answer was lost. A bump that fences (a new instance, a timeout) clears `last`, so that a zombie never looks like a
+retry.
 """
 
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 EPOCH_MAX = 32767
 EPOCH_LAST_GIVEN = EPOCH_MAX - 1
-"""The highest epoch that a producer is given; the one above it only fences."""
+"""The highest epoch that a producer gets; the one above it only fences."""
 
 
 class TransactionStatus(IntEnum):
-    """Where a transaction stands; the numbers are those of Kafka's journal."""
+    """The state of a transaction; the numbers are those of Kafka's journal."""
 
     EMPTY = 0
     ONGOING = 1
@@ -51,13 +51,13 @@ class TransactionStatus(IntEnum):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer at one of its lives."""
+    """A producer id and one of its epochs."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Transaction:
     identity: ProducerIdAndEpoch
     timeout_ms: int
     updated_ms: int
-    last: ProducerIdAndEpoch = NOBODY
+    last: ProducerIdAndEpoch = NO_PRODUCER
     next_producer_id: int = NO_PRODUCER_ID
     state: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -77,27 +77,27 @@ class Transaction:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the producer id has no epoch left to give."""
+        """Whether the producer id has no epoch left."""
         return self.identity.epoch >= EPOCH_LAST_GIVEN
 
     @property
     def settled(self) -> ProducerIdAndEpoch:
-        """Who may act once the markers are written; the answer to EndTxn."""
+        """The identity that may act once the markers are written; the answer to EndTxn."""
         return (
             self.identity if self.next_producer_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_producer_id, 0)
         )
 
     @property
     def commits(self) -> bool:
-        """Whether the markers say commit."""
+        """Whether the markers commit."""
         return self.state is TransactionStatus.PREPARE_COMMIT
 
     def repeats(self, asker: ProducerIdAndEpoch) -> bool:
-        """Whether the asker is this producer from before the bump that it asked for: its answer was lost."""
-        return asker != NOBODY and asker == self.last
+        """Whether this is a retry of the producer from before the bump that it asked for: its answer was lost."""
+        return asker != NO_PRODUCER and asker == self.last
 
     def begin_or_grow(self, more: frozenset[TopicPartition], now_ms: int) -> "Transaction":
-        """The ongoing transaction with more partitions in it."""
+        """Return the ongoing transaction with more partitions in it."""
         started_ms = self.started_ms if self.state is TransactionStatus.ONGOING else now_ms
         partitions = self.partitions | more
         return replace(

@@ -1,12 +1,12 @@
-"""Every transactional id that this coordinator knows.
+"""All transactional ids of this coordinator.
 
-The table changes by `replay` alone: live traffic first writes a record to the journal and then replays it, start-up
-replays all of them, so both end in the same state. Ids whose state wants attention without a request (open ones, which
-may time out, and those whose markers are not finished) are also kept apart, so that a tick costs nothing for the rest.
+The table changes only by `replay`: live traffic first writes a record to the journal and then replays it, and start-up
+replays all of them. So both end in the same state. Open ids, which may time out, and ids with missing markers are also
+indexed separately, so that a tick costs nothing for the rest.
 
-When an open one is late is told by a clock that nobody can set (`steady_ms`): one that is set must not abort what has
-just begun, nor keep readers waiting for what is over. How old a transaction is that another life of this coordinator
-began, the journal alone can tell, by the time of the day; it never gets more time than its producer asked for.
+A monotonic clock (`steady_ms`) measures timeouts. Setting the wall clock must not abort a transaction that has just
+started, nor keep readers waiting for one that is over. Transactions that started before a restart are aged by the wall
+clock, because only the journal has their start time. They never get more time than their producer asked for.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ class TransactionTable:
     def __init__(self) -> None:
         self._known: dict[str, Transaction] = {}
         self._ends_ms: dict[str, int] = {}
-        """When the open ones are late, by the steady clock."""
+        """When the open transactions time out, by the monotonic clock."""
         self._preparing: set[str] = set()
 
     def __len__(self) -> int:
@@ -33,11 +33,14 @@ class TransactionTable:
         return iter(self._known.values())
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """What is known of an id."""
+        """Return the state of an id."""
         return self._known.get(transactional_id)
 
     def replay(self, key: bytes | None, value: bytes | None, steady_ms: int, now_ms: int | None = None) -> None:
-        """Take one journal record in; `now_ms`, the time of the day, when it is read and not just written."""
+        """Apply one journal record.
+
+        `now_ms` is the wall clock time if the record is read at start, not just written.
+        """
         transactional_id = read_key(key)
         if transactional_id is None:
             return
@@ -54,33 +57,33 @@ class TransactionTable:
         elif known.state.preparing:
             self._preparing.add(transactional_id)
 
-    def drop(self, gone: Callable[[str], bool]) -> None:
-        """Forget ids that another coordinator keeps now; nothing is written."""
-        for transactional_id in [name for name in self._known if gone(name)]:
+    def drop(self, is_released: Callable[[str], bool]) -> None:
+        """Forget ids that another coordinator owns now; nothing is written."""
+        for transactional_id in [name for name in self._known if is_released(name)]:
             del self._known[transactional_id]
             self._ends_ms.pop(transactional_id, None)
             self._preparing.discard(transactional_id)
 
     def late(self, steady_ms: int) -> list[str]:
-        """Ids whose open transaction has run out of time."""
+        """Return the ids whose open transaction has timed out."""
         return sorted(name for name, ends_ms in self._ends_ms.items() if steady_ms > ends_ms)
 
     def is_late(self, transactional_id: str, steady_ms: int) -> bool:
-        """Whether this one has an open transaction that has run out of time."""
+        """Whether this id has an open transaction that has timed out."""
         return steady_ms > self._ends_ms.get(transactional_id, steady_ms)
 
     def unfinished(self) -> list[str]:
-        """Ids whose markers are not all known to be written."""
+        """Return the ids whose markers are not all known to be written."""
         return sorted(self._preparing)
 
     def forgettable(self, now_ms: int, expiry_ms: int) -> list[str]:
-        """Ids that have rested for so long that they may be forgotten."""
+        """Return the ids that were idle for so long that they may be deleted."""
         return [known.transactional_id for known in self if forgettable(known, now_ms, expiry_ms)]
 
     def select(
         self, *, states: AbstractSet[str], producer_ids: AbstractSet[int], older_ms: int, now_ms: int
     ) -> list[Transaction]:
-        """Those that pass every filter; an empty set and a negative duration let all pass."""
+        """Return the transactions that pass every filter; an empty set and a negative duration pass all."""
         return [
             known
             for known in self
