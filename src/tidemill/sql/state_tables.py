@@ -117,7 +117,9 @@ class StateTables:
 
     def places(self) -> list[TopicPartition]:
         """Return every partition of a user's topic, sorted."""
-        topics = sorted((topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name)
+        topics = sorted(
+            (topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name
+        )
         return [TopicPartition(topic.name, each.index) for topic in topics for each in topic.partitions]
 
     def led_here(self, place: TopicPartition) -> Partition | None:

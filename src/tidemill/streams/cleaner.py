@@ -20,7 +20,7 @@ from tidemill.records.header import Buffer, read_header
 from tidemill.streams.core.compaction import AbortedRecords, CompactionPlan, Compactor, KeyMap, groups
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.core.retention import SegmentFacts
-from tidemill.streams.interface import StreamLog
+from tidemill.streams.interface import RewritableLog
 from tidemill.streams.writer import PartitionWriter
 
 PIECE_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ class CleaningStopped(TidemillError):
 class Cleaner:
     """Compacts one partition."""
 
-    def __init__(self, log: StreamLog, leader: Leader, writer: PartitionWriter) -> None:
+    def __init__(self, log: RewritableLog, leader: Leader, writer: PartitionWriter) -> None:
         self._log = log
         self._leader = leader
         self._writer = writer

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
-from tidemill.streams.interface import StreamLog
+from tidemill.streams.interface import AppendLog
 
 
 class Flusher:
@@ -16,7 +16,7 @@ class Flusher:
 
     __slots__ = ("_log", "_on_flushed", "_task", "_waiting", "_wanted", "flushed_offset")
 
-    def __init__(self, log: StreamLog, flushed_offset: int, on_flushed: Callable[[], None]) -> None:
+    def __init__(self, log: AppendLog, flushed_offset: int, on_flushed: Callable[[], None]) -> None:
         self.flushed_offset = flushed_offset
         self._on_flushed = on_flushed
         self._wanted = False

@@ -12,7 +12,7 @@ from tidemill.records.header import Buffer, check_crc, iter_headers
 from tidemill.streams.core.follower import BeginAt, Diverged, OutOfRange, Question, check_copied, mend
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.flusher import Flusher
-from tidemill.streams.interface import StoredBatch, StreamLog
+from tidemill.streams.interface import MaintainedLog, StoredBatch
 from tidemill.streams.maintenance import PartitionMaintenance
 from tidemill.streams.replay import replay
 from tidemill.streams.writer import PartitionWriter
@@ -32,7 +32,7 @@ class FollowerLog:
 
     def __init__(
         self,
-        log: StreamLog,
+        log: MaintainedLog,
         leader: Leader,
         writer: PartitionWriter,
         flusher: Flusher,

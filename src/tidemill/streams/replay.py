@@ -6,12 +6,12 @@ from tidemill.records.build import MarkerType, marker_of
 from tidemill.records.header import BatchHeader, Buffer
 from tidemill.records.read import read_records
 from tidemill.streams.core.leader import ControlMarker, Leader
-from tidemill.streams.interface import StreamLog
+from tidemill.streams.interface import AppendLog
 
 _MARKER_VALUE = Struct(">hi")
 
 
-async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
+async def replay(log: AppendLog, leader: Leader, now_ms: int) -> None:
     """Give a new leader what was saved, then the batches that came after."""
     offset = log.start_offset
     saved = log.saved

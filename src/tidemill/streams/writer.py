@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from tidemill.records.header import BatchHeader, Buffer, place
 from tidemill.streams.core.leader import Accepted, ControlMarker, Duplicate, Leader, Undo
-from tidemill.streams.interface import StoredBatch, StreamLog
+from tidemill.streams.interface import AppendLog, StoredBatch
 from tidemill.streams.replay import marker_in
 from tidemill.streams.reservation import Reservation
 
@@ -64,7 +64,7 @@ class PartitionWriter:
     """Writes the batches of one partition in the order in which they came."""
 
     def __init__(
-        self, log: StreamLog, leader: Leader, clock: Callable[[], int], on_written: Callable[[], None]
+        self, log: AppendLog, leader: Leader, clock: Callable[[], int], on_written: Callable[[], None]
     ) -> None:
         self._log = log
         self._leader = leader
