@@ -36,6 +36,9 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 LOGGERS = frozenset({"log", "logger"})
 """A removed log line is no fault that the tests of a package should find."""
+STATEMENT_CHARACTERS_MAX = 120
+CONTEXT_CHARACTERS = 40
+"""A longer statement is shown, and named, by so much on either side of the difference."""
 SKIPPED_FIELDS = frozenset({"annotation", "returns", "decorator_list", "type_params"})
 
 
@@ -82,7 +85,7 @@ class _Finder:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             return
         if isinstance(node, ast.stmt):
-            for text in _statements(node):
+            for text in _statements(node, is_constructor=inside.endswith("__init__")):
                 yield self._mutation(node, node, text, text, inside)
         for name, child in _children(node):
             yield from self._part(name, child, node, inside)
@@ -140,7 +143,23 @@ class _Finder:
         assert node.end_col_offset is not None
         start = self._starts[node.lineno - 1] + node.col_offset
         end = self._starts[node.end_lineno - 1] + node.end_col_offset
-        return Mutation(node.lineno, inside or "<module>", _header(statement), after, start, end, text)
+        before, after = _shortened(_header(statement), after)
+        return Mutation(node.lineno, inside or "<module>", before, after, start, end, text)
+
+
+def _shortened(before: str, after: str) -> tuple[str, str]:
+    """Of long statements, the part around the difference."""
+    if len(before) <= STATEMENT_CHARACTERS_MAX:
+        return before, after
+    shortest = min(len(before), len(after))
+    head = next((at for at in range(shortest) if before[at] != after[at]), shortest)
+    tail = next((at for at in range(shortest - head) if before[-1 - at] != after[-1 - at]), shortest - head)
+    first, last = max(0, head - CONTEXT_CHARACTERS), max(0, tail - CONTEXT_CHARACTERS)
+
+    def window(text: str) -> str:
+        return f"{'...' if first else ''}{text[first : len(text) - last]}{'...' if last else ''}"
+
+    return window(before), window(after)
 
 
 def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -152,7 +171,7 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                     yield name, child
 
 
-def _statements(node: ast.stmt) -> Iterator[str]:
+def _statements(node: ast.stmt, *, is_constructor: bool) -> Iterator[str]:
     """Other statements for this one."""
     match node:
         case ast.Break():
@@ -162,6 +181,8 @@ def _statements(node: ast.stmt) -> Iterator[str]:
         case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
             yield "return None"
         case ast.Expr(value=ast.Call() | ast.Await(value=ast.Call())) if not _is_log_call(node.value):
+            yield "pass"
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) if not is_constructor:
             yield "pass"
         case ast.AugAssign(op=op) if type(op) in OPERATORS:
             yield ast.unparse(ast.AugAssign(node.target, OPERATORS[type(op)](), node.value))

@@ -100,6 +100,22 @@ def test_an_assignment_as_kafka_writes_it() -> None:
     )
 
 
+def test_a_member_with_classic_protocols_as_kafka_writes_it() -> None:
+    """Tags follow each protocol, and the structure; with one protocol a missing tag could be taken for the other."""
+    classic = e.ClassicMember(45_000, (("range", b"ab"), ("roundrobin", b"")))
+    value = e.MemberValue(None, None, "c", "/h", ("t",), None, 300_000, "uniform", classic)
+    key, written = encode(e.Entry(e.MemberKey("g", "m"), value))
+    protocols = "06" + b"range".hex() + "03" + b"ab".hex() + "00" + "0b" + b"roundrobin".hex() + "01" + "00"
+    structure = bytes.fromhex("01" + "0000afc8" + "03" + protocols + "00")
+    assert key == bytes.fromhex("0005" + "0001" + b"g".hex() + "0001" + b"m".hex())
+    assert written == bytes.fromhex(
+        ("0000" + "00" + "00" + "02" + b"c".hex() + "03" + b"/h".hex() + "02" + "02" + b"t".hex() + "00")
+        + ("000493e0" + "08" + b"uniform".hex())
+        + ("01" + "00" + f"{len(structure):02x}" + structure.hex())
+    )
+    assert decode(key, written) == e.Entry(e.MemberKey("g", "m"), value)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -37,6 +37,8 @@ def changes(source: str) -> list[tuple[str, str]]:
         ("x = lambda a=1: a", ["x = lambda a=2: a"]),
         ("x += y", ["x -= y"]),
         ("f()", ["pass"]),
+        ("self.x = y", ["pass"]),
+        ("x[y] = z", ["pass"]),
         ("assert a", ["assert not a"]),
     ],
 )
@@ -61,6 +63,8 @@ def test_each_kind_of_mutation(before: str, after: list[str]) -> None:
         "def f():\n    return None",
         "log.warning('read', count=n)",
         "import a",
+        "x = y",
+        "class A:\n    def __init__(self, b):\n        self.b = b",
     ],
 )
 def test_what_is_left_alone(source: str) -> None:
@@ -138,3 +142,10 @@ def test_a_mutation_does_not_change_the_tree_of_the_next() -> None:
     found: list[Mutation] = mutations(source)
     assert {each.before for each in found} == {source}
     assert len({each.after for each in found}) == len(found) == 3
+
+
+def test_a_long_statement_is_named_by_the_part_around_the_difference() -> None:
+    names = ", ".join(f"name_{number:02}" for number in range(40))
+    [found] = mutations(f"x = [{names}, a < b, {names}]")
+    assert found.before == "... name_36, name_37, name_38, name_39, a < b, name_00, name_01, name_02, name_03, ..."
+    assert found.after == found.before.replace("<", "<=")
