@@ -2,8 +2,9 @@
 
     python -m tests.mutants.run [--seed N] [--count 160] [--only PREFIX] [--goal 95] [--json]
 
-The work tree stays as it is: the mutants are made in a temporary copy of `src`. A mutant is killed when a test fails
-or when the tests exceed the time limit. Mutants that change nothing a caller can see are named in `equivalent.txt`.
+The mutants are made and tested in a temporary copy of the work tree, so the tree can be edited during a run. A mutant
+is killed when a test fails or when the tests exceed the time limit. Mutants that change nothing a caller can see are
+named in `equivalent.txt`.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from tests.mutants.targets import is_target, ordered, package_tests
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+NOT_COPIED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "data", "site")
 LIMIT_FACTOR = 3
 LIMIT_S_MIN = 30.0
 """A mutant may take three times as long as the unchanged source, and at least so long."""
@@ -81,13 +83,14 @@ class Report:
         return f"killed {self.killed} of {self.tested} ({self.percent:.1f} %); {parts}"
 
 
-class Workshop:
-    """A copy of `src` in which one mutant at a time is made and tested."""
+class MutantTree:
+    """A copy of the work tree in which one mutant at a time is made and tested."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._source = folder / "src"
-        shutil.copytree(ROOT / "src", self._source, ignore=shutil.ignore_patterns("__pycache__"))
+        self._root = folder / "tree"
+        self._source = self._root / "src"
+        shutil.copytree(ROOT, self._root, ignore=shutil.ignore_patterns(*NOT_COPIED))
         # The bytecode is trusted as it is: a mutant of the same size in the same second would look unchanged.
         mode = PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(self._source, quiet=2, invalidation_mode=mode)
@@ -103,7 +106,7 @@ class Workshop:
         try:
             bytecode.unlink()
             place.write_text(mutant.mutation.apply(source))
-            code = self._pytest(ordered(tests, mutant.module, ROOT), limit)
+            code = self._pytest(ordered(tests, mutant.module, self._root), limit)
         finally:
             place.write_text(source)
             bytecode.write_bytes(compiled)
@@ -127,7 +130,7 @@ class Workshop:
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             started = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *options, f"--basetemp={scratch}/pytest", *tests],
-                cwd=ROOT,
+                cwd=self._root,
                 env=self._environment(scratch),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -143,8 +146,8 @@ class Workshop:
     def _environment(self, scratch: str) -> dict[str, str]:
         # Compiled kernels are cached by the time of one file, but contain code of several: each mutant has its own.
         return os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(self._source), str(ROOT)]),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join([str(self._source), str(self._root)]),
+            "PYTHONDONTWRITEBYTECODE": "",  # pytest keeps its compiled tests
             "NUMBA_CACHE_DIR": f"{scratch}/numba",
             "HYPOTHESIS_STORAGE_DIRECTORY": f"{scratch}/hypothesis",
         }
@@ -186,12 +189,12 @@ def run(chosen: list[Mutant], equivalent: Iterable[str], seed: int, *, quiet: bo
     """Test the mutants one after the other."""
     report, named = Report(seed), frozenset(equivalent)
     with tempfile.TemporaryDirectory(prefix="tidemill-mutants-") as folder:
-        workshop = Workshop(Path(folder))
+        tree = MutantTree(Path(folder))
         for number, mutant in enumerate(chosen, 1):
             if mutant.key in named:
                 report.equivalent += 1
                 continue
-            killed, timed_out = workshop.kills(mutant)
+            killed, timed_out = tree.kills(mutant)
             report.killed += killed
             report.timed_out += timed_out
             if not killed:
