@@ -49,6 +49,21 @@ def test_a_jump_is_in_doubt_until_the_clock_is_set_back(jump_ms: int) -> None:
     assert machine.look(jump_ms=-jump_ms).trusted
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_limit_of_a_jump_is_still_trusted(sign: int) -> None:
+    assert Machine().look(jump_ms=sign * LIMITS.jump_ms).trusted
+    assert not Machine().look(jump_ms=sign * (LIMITS.jump_ms + 1)).trusted
+
+
+@pytest.mark.parametrize(("beyond_ms", "is_same"), [(0, True), (1, False)])
+def test_a_restart_inherits_the_age_of_a_change_up_to_the_limit_of_a_jump(beyond_ms: int, is_same: bool) -> None:
+    machine = Machine()
+    machine.look(jump_ms=30 * DAY_MS)
+    machine.look(HOUR_MS)
+    assert not machine.restart(0, jump_ms=LIMITS.jump_ms + beyond_ms).trusted
+    assert (machine.doubt.seen().stood_ms >= HOUR_MS) is is_same
+
+
 def test_small_steps_are_trusted_and_do_not_add_up_in_a_day() -> None:
     machine = Machine()
     for _ in range(24):
