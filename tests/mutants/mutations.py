@@ -223,8 +223,8 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Whether an operator on it would join or format text; with another operator it always fails."""
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    """Whether an operator on it joins or formats text or bytes; any other operator always fails."""
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
 
 
 def _replaced(statement: ast.AST, node: ast.expr, other: ast.expr) -> ast.AST:

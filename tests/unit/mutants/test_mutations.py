@@ -55,6 +55,7 @@ def test_each_kind_of_mutation(before: str, after: list[str]) -> None:
         "x = 'text'",
         "x = f'{1 + 2}'",
         "x = 'a' + b",
+        "x = b'a' + b",
         "x = '%d' % b",
         "x: Literal[1]",
         "@cache(size=1)\ndef f(a: Literal[1]) -> Literal[2]: ...",
