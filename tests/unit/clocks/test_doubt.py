@@ -78,6 +78,25 @@ def test_a_slow_drift_is_followed_however_often_the_clocks_are_compared() -> Non
         assert machine.look(700, jump_ms=int(look % 3 == 0)).trusted, f"look {look}"
 
 
+def test_a_drift_of_more_than_one_in_a_thousand_becomes_a_jump() -> None:
+    machine = Machine(limits=LIMITS._replace(jump_ms=100))
+    assert all(machine.look(1_000, jump_ms=2).trusted for _ in range(90))
+    assert not all(machine.look(1_000, jump_ms=2).trusted for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("jump_ms", "length"),
+    [(DAY_MS + 2 * HOUR_MS + 3 * MINUTE_MS, "+1 d 2 h"), (HOUR_MS + 1, "+1 h 1 ms"), (-2 * MINUTE_MS, "-2 min")],
+)
+def test_the_length_of_a_jump_has_two_units(jump_ms: int, length: str) -> None:
+    assert f"({length})" in Machine().look(jump_ms=jump_ms).reasons[0].text
+
+
+def test_a_broker_that_did_not_doubt_has_no_age_of_a_doubt() -> None:
+    seen = Seen(NOW_MS, "boot-1", HOUR_MS)
+    assert (seen.doubted_ms, seen.stood_ms, seen.offset_ms) == (0, 0, 0)
+
+
 def test_sleep_is_no_jump() -> None:
     machine = Machine()
     assert machine.look(10 * HOUR_MS).trusted  # the boot clock goes on while the machine sleeps

@@ -209,7 +209,9 @@ def test_the_journal_says_which_version_of_transactions_the_client_has(bump: boo
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")
         await coordinator.end_transaction("a", identity, commit=True, bump=bump)
-        assert coordinator.describe("a").client_version == version
+        await settle(coordinator, "a", State.COMPLETE_COMMIT)
+        known = coordinator.describe("a")
+        assert (known.client_version, known.started_ms, known.partitions) == (version, -1, frozenset())
 
     play(scene)
 
