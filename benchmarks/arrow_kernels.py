@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import machine
-from tidemill.records.arrow import BATCH_BYTES, Decoder, Encoder, Kernels, kernels, warm_up
+from tidemill.records.arrow import BATCH_BYTES, Decoder, Encoder, Kernels, load_kernels, warm_up
 from tidemill.records.compression import Codec
 
 NOW_MS = 1_700_000_000_000
@@ -69,7 +69,7 @@ def from_parquet(data: bytes) -> None:
 
 
 def compare(rows: int, size: int, codec: Codec) -> str:
-    compiled, reference = kernels("numba"), kernels("python")
+    compiled, reference = load_kernels("numba"), load_kernels("python")
     whole = table(rows, size)
     few = whole.slice(0, max(1, rows // REFERENCE_SHARE))
     batches, few_batches = (encode(compiled, part, codec, READ_BATCH_BYTES) for part in (whole, few))
@@ -95,7 +95,7 @@ def main() -> None:
     rows = 1_000_000 if chosen.full else chosen.rows
     machine.head("arrow_kernels")
     began = time.perf_counter()
-    warm_up(kernels("numba"))
+    warm_up(load_kernels("numba"))
     print(f"warm-up of the compiled twin: {time.perf_counter() - began:.1f} s (once per machine, then from the cache)")
     print("  value codec      read      / python  / parquet     write      / python  / parquet")
     for size in (100, 1000):

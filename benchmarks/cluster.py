@@ -30,8 +30,8 @@ import uvloop
 
 from benchmarks.machine import head
 from tidemill.app.logs import configure
-from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import MemoryTopics
+from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.core.changes import plan
 from tidemill.cluster.core.image import TOPICS, Image, TopicCreated, encode_state, encode_topic, state_key
 from tidemill.cluster.core.placement import place
@@ -39,7 +39,7 @@ from tidemill.cluster.core.registration import BROKERS, Endpoint, Registration, 
 from tidemill.cluster.core.view import Told, View
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.model import broker_settings
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.memory import MemoryLogStore
 
 NODES = (1, 2, 3)
 TTL_MS = 60_000
@@ -80,18 +80,18 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def broker(url: str, node_id: int) -> AsyncIterator[Broker]:
+async def broker(url: str, node_id: int) -> AsyncIterator[BrokerNode]:
     """A broker without doors."""
     coordination = EtcdCoordination(url)
     clock = time.time_ns
-    world = World(
+    world = BrokerEnvironment(
         coordination,
-        MemoryTopics(MemoryStore, lambda: clock() // 1_000_000),
+        MemoryTopics(MemoryLogStore, lambda: clock() // 1_000_000),
         lambda: clock() // 1_000_000,
         uuid4,
         uuid4(),
     )
-    node = Broker(world, broker_settings.parse({}), Place(node_id, session_ttl_ms=TTL_MS))
+    node = BrokerNode(world, broker_settings.parse({}), BrokerIdentity(node_id, session_ttl_ms=TTL_MS))
     await node.start()
     node.advertise("127.0.0.1", 1)
     await node.announce()

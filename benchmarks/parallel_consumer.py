@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from benchmarks import machine, peers
 from benchmarks.throughput import create
 from tidemill.client.parallel.consumer import ParallelConsumer
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 
 RECORDS = 10_000
 KEYS = 1_000
@@ -84,12 +84,12 @@ class Counted:
 def parallel_s(address: str, topic: str, waits: list[float], workers: int, *, tasks: bool) -> float:
     counted = Counted(RECORDS)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         counted.start()
         time.sleep(waits[record.offset])
         counted.add()
 
-    async def handle_async(record: Record) -> None:
+    async def handle_async(record: ParallelRecord) -> None:
         counted.start()
         await asyncio.sleep(waits[record.offset])
         counted.add()
@@ -117,7 +117,7 @@ def io_bound(address: str) -> None:
     fill(address, "waiting", count)
     counted = Counted(count)
 
-    async def handle(_: Record) -> None:
+    async def handle(_: ParallelRecord) -> None:
         counted.start()
         await asyncio.sleep(wait_s)
         counted.add()
@@ -161,11 +161,11 @@ def overhead(address: str, count: int) -> None:
     for tasks in (False, True):
         counted = Counted(count)
 
-        def handle(_: Record, counted: Counted = counted) -> None:
+        def handle(_: ParallelRecord, counted: Counted = counted) -> None:
             counted.start()
             counted.add()
 
-        async def handle_async(_: Record, counted: Counted = counted) -> None:
+        async def handle_async(_: ParallelRecord, counted: Counted = counted) -> None:
             counted.start()
             counted.add()
 
@@ -229,7 +229,7 @@ def after_a_kill(address: str) -> None:
     twice, missing = [0], set(range(4_000)) - before
     lock = threading.Lock()
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         with lock:
             twice[0] += record.offset in before
             missing.discard(record.offset)

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from benchmarks import machine
-from tidemill.broker.lag import decode_lags
+from tidemill.replication.lag import decode_lags
 from tidemill.streams.core.insync import Lag
 from tidemill.testing.child import Child
 

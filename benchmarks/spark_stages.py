@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from benchmarks import machine
 from benchmarks.spark_source import CODECS, CORES, fill
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.options import COLUMNS
 from tidemill.pipelines.reading import GROUP_BYTES
 from tidemill.pipelines.spark.worker import settled
-from tidemill.records.arrow import Decoder, Room, kernels
+from tidemill.records.arrow import Decoder, DecompressedRecords, load_kernels
 from tidemill.records.compression import codec_of
 from tidemill.records.header import HEADER_SIZE, Buffer, iter_headers
 from tidemill.testing import Broker
@@ -49,7 +49,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 def fetched(servers: str, topic: str, rows: int) -> Iterator[Buffer]:
     """What the tasks get from the broker."""
-    with RawClient({"bootstrap.servers": servers}) as client:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
         for index in range(CORES):
             for piece in client.read_range(TopicPartition(topic, index), 0, rows // CORES):
                 yield piece.records
@@ -60,7 +60,7 @@ def forget(pieces: Iterable[Buffer]) -> None:
         pass
 
 
-def decompressed(pieces: Iterable[Buffer], room: Room) -> None:
+def decompressed(pieces: Iterable[Buffer], room: DecompressedRecords) -> None:
     for piece in pieces:
         for position, header in iter_headers(piece, partial_ok=True):
             batch = memoryview(piece)[position : position + header.size]
@@ -69,14 +69,14 @@ def decompressed(pieces: Iterable[Buffer], room: Room) -> None:
                 room.add(codec_of(header.codec), batch[HEADER_SIZE:])
 
 
-def decoded(pieces: Iterable[Buffer], room: Room, take: Callable[[pa.RecordBatch], None]) -> None:
-    decoder = Decoder("t", 0, columns=COLUMNS, group_bytes=GROUP_BYTES, twin=kernels("numba"), room=room)
+def decoded(pieces: Iterable[Buffer], room: DecompressedRecords, take: Callable[[pa.RecordBatch], None]) -> None:
+    decoder = Decoder("t", 0, columns=COLUMNS, group_bytes=GROUP_BYTES, twin=load_kernels("numba"), room=room)
     for piece in pieces:
         for batch in decoder.decode(piece):
             take(batch)
 
 
-def piped(pieces: Iterable[Buffer], room: Room) -> None:
+def piped(pieces: Iterable[Buffer], room: DecompressedRecords) -> None:
     """Decoded, and written into a pipe as Spark's workers do it."""
     ours, theirs = socket.socketpair()
     with subprocess.Popen([sys.executable, "-c", _DRAIN, str(theirs.fileno())], pass_fds=[theirs.fileno()]), theirs:
@@ -96,7 +96,7 @@ def piped(pieces: Iterable[Buffer], room: Room) -> None:
 def compare(servers: str, codec: str, rows: int, size: int) -> None:
     topic = f"stages-{codec}"
     fill(servers, topic, rows, size, codec)
-    pieces, room = list(fetched(servers, topic, rows)), Room()
+    pieces, room = list(fetched(servers, topic, rows)), DecompressedRecords()
     fetch = cpu_s(lambda: forget(fetched(servers, topic, rows)))
     inflate = cpu_s(partial(decompressed, pieces, room))
     decode = cpu_s(partial(decoded, pieces, room, lambda _: None))

@@ -31,7 +31,7 @@ import uvloop
 
 from benchmarks.machine import head
 from benchmarks.timeline_fill import BODY, kept
-from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.client.timelines import AsyncLease, AsyncTimeline, Message
 from tidemill.testing import Broker
 
 BATCH = 1_000

@@ -22,7 +22,7 @@ import uvloop
 
 from benchmarks.machine import head
 from benchmarks.timeline_fill import BODY, filled
-from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.client.timelines import AsyncLease, AsyncTimeline, Message
 from tidemill.testing import Broker
 
 SCHEDULE_BATCH = 1_000

@@ -22,7 +22,7 @@ import uvloop
 from tests.postgres import running_postgres
 
 from benchmarks.machine import head
-from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.client.timelines import AsyncLease, AsyncTimeline, Message
 from tidemill.testing import Broker
 
 BATCH = 1_000

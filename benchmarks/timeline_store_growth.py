@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import psutil
 
 from benchmarks.machine import head
-from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
+from tidemill.timelines.core.lease import Cancel, Claim, Complete, CommandOutcome
 from tidemill.timelines.core.message import NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore
@@ -236,7 +236,7 @@ async def one_round(
     leases = await lease.of(store.acquire(line, claims, now_ms=now_ms))
     commands = [Complete(one.seq, one.token) for one in leases if one is not None]
     outcomes = await complete.of(store.settle(line, commands, now_ms=now_ms))
-    assert outcomes == [Outcome.DONE] * BATCH
+    assert outcomes == [CommandOutcome.DONE] * BATCH
     return now_ms
 
 

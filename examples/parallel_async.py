@@ -8,7 +8,7 @@ import asyncio
 from confluent_kafka import Producer
 
 from tidemill import ParallelConsumer
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 
 BOOTSTRAP = "127.0.0.1:9092"
 TOPIC = "example-parallel-async"
@@ -23,7 +23,7 @@ def produce() -> None:
     producer.flush(30)
 
 
-async def handle(record: Record) -> None:
+async def handle(record: ParallelRecord) -> None:
     await asyncio.sleep(WORK_S)  # await client.post(...)
     if record.offset % 100 == 0:
         print(f"{record.partition}/{record.offset} {record.key!r} is done")

@@ -8,7 +8,7 @@ import time
 from confluent_kafka import Producer
 
 from tidemill import ParallelConsumer, Retry
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 
 BOOTSTRAP = "127.0.0.1:9092"
 TOPIC = "example-parallel-sync"
@@ -23,7 +23,7 @@ def produce() -> None:
     producer.flush(30)
 
 
-def handle(record: Record) -> None:
+def handle(record: ParallelRecord) -> None:
     time.sleep(WORK_S)  # a database, a web service
     if record.value == b"13":
         raise ValueError("nobody takes order 13")

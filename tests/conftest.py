@@ -21,7 +21,7 @@ from tidemill.app.logs import configure
 settings.register_profile("tidemill", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("tidemill")
 
-# Tests start programs beside gRPC clients; see `tidemill.client.timeline`. It is read when gRPC is first imported.
+# Tests start programs beside gRPC clients; see `tidemill.client.timelines`. It is read when gRPC is first imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 # Brokers and consumers inside of the tests' process leave logs alone when somebody has spoken already: warnings, to

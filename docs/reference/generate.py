@@ -18,7 +18,7 @@ from tidemill import settings
 from tidemill.cli.completion import tree
 from tidemill.cli.main import COMMANDS
 from tidemill.client.parallel.stats import Stats, StatsCollector
-from tidemill.doors.kafka.server import standard_router
+from tidemill.servers.kafka.listener import standard_router
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
 from tidemill.model.topic_settings import INT64_MAX, Setting
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.client.parallel.consumer import ParallelConsumer
     from tidemill.client.parallel.options import Halted, Retry
-    from tidemill.client.timeline import AsyncLease, AsyncTimeline, Lease, Message, Timeline
+    from tidemill.client.timelines import AsyncLease, AsyncTimeline, Lease, Message, Timeline
     from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Consumer, DeliveryFailed, TopicProducer
     from tidemill.model.errors import TidemillError
     from tidemill.model.timeline_errors import StaleLease, TimelineError
@@ -39,19 +39,19 @@ __all__ = [
 
 _HOMES = {
     "AsyncConsumer": "tidemill.client.topics",
-    "AsyncLease": "tidemill.client.timeline",
-    "AsyncTimeline": "tidemill.client.timeline",
+    "AsyncLease": "tidemill.client.timelines",
+    "AsyncTimeline": "tidemill.client.timelines",
     "AsyncTopicProducer": "tidemill.client.topics",
     "Consumer": "tidemill.client.topics",
     "DeliveryFailed": "tidemill.client.topics",
     "Halted": "tidemill.client.parallel.options",
-    "Lease": "tidemill.client.timeline",
-    "Message": "tidemill.client.timeline",
+    "Lease": "tidemill.client.timelines",
+    "Message": "tidemill.client.timelines",
     "ParallelConsumer": "tidemill.client.parallel.consumer",
     "Retry": "tidemill.client.parallel.options",
     "StaleLease": "tidemill.model.timeline_errors",
     "TidemillError": "tidemill.model.errors",
-    "Timeline": "tidemill.client.timeline",
+    "Timeline": "tidemill.client.timelines",
     "TimelineError": "tidemill.model.timeline_errors",
     "TopicProducer": "tidemill.client.topics",
 }

@@ -14,7 +14,7 @@ from tests.cluster.brokers import TTL_MS, WAIT_S, Brokers, eventually
 from tests.integration.command_line import CommandLine
 from tests.integration.raw_batches import Numbered
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 
 FAILED = 1
 
@@ -190,7 +190,7 @@ def test_batches_on_their_way_outlast_their_leader(brokers: Brokers) -> None:
     """The pipe of Spark's sink: every batch once and in order, also those that were unanswered at the kill."""
     create(brokers.address(1), "piped", 2, min_insync_replicas="2")
     leader = partitions_of(brokers.address(1), "piped")[0][0]
-    with RawClient({"bootstrap.servers": brokers.bootstrap}) as client:
+    with KafkaClient({"bootstrap.servers": brokers.bootstrap}) as client:
         writer = Numbered(client, "piped", client.init_producer())
         writer.send(100)
         brokers.kill(leader)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.peers import Peer
 
-from tidemill.client.raw.apis import Api
-from tidemill.client.raw.connection import Connection
-from tidemill.client.raw.conversation import plain
-from tidemill.client.raw.errors import ConnectionLost
-from tidemill.client.raw.options import ClientOptions
-from tidemill.client.raw.topology import Address
+from tidemill.client.kafka.apis import ClientApi
+from tidemill.client.kafka.connection import BlockingConnection
+from tidemill.client.kafka.protocol import plain
+from tidemill.client.kafka.errors import ConnectionLost
+from tidemill.client.kafka.options import ClientOptions
+from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.model.errors import ProtocolViolation
 
 TIMEOUT_MS = 15_000
@@ -82,7 +82,7 @@ class Side:
 
     def __init__(self, peer: Peer) -> None:
         host, port = peer.address.split(":")
-        self._address = Address(host, int(port))
+        self._address = BrokerEndpoint(host, int(port))
         self._connection = self._connect()
         self._state: State = {}
 
@@ -95,7 +95,7 @@ class Side:
         if self._connection.closed:
             self._connection = self._connect()
         try:
-            api = Api(question.key, question.version, question.version)
+            api = ClientApi(question.key, question.version, question.version)
             answer = self._connection.call(plain(api, fields)).message()
         except (ConnectionLost, ProtocolViolation):
             self._connection.close()
@@ -104,8 +104,8 @@ class Side:
             question.learn(self._state, answer)
         return simple(answer)
 
-    def _connect(self) -> Connection:
-        return Connection(self._address, ClientOptions(bootstrap=(self._address,), request_timeout_ms=TIMEOUT_MS))
+    def _connect(self) -> BlockingConnection:
+        return BlockingConnection(self._address, ClientOptions(bootstrap=(self._address,), request_timeout_ms=TIMEOUT_MS))
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from tests.contract.test_stream_log import NOW, World, batch, embedded
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import parse
-from tidemill.streams.clickhouse import ClickHouseStore, Run
-from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, Entry
+from tidemill.streams.clickhouse import ClickHouseStore, BrokerRun
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, BatchRows
 from tidemill.streams.partition import Partition
-from tidemill.streams.upkeep import Chores
+from tidemill.streams.maintenance import MaintenanceTasks
 
 RETENTION_MS = 60_000
 DAY_MS = 86_400_000
@@ -23,7 +23,7 @@ ANY_TIME = {"message_timestamp_after_max_ms": str(60 * DAY_MS)}
 
 async def opened(now_ms: int = NOW, **overrides: str) -> tuple[World, Partition]:
     """A broker that knows nothing but what is in the tables, and its log."""
-    world = World(ClickHouseStore(embedded(), lambda: now_ms, Run("0", uuid4().hex)))
+    world = World(ClickHouseStore(embedded(), lambda: now_ms, BrokerRun("0", uuid4().hex)))
     world.now_ms = now_ms
     return world, await world.open(0, **overrides)
 
@@ -42,7 +42,7 @@ async def expiry() -> set[int]:
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        await ClickHouseStore(embedded(), lambda: NOW, Run("0", uuid4().hex)).remove_topic("orders")
+        await ClickHouseStore(embedded(), lambda: NOW, BrokerRun("0", uuid4().hex)).remove_topic("orders")
         async with asyncio.timeout(WAIT_S * 3):
             await scenario()
 
@@ -71,7 +71,7 @@ def test_offsets_of_rows_that_expired_while_nobody_ran_are_not_given_again() -> 
 
 
 def test_nothing_is_left_out_when_nothing_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(_: Sequence[Entry]) -> None:
+    async def fail(_: Sequence[BatchRows]) -> None:
         raise KafkaStorageError("no room")
 
     async def scenario() -> None:
@@ -120,7 +120,7 @@ def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: boo
 
 
 def store_in_doubt(now_ms: int, trusted: Callable[[], bool]) -> World:
-    world = World(ClickHouseStore(embedded(), lambda: now_ms, Run("0", uuid4().hex), is_clock_trusted=trusted))
+    world = World(ClickHouseStore(embedded(), lambda: now_ms, BrokerRun("0", uuid4().hex), is_clock_trusted=trusted))
     world.now_ms = now_ms
     return world
 
@@ -137,11 +137,11 @@ def test_rows_that_come_while_the_clock_is_in_doubt_count_from_its_end(wrong_by_
         if restarted:
             world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
             log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
-        await log.tend(world.now_ms, chores=Chores(by_time=False))
+        await log.tend(world.now_ms, chores=MaintenanceTasks(by_time=False))
         is_trusted = True
         await log.append(batch(b"b"), acks=-1)
         assert await expiry() == {EXPIRES_UNKNOWN_S}, "of two rows the newer one never expires first"
-        await log.tend(NOW, chores=Chores(retain=False))
+        await log.tend(NOW, chores=MaintenanceTasks(retain=False))
         expected = (NOW + RETENTION_MS) // 1000 + 1
         async with asyncio.timeout(WAIT_S):
             while await expiry() != {expected}:  # noqa: ASYNC110 -- the engine works in its own time
@@ -156,7 +156,7 @@ def test_a_changed_retention_does_not_take_the_wrong_time_of_a_row() -> None:
         log = await world.open(0, retention_ms="-1", **ANY_TIME)
         await log.append(batch(b"a"), acks=-1)
         log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
-        await log.tend(NOW, chores=Chores(retain=False))
+        await log.tend(NOW, chores=MaintenanceTasks(retain=False))
         async with asyncio.timeout(WAIT_S):
             while await expiry() != {(NOW + RETENTION_MS) // 1000 + 1}:  # noqa: ASYNC110 -- as above
                 await asyncio.sleep(0.05)

@@ -12,7 +12,7 @@ from tests.etcd import Etcd
 
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.cluster.etcd.date import date_of
-from tidemill.cluster.interface import Changed, ClockReading, Coordination, Entry, Guard, Session
+from tidemill.cluster.interface import Changed, ClockReading, Coordination, VersionedValue, KeyGuard, CoordinationSession
 from tidemill.cluster.local import LocalCoordination
 
 WAIT_S = 30
@@ -53,7 +53,7 @@ async def take(changes: AsyncIterator[Changed], number: int) -> list[Changed]:
     return [await anext(changes) for _ in range(number)]
 
 
-def over(session: Session) -> bool:
+def over(session: CoordinationSession) -> bool:
     return not session.alive
 
 
@@ -63,7 +63,7 @@ def test_a_write_counts_only_on_the_revision_it_names(run: Run) -> None:
         first = await put(store, "a", b"1")
         assert await store.compare_and_put("a", b"2", 0) is None
         assert await store.compare_and_put("b", b"2", first) is None
-        assert await store.get("a") == Entry(b"1", first)
+        assert await store.get("a") == VersionedValue(b"1", first)
         second = await put(store, "a", b"2", first)
         assert second > first
         third = await put(store, "a", None, second)
@@ -139,7 +139,7 @@ def test_a_session_takes_its_keys_along(run: Run) -> None:
             assert session.alive
             written = await store.compare_and_put("brokers/1", b"here", 0, session=session)
             assert written is not None
-            assert await store.get("brokers/1") == Entry(b"here", written)
+            assert await store.get("brokers/1") == VersionedValue(b"here", written)
             changes = store.watch("brokers/", written)
         assert over(session)
         await session.ended()
@@ -147,7 +147,7 @@ def test_a_session_takes_its_keys_along(run: Run) -> None:
         assert (gone.key, gone.value) == ("brokers/1", None)
         assert gone.revision > written
         assert await store.get("brokers/1") is None
-        assert await store.get("kept") == Entry(b"1", kept)
+        assert await store.get("kept") == VersionedValue(b"1", kept)
 
     run(scenario)
 
@@ -155,13 +155,13 @@ def test_a_session_takes_its_keys_along(run: Run) -> None:
 def test_a_guard_fences_who_lost_it(run: Run) -> None:
     async def scenario(store: Coordination) -> None:
         mine = await put(store, "controller", b"1")
-        guard = Guard("controller", mine)
+        guard = KeyGuard("controller", mine)
         first = await store.compare_and_put("state", b"a", 0, guard=guard)
         assert first is not None
         theirs = await put(store, "controller", b"2", mine)
         assert await store.compare_and_put("state", b"b", first, guard=guard) is None
-        assert await store.get("state") == Entry(b"a", first)
-        assert await store.compare_and_put("state", b"c", first, guard=Guard("controller", theirs)) is not None
+        assert await store.get("state") == VersionedValue(b"a", first)
+        assert await store.compare_and_put("state", b"c", first, guard=KeyGuard("controller", theirs)) is not None
 
     run(scenario)
 
@@ -172,7 +172,7 @@ def test_any_value_comes_back(run: Run) -> None:
             key = f"values/ü{number}"
             assert await store.get(key) is None
             revision = await put(store, key, value)
-            assert await store.get(key) == Entry(value, revision)
+            assert await store.get(key) == VersionedValue(value, revision)
 
     run(scenario)
 
@@ -184,7 +184,7 @@ def test_what_was_answered_is_there_for_the_next(tmp_path: Path, etcd: Etcd) -> 
         async with open_one() as store:
             revision = await put(store, "a", b"1")
         async with open_one() as again:
-            assert await again.get("a") == Entry(b"1", revision)
+            assert await again.get("a") == VersionedValue(b"1", revision)
             assert await put(again, "b", b"2") > revision
 
     @asynccontextmanager

@@ -34,14 +34,14 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
-from tidemill.streams.clickhouse import ClickHouseStore, Engine, Run
+from tidemill.streams.clickhouse import ClickHouseStore, Engine, BrokerRun
 from tidemill.streams.clickhouse import parse as parse_url
 from tidemill.streams.core.follower import OutOfRange
 from tidemill.streams.core.insync import Term
 from tidemill.streams.interface import LogStore
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.opener import opener
-from tidemill.streams.partition import NOT_FOUND, FoundOffset, Partition, Slice
+from tidemill.streams.partition import NOT_FOUND, FoundOffset, Partition, ReadResult
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import SimDisk
 
@@ -66,7 +66,7 @@ class World:
 
 
 def memory_store(_: Path) -> LogStore:
-    return MemoryStore()
+    return MemoryLogStore()
 
 
 def real_store(folder: Path) -> LogStore:
@@ -78,7 +78,7 @@ def simulated_store(_: Path) -> LogStore:
 
 
 def chdb_store(_: Path) -> LogStore:
-    return ClickHouseStore(embedded(), lambda: NOW, Run("0", uuid4().hex))
+    return ClickHouseStore(embedded(), lambda: NOW, BrokerRun("0", uuid4().hex))
 
 
 @cache
@@ -118,7 +118,7 @@ def numbered(sequence: int, count: int = 1, epoch: int = 0, producer: int = 9, *
     return batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **fields)
 
 
-def values_of(found: Slice) -> list[bytes | None]:
+def values_of(found: ReadResult) -> list[bytes | None]:
     values = []
     for buffer in found.records:
         for position, header in iter_headers(buffer):

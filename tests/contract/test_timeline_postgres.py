@@ -10,8 +10,8 @@ import pytest
 from tests.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
-from tidemill.timelines.core.lease import Cancel, Claim, Complete, Outcome
-from tidemill.timelines.core.message import Message, NewMessage, Selection, Status
+from tidemill.timelines.core.lease import Cancel, Claim, Complete, CommandOutcome
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Selection, MessageStatus
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.postgres import PostgresStore, open_store, sort, writes
 from tidemill.timelines.postgres.store import PLANNING
@@ -62,7 +62,7 @@ def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> 
                 assert one.id not in won
                 won[one.id] = name
             outcomes = await store.settle("line", [Complete(s.seq, s.token) for _, s in mine], now_ms=NOW)
-            assert set(outcomes) <= {Outcome.DONE}
+            assert set(outcomes) <= {CommandOutcome.DONE}
 
     async def run() -> None:
         async with stores(postgres.new_database(), 2) as brokers:
@@ -89,11 +89,11 @@ INSERT INTO tidemill.changed
 
 @pytest.mark.parametrize(
     ("token", "outcome", "left"),
-    [("token", Outcome.DONE, 0), ("version + 1", Outcome.STALE, 1)],
+    [("token", CommandOutcome.DONE, 0), ("version + 1", CommandOutcome.STALE, 1)],
     ids=["extended", "taken-by-another"],
 )
 def test_a_completion_that_waited_goes_by_the_lease_as_it_is_then(
-    postgres: Postgres, token: str, outcome: Outcome, left: int
+    postgres: Postgres, token: str, outcome: CommandOutcome, left: int
 ) -> None:
     async def run() -> None:
         url = postgres.new_database()
@@ -234,7 +234,7 @@ def test_an_immediate_stop_loses_nothing_acknowledged_and_the_store_comes_back()
             await asyncio.to_thread(server.start)
             found = await _until_available(store)
             assert found == [answer.seq for answer in kept]
-            assert await store.settle("line", [Cancel("m1")], now_ms=NOW) == [Outcome.DONE]
+            assert await store.settle("line", [Cancel("m1")], now_ms=NOW) == [CommandOutcome.DONE]
 
     with running_postgres(durable=True) as server:
         asyncio.run(run(server))
@@ -358,15 +358,15 @@ def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postg
         async with stores(url, 2) as (store, _):
             found = await store.find("line", now_ms=NOW, limit=10, bodies=True)
             assert found == [
-                Message(1, "free", NOW, NOW, 7, "g", None, 0, 1, 0, 4, b"k", b"free"),
-                Message(3, "released", NOW + 2_000, NOW - 2_000, 9, "g", None, 2, 3, 1, 4, None, b"rele"),
-                Message(2, "held", NOW + 5_000, NOW - 1_000, 8, "g", "w", 4, 4, 2, 4, None, b"held"),
+                TimedMessage(1, "free", NOW, NOW, 7, "g", None, 0, 1, 0, 4, b"k", b"free"),
+                TimedMessage(3, "released", NOW + 2_000, NOW - 2_000, 9, "g", None, 2, 3, 1, 4, None, b"rele"),
+                TimedMessage(2, "held", NOW + 5_000, NOW - 1_000, 8, "g", "w", 4, 4, 2, 4, None, b"held"),
             ]
             assert await store.tally("line", now_ms=NOW) == [3]
-            assert await store.tally("line", Selection(status=Status.LEASED), now_ms=NOW) == [1]
+            assert await store.tally("line", Selection(status=MessageStatus.LEASED), now_ms=NOW) == [1]
             assert await store.settle("line", [Complete(2, 4), Complete(3, 2)], now_ms=NOW) == [
-                Outcome.DONE,
-                Outcome.STALE,
+                CommandOutcome.DONE,
+                CommandOutcome.STALE,
             ]
             [lease] = await store.acquire("line", [Claim(1, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
             assert lease is not None

@@ -11,8 +11,8 @@ import pytest
 from tests.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
-from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, Outcome
-from tidemill.timelines.core.message import Message, NewMessage, Selection
+from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, CommandOutcome
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.postgres import PostgresStore, open_store, sort
 
@@ -56,7 +56,7 @@ async def asked(url: str, question: str) -> list[asyncpg.Record]:
         await connection.close()
 
 
-async def listed(store: PostgresStore) -> list[Message]:
+async def listed(store: PostgresStore) -> list[TimedMessage]:
     return await store.find("line", now_ms=NOW, limit=1_000, bodies=True)
 
 
@@ -85,7 +85,7 @@ def test_messages_that_may_be_wanted_now_are_left_alone(postgres: Postgres) -> N
         async with lines(url) as (store,):
             store.sorter.now_ms = None
             await store.schedule("line", [new("moved", FAR + 1)])
-            assert await store.settle("line", [Move("moved", NOW)], now_ms=NOW) == [Outcome.DONE]
+            assert await store.settle("line", [Move("moved", NOW)], now_ms=NOW) == [CommandOutcome.DONE]
             store.sorter.now_ms = NOW
             await store.schedule("line", [new("near", FAR - 1), new("far", FAR)])
             await store.sorter.finish()
@@ -130,7 +130,7 @@ def test_a_message_is_cancelled_or_moved_that_was_being_sorted(postgres: Postgre
         async with lines(url) as (store,):
             await store.schedule("line", [new("a", FAR), new("b", FAR)])
             commands: list[Command] = [Cancel("a"), Move("b", FAR + 5)]
-            assert await while_sorted(url, store.settle("line", commands, now_ms=NOW)) == [Outcome.DONE] * 2
+            assert await while_sorted(url, store.settle("line", commands, now_ms=NOW)) == [CommandOutcome.DONE] * 2
             assert [(one.id, one.due_ms) for one in await listed(store)] == [("b", FAR + 5)]
             assert await store.tally("line", now_ms=NOW) == [1]
 
@@ -176,7 +176,7 @@ def test_brokers_lose_nothing_and_double_nothing_while_one_sorts(postgres: Postg
             held = {lease.seq: lease for lease in leases if lease is not None}
             mine = [one for one in page if one.seq in held]
             commands = [Complete(one.seq, held[one.seq].token) for one in mine]
-            assert await store.settle("line", commands, now_ms=FAR + 1_000) == [Outcome.DONE] * len(mine)
+            assert await store.settle("line", commands, now_ms=FAR + 1_000) == [CommandOutcome.DONE] * len(mine)
             done += [one.id for one in mine]
 
     async def run() -> None:

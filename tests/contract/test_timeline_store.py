@@ -17,9 +17,9 @@ from tidemill.timelines.core.lease import (
     Command,
     Complete,
     Extend,
-    Lease,
+    LeaseGrant,
     Move,
-    Outcome,
+    CommandOutcome,
     Release,
     decide,
     take,
@@ -29,18 +29,18 @@ from tidemill.timelines.core.message import (
     FIND_BYTES_MAX,
     FIND_LIMIT_MAX,
     KEY_BYTES_MAX,
-    Message,
+    TimedMessage,
     NewMessage,
-    Place,
+    TimelinePosition,
     Scheduled,
     Selection,
-    Status,
+    MessageStatus,
     selected,
     status_of,
 )
-from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, State, TimelineSettings
+from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, TimelineState, TimelineSettings
 from tidemill.timelines.interface import TimelineStore
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 from tidemill.timelines.postgres import PostgresStore, sort
 from tidemill.timelines.postgres import open_store as open_postgres
 from tidemill.timelines.sqlite import open_store as open_sqlite
@@ -59,7 +59,7 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
     async def open_one() -> TimelineStore:
         if request.param == "memory":
-            return MemoryStore()
+            return MemoryTimelineStore()
         if request.param == "sqlite":
             return await open_sqlite(tmp_path / "timelines.db")
         store = await open_postgres(url)
@@ -104,11 +104,11 @@ def new(name: str, due_ms: int = NOW, **values: Any) -> NewMessage:
     return NewMessage(**{"id": name, "due_ms": due_ms, "body": name.encode(), "bucket": 7, **values})
 
 
-async def everything(store: TimelineStore, now_ms: int = NOW, *, line: str = "line") -> list[Message]:
+async def everything(store: TimelineStore, now_ms: int = NOW, *, line: str = "line") -> list[TimedMessage]:
     return await store.find(line, now_ms=now_ms, limit=FIND_LIMIT_MAX, bodies=True)
 
 
-async def leased(store: TimelineStore, name: str, now_ms: int = NOW, *, lease_ms: int = 1000) -> Lease:
+async def leased(store: TimelineStore, name: str, now_ms: int = NOW, *, lease_ms: int = 1000) -> LeaseGrant:
     (message,) = await store.find("line", Selection(ids=(name,)), now_ms=now_ms, limit=1)
     claim = Claim(message.seq, message.version, "worker", now_ms + lease_ms, message.due_ms)
     (lease,) = await store.acquire("line", [claim], now_ms=now_ms)
@@ -121,7 +121,7 @@ def test_a_message_comes_back_as_it_was_given(opening: Opening) -> None:
         given = new("ä-1", 5, body=b"\x00\xff", key=b"k\x00", bucket=65_535, group="g")
         (answer,) = await store.schedule("line", [given])
         (message,) = await everything(store)
-        assert message == Message(answer.seq, "ä-1", 5, 5, 65_535, "g", None, 0, 1, 0, 2, b"k\x00", b"\x00\xff")
+        assert message == TimedMessage(answer.seq, "ä-1", 5, 5, 65_535, "g", None, 0, 1, 0, 2, b"k\x00", b"\x00\xff")
         assert answer == Scheduled("ä-1", answer.seq, 1, 5, False, 5)
 
     play(opening, scenario)
@@ -171,7 +171,7 @@ def test_the_same_id_again_changes_nothing(opening: Opening) -> None:
 def test_an_id_is_free_after_its_message_is_gone_and_numbers_are_not_reused(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
         (first,) = await store.schedule("line", [new("a")])
-        assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [Outcome.DONE]
+        assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
         (second,) = await store.schedule("line", [new("a")])
         assert not second.duplicate
         assert second.seq > first.seq
@@ -203,11 +203,11 @@ def test_messages_are_found_in_order_page_by_page(opening: Opening) -> None:
         await store.schedule("line", [new(f"m{index:03}", draw.randrange(50)) for index in range(200)])
         whole = await everything(store)
         assert [(one.due_ms, one.seq) for one in whole] == sorted((one.due_ms, one.seq) for one in whole)
-        pages: list[Message] = []
-        after: Place | None = None
+        pages: list[TimedMessage] = []
+        after: TimelinePosition | None = None
         while page := await store.find("line", now_ms=NOW, limit=7, after=after, bodies=True):
             pages += page
-            after = Place(page[-1].due_ms, page[-1].seq)
+            after = TimelinePosition(page[-1].due_ms, page[-1].seq)
         assert pages == whole
 
     play(opening, scenario)
@@ -220,13 +220,13 @@ def test_selections_narrow_by_time_state_bucket_and_id(opening: Opening) -> None
         whole = await everything(store)
         for selection in (
             Selection(start_ms=200, end_ms=500),
-            Selection(status=Status.AVAILABLE),
-            Selection(status=Status.LEASED),
-            Selection(status=Status.WAITING, end_ms=1500),
+            Selection(status=MessageStatus.AVAILABLE),
+            Selection(status=MessageStatus.LEASED),
+            Selection(status=MessageStatus.WAITING, end_ms=1500),
             Selection(buckets=((0, 2), (5, 5))),
             Selection(buckets=()),
             Selection(ids=("m1", "m19", "none")),
-            Selection(start_ms=300, buckets=((0, 10),), status=Status.AVAILABLE),
+            Selection(start_ms=300, buckets=((0, 10),), status=MessageStatus.AVAILABLE),
         ):
             expected = [one._replace(body=None) for one in whole if selected(one, selection, 1000)]
             assert await store.find("line", selection, now_ms=1000, limit=100) == expected
@@ -254,7 +254,7 @@ def test_large_bodies_come_in_several_answers(opening: Opening) -> None:
             await store.schedule("line", [new(name, body=bytes(size))])
         first = await store.find("line", now_ms=NOW, limit=10, bodies=True)
         assert [one.id for one in first] == ["a", "b"]
-        rest = await store.find("line", now_ms=NOW, limit=10, bodies=True, after=Place(NOW, first[-1].seq))
+        rest = await store.find("line", now_ms=NOW, limit=10, bodies=True, after=TimelinePosition(NOW, first[-1].seq))
         assert [one.id for one in rest] == ["c"]
         assert len(await store.find("line", now_ms=NOW, limit=10)) == 3
 
@@ -266,14 +266,14 @@ def test_a_lease_moves_the_message_and_can_be_taken_once(opening: Opening) -> No
         (kept,) = await store.schedule("line", [new("a")])
         claims = [Claim(kept.seq, 1, "w1", NOW + 100, NOW), Claim(kept.seq, 1, "w2", NOW + 100, NOW)]
         lease, lost = await store.acquire("line", claims, now_ms=NOW)
-        assert lease == Lease(kept.seq, 2, "w1", NOW + 100, 1)
+        assert lease == LeaseGrant(kept.seq, 2, "w1", NOW + 100, 1)
         assert lost is None
         (message,) = await everything(store)
         assert (message.due_ms, message.scheduled_ms, message.holder, message.token) == (NOW + 100, NOW, "w1", 2)
-        assert status_of(message.due_ms, message.holder, NOW) is Status.LEASED
+        assert status_of(message.due_ms, message.holder, NOW) is MessageStatus.LEASED
         assert await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 99) == [None]
         (second,) = await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 100)
-        assert second == Lease(kept.seq, 3, "w2", NOW + 200, 2)
+        assert second == LeaseGrant(kept.seq, 3, "w2", NOW + 200, 2)
 
     play(opening, scenario)
 
@@ -302,12 +302,12 @@ def test_b19_a_stale_holder_can_do_nothing(opening: Opening) -> None:
             Release(old.seq, old.token, 5),
             Extend(old.seq, old.token, late + 10),
         ]
-        assert await store.settle("line", attempts, now_ms=late) == [Outcome.STALE] * 3
+        assert await store.settle("line", attempts, now_ms=late) == [CommandOutcome.STALE] * 3
         fresh = await leased(store, "a", late)
-        assert await store.settle("line", attempts, now_ms=late + 1) == [Outcome.STALE] * 3
-        assert await store.settle("line", [Complete(fresh.seq, fresh.token)], now_ms=late + 1) == [Outcome.DONE]
+        assert await store.settle("line", attempts, now_ms=late + 1) == [CommandOutcome.STALE] * 3
+        assert await store.settle("line", [Complete(fresh.seq, fresh.token)], now_ms=late + 1) == [CommandOutcome.DONE]
         again = [Complete(fresh.seq, fresh.token)]
-        assert await store.settle("line", again, now_ms=late + 1) == [Outcome.MISSING]
+        assert await store.settle("line", again, now_ms=late + 1) == [CommandOutcome.MISSING]
         assert await everything(store) == []
 
     play(opening, scenario)
@@ -318,13 +318,13 @@ def test_release_gives_back_and_extend_holds_longer(opening: Opening) -> None:
         await store.schedule("line", [new("a"), new("b")])
         first, second = await leased(store, "a"), await leased(store, "b")
         commands: list[Command] = [Release(first.seq, first.token, NOW + 50), Extend(second.seq, 2, NOW + 5000)]
-        assert await store.settle("line", commands, now_ms=NOW + 10) == [Outcome.DONE, Outcome.DONE]
+        assert await store.settle("line", commands, now_ms=NOW + 10) == [CommandOutcome.DONE, CommandOutcome.DONE]
         a, b = await everything(store)
         assert (a.id, a.due_ms, a.holder, a.version, a.scheduled_ms) == ("a", NOW + 50, None, 3, NOW)
         assert (b.id, b.due_ms, b.holder, b.token, b.version) == ("b", NOW + 5000, "worker", second.token, 3)
         # The released one cannot be settled any more; the extended one can, with the same token.
         commands = [Complete(first.seq, first.token), Complete(second.seq, second.token)]
-        assert await store.settle("line", commands, now_ms=NOW + 4999) == [Outcome.STALE, Outcome.DONE]
+        assert await store.settle("line", commands, now_ms=NOW + 4999) == [CommandOutcome.STALE, CommandOutcome.DONE]
 
     play(opening, scenario)
 
@@ -333,18 +333,18 @@ def test_only_the_owner_moves_and_cancels_and_never_under_a_live_lease(opening: 
     async def scenario(store: TimelineStore) -> None:
         await store.schedule("line", [new("a", group="mine"), new("b", group="mine")])
         for stranger in (Cancel("a", "yours"), Move("a", 5, "yours")):
-            assert await store.settle("line", [stranger], now_ms=NOW) == [Outcome.NOT_OWNER]
+            assert await store.settle("line", [stranger], now_ms=NOW) == [CommandOutcome.NOT_OWNER]
         lease = await leased(store, "a")
         owner: list[Command] = [Cancel("a", "mine"), Move("a", 5, "mine"), Move("b", NOW + 9, "mine")]
-        assert await store.settle("line", owner, now_ms=NOW) == [Outcome.LEASED, Outcome.LEASED, Outcome.DONE]
+        assert await store.settle("line", owner, now_ms=NOW) == [CommandOutcome.LEASED, CommandOutcome.LEASED, CommandOutcome.DONE]
         ended = lease.until_ms
-        assert await store.settle("line", [Move("a", 77, "mine")], now_ms=ended) == [Outcome.DONE]
+        assert await store.settle("line", [Move("a", 77, "mine")], now_ms=ended) == [CommandOutcome.DONE]
         moved = (await everything(store))[0]
         assert (moved.due_ms, moved.scheduled_ms, moved.holder, moved.attempts) == (77, 77, None, 1)
-        assert await store.settle("line", [Complete(lease.seq, lease.token)], now_ms=NOW) == [Outcome.STALE]
+        assert await store.settle("line", [Complete(lease.seq, lease.token)], now_ms=NOW) == [CommandOutcome.STALE]
         commands = [Cancel("a", "mine"), Cancel("a", "mine"), Cancel("none", "mine")]
         outcomes = await store.settle("line", commands, now_ms=NOW)
-        assert outcomes == [Outcome.DONE, Outcome.MISSING, Outcome.MISSING]
+        assert outcomes == [CommandOutcome.DONE, CommandOutcome.MISSING, CommandOutcome.MISSING]
 
     play(opening, scenario)
 
@@ -356,9 +356,9 @@ def test_a_spent_message_is_buried_in_one_step(opening: Opening) -> None:
         await store.schedule("line", [new("a", key=b"k")])
         lease = await leased(store, "a")
         bury = Bury(lease.seq, lease.token, "dead")
-        assert await store.settle("line", [bury], now_ms=NOW) == [Outcome.STALE]  # the lease is live
+        assert await store.settle("line", [bury], now_ms=NOW) == [CommandOutcome.STALE]  # the lease is live
         ended = lease.until_ms
-        assert await store.settle("line", [bury, bury], now_ms=ended) == [Outcome.DONE, Outcome.MISSING]
+        assert await store.settle("line", [bury, bury], now_ms=ended) == [CommandOutcome.DONE, CommandOutcome.MISSING]
         assert await everything(store) == []
         (dead,) = await everything(store, line="dead")
         assert (dead.due_ms, dead.attempts, dead.holder, dead.key, dead.body) == (ended, 0, None, b"k", b"a")
@@ -441,7 +441,7 @@ def test_creating_is_idempotent_and_settings_last(opening: Opening) -> None:
         settings = TimelineSettings(lease_ms=5, max_attempts=3, dead_letter="topic:dead")
         first = await store.govern(Create("other", settings))
         assert first is not None
-        assert first.state is State.CREATING
+        assert first.state is TimelineState.CREATING
         with pytest.raises(errors.TimelineNotReady):
             await store.schedule("other", [new("a")])
         ready = await store.govern(MakeReady("other"))
@@ -525,8 +525,8 @@ def test_timelines_do_not_see_each_other(opening: Opening) -> None:
         (twin,) = await store.schedule("other", [new("a")])
         assert not twin.duplicate
         assert await store.acquire("other", [Claim(kept.seq, 1, "w", NOW + 9, NOW)], now_ms=NOW) == [None]
-        assert await store.settle("other", [Complete(kept.seq, 1)], now_ms=NOW) == [Outcome.MISSING]
-        assert await store.settle("other", [Cancel("a")], now_ms=NOW) == [Outcome.DONE]
+        assert await store.settle("other", [Complete(kept.seq, 1)], now_ms=NOW) == [CommandOutcome.MISSING]
+        assert await store.settle("other", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
         assert len(await everything(store)) == 1
 
     play(opening, scenario)
@@ -563,7 +563,7 @@ def test_a_bad_call_does_not_hurt_the_ones_beside_it(opening: Opening) -> None:
 def test_random_commands_come_out_as_the_core_decides(opening: Opening) -> None:
     async def scenario(store: TimelineStore) -> None:
         draw = random.Random(11)
-        model: dict[int, Message] = {}
+        model: dict[int, TimedMessage] = {}
         now_ms = NOW
         for _ in range(60):
             now_ms += draw.randrange(40)
@@ -574,7 +574,7 @@ def test_random_commands_come_out_as_the_core_decides(opening: Opening) -> None:
                 if not answer.duplicate:
                     body = given.body
                     base = (answer.seq, given.id, given.due_ms, given.due_ms, 7, "", None, 0, 1, 0, len(body), None)
-                    model[answer.seq] = Message(*base, body)
+                    model[answer.seq] = TimedMessage(*base, body)
             chosen = draw.sample(sorted(model), min(6, len(model)))
             claims = [
                 Claim(
@@ -596,7 +596,7 @@ def test_random_commands_come_out_as_the_core_decides(opening: Opening) -> None:
             for seq, command, outcome in zip(chosen, commands, outcomes, strict=True):
                 expected, after = decide(model[seq], command, now_ms)
                 assert outcome is expected, (command, model[seq])
-                if outcome is Outcome.DONE:
+                if outcome is CommandOutcome.DONE:
                     model.pop(seq)
                     if after is not None:
                         model[seq] = after
@@ -605,7 +605,7 @@ def test_random_commands_come_out_as_the_core_decides(opening: Opening) -> None:
     play(opening, scenario)
 
 
-def _any_command(draw: random.Random, message: Message, now_ms: int) -> Command:
+def _any_command(draw: random.Random, message: TimedMessage, now_ms: int) -> Command:
     token = message.token - draw.choice([0, 0, 1])
     later = now_ms + draw.randrange(1, 80)
     choices: list[Command] = [

@@ -14,8 +14,8 @@ from tidemill.model.timeline_errors import TimelineDeleting, TimelineNotReady
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import NewMessage
-from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge, State, Step, Timeline, TimelineSettings
-from tidemill.timelines.guard import Guard
+from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge, TimelineState, Step, TimelineInfo, TimelineSettings
+from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.lifecycle import CLAIM_MS, PURGE_STEP, Lifecycle
 from tidemill.timelines.postgres import PostgresStore, open_store
 
@@ -29,14 +29,14 @@ class Broker:
     def __init__(self, store: PostgresStore, owner: str) -> None:
         self.steps: list[Step] = []
         self._store = store
-        guard = Guard(Clock(), random.Random(1))
+        guard = HealthMonitor(Clock(), random.Random(1))
         guard.activate(active=True)
         self.life = Lifecycle(self, guard, owner, Supervisor(), gone=lambda _name: None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def govern(self, step: Step) -> Timeline | None:
+    async def govern(self, step: Step) -> TimelineInfo | None:
         self.steps.append(step)
         return await self._store.govern(step)
 
@@ -65,7 +65,7 @@ async def let_claims_expire(url: str) -> None:
     await connection.close()
 
 
-async def begin(store: PostgresStore, step: Step) -> Timeline:
+async def begin(store: PostgresStore, step: Step) -> TimelineInfo:
     """As a broker that takes this step and claims the rest of the work."""
     timeline = await store.govern(step)
     assert timeline is not None
@@ -117,7 +117,7 @@ def test_a_creation_of_a_dead_broker_is_finished_by_one_other(postgres: Postgres
             await asyncio.gather(one.look(), two.look())
             assert one.steps + two.steps == [MakeReady("orders")]
             await asyncio.gather(one.look(), two.look())
-            assert one.life.usable("orders").state is two.life.usable("orders").state is State.READY
+            assert one.life.usable("orders").state is two.life.usable("orders").state is TimelineState.READY
 
     asyncio.run(run())
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
 from tests.unit.wire.samples import kio_bytes, sample
 
-from tidemill.doors.kafka.server import KafkaDoor, standard_router
+from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.requests import is_flexible, peek, read_body, read_header
@@ -100,7 +100,7 @@ def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
     assert [each for each in logs if each["log_level"] == "error"] == []
 
 
-async def survive(door: KafkaDoor, data: bytes) -> None:
+async def survive(door: KafkaServer, data: bytes) -> None:
     client = await RawClient.connect(door)
     client.writer.write(data)
     client.writer.write_eof()

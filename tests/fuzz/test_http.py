@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from tests.unit.doors.door import kafka_door, run
 
-from tidemill.broker.sql.errors import SqlRefused
-from tidemill.doors.console import bounded
-from tidemill.doors.console.server import ConsoleDoor
+from tidemill.sql.core.errors import SqlRefused
+from tidemill.servers.http import bounded_protocol
+from tidemill.servers.http.server import HttpServer
 
 Attempt = Callable[[Callable[[], Awaitable[None]]], None]
 ROUNDS = 150
 LIMIT_S = 30
-FLOOD_BYTES = 16 * bounded.REQUEST_BYTES_MAX
+FLOOD_BYTES = 16 * bounded_protocol.REQUEST_BYTES_MAX
 SQL = b"POST /api/sql HTTP/1.1\r\ncontent-type: application/json\r\n"
 PIECES = (
     b"GET ", b"POST ", b"HEAD ", b"/", b"/api/sql", b"/api/tables/", b"/%00%ff", b"/metrics", b"*", b" HTTP/1.1\r\n",
@@ -40,7 +40,7 @@ async def tell(_: str) -> bytes | None:
 @asynccontextmanager
 async def http_door(folder: Path) -> AsyncIterator[tuple[str, int]]:
     async with kafka_door(folder) as kafka:
-        door = ConsoleDoor(kafka.broker, lambda: {"node": "1", "version": "0"}, ask, tell)
+        door = HttpServer(kafka.broker, lambda: {"node": "1", "version": "0"}, ask, tell)
         await door.start("127.0.0.1", 0)
         await door.loaded()
         try:
@@ -128,7 +128,7 @@ def test_what_has_no_end_is_cut(attempt: Attempt, tmp_path: Path, begin: bytes) 
 def test_who_does_not_go_on_is_cut(
     attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
 ) -> None:
-    monkeypatch.setattr(bounded, "RECEIVE_S", 0.05)
+    monkeypatch.setattr(bounded_protocol, "RECEIVE_S", 0.05)
 
     async def test() -> None:
         async with http_door(tmp_path) as address:
@@ -140,7 +140,7 @@ def test_who_does_not_go_on_is_cut(
 def test_one_connection_too_many_is_sent_away(
     attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.doors.console.server.CONNECTIONS_MAX", 3)
+    monkeypatch.setattr("tidemill.servers.http.server.CONNECTIONS_MAX", 3)
 
     async def test() -> None:
         async with http_door(tmp_path) as address:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Self
 
-from tidemill.client.raw.conversation import compose
+from tidemill.client.kafka.protocol import compose
 from tidemill.wire.kafka.reader import read_message, skip_tags
 from tidemill.wire.kafka.requests import is_flexible
 from tidemill.wire.kafka.schema import request_class, response_class

@@ -13,7 +13,7 @@ from tests.hostile.frames import Peer, request
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import ATTRIBUTES_AT, HEADER_SIZE, LENGTH_END, seal
-from tidemill.records.packing import compress
+from tidemill.records.incremental_compression import compress
 
 CONNECTIONS = 32
 REQUESTS = 40

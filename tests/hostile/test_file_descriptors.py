@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.hostile.attacked import ROOT, WAIT_S
 
-from tidemill.doors.kafka.server import connections_max
+from tidemill.servers.kafka.listener import connections_max
 
 
 @pytest.mark.parametrize(

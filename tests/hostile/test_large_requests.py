@@ -9,8 +9,8 @@ from tests.hostile.attacked import AttackedBroker, attacked_broker
 from tests.hostile.frames import Peer, request
 from tests.hostile.large_requests import Names, has_arrays, largest
 
-from tidemill.doors.kafka.api import Api
-from tidemill.doors.kafka.server import standard_router
+from tidemill.servers.kafka.api import Api
+from tidemill.servers.kafka.listener import standard_router
 from tidemill.wire.kafka import fetch, produce
 from tidemill.wire.kafka.requests import REQUEST_ITEMS_MAX
 

@@ -17,7 +17,7 @@ from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import place, read_header
-from tidemill.streams.clickhouse import ClickHouseStore, Engine, Run
+from tidemill.streams.clickhouse import ClickHouseStore, Engine, BrokerRun
 from tidemill.streams.clickhouse import parse as parse_url
 from tidemill.streams.clickhouse.log import ClickHouseLog
 
@@ -39,7 +39,7 @@ class Broker:
 
     def __init__(self, world: World, node: int) -> None:
         self._engine = Engine(parse_url(world.streams, Path()))
-        self.store = ClickHouseStore(self._engine, now_ms, Run(str(node), uuid4().hex))
+        self.store = ClickHouseStore(self._engine, now_ms, BrokerRun(str(node), uuid4().hex))
 
     async def lead(self, topic: str, topic_id: str, epoch: int = 0) -> ClickHouseLog:
         return await self.store.open(topic, 0, SETTINGS, topic_id=topic_id, leader_epoch=epoch)

@@ -14,7 +14,7 @@ from tests.clickhouse import Server
 from tests.cluster.brokers import Brokers, eventually
 from tests.unit.doors.door import RawClient, request_part
 
-from tidemill.client.raw import RawClient as Clients
+from tidemill.client.kafka import KafkaClient as Clients
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.testing import Broker
 
 WAIT_S = 60
@@ -54,7 +54,7 @@ class Book:
         self.seen: list[tuple[int, bytes | None, int]] = []
         self.stop: Callable[[], None] = lambda: None
 
-    def write(self, record: Record) -> None:
+    def write(self, record: ParallelRecord) -> None:
         with self._lock:
             self.seen.append((record.partition, record.key, record.offset))
             if len(self.seen) >= self._enough:

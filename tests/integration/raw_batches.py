@@ -2,9 +2,9 @@
 
 import time
 
-from tidemill.client.raw import LATEST, ProducerIdentity, RawClient
+from tidemill.client.kafka import LATEST, ProducerIdentity, KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.records.arrow import Decoder, kernels
+from tidemill.records.arrow import Decoder, load_kernels
 from tidemill.records.build import NewRecord, build_batch
 
 NOW_MS = time.time_ns() // 1_000_000  # older records would be removed by retention while a test runs
@@ -23,9 +23,9 @@ def batch(*values: str, identity: ProducerIdentity | None = None, sequence: int 
     )
 
 
-def values_in(client: RawClient, partition: TopicPartition, *, committed: bool = False, start: int = 0) -> list[str]:
+def values_in(client: KafkaClient, partition: TopicPartition, *, committed: bool = False, start: int = 0) -> list[str]:
     end = client.list_offsets({partition: LATEST}, committed=committed)[partition].offset
-    decoder = Decoder(*partition, columns=("value",), twin=kernels("python"))
+    decoder = Decoder(*partition, columns=("value",), twin=load_kernels("python"))
     return [
         value.decode()
         for piece in client.read_range(partition, start, end, committed=committed)
@@ -37,7 +37,7 @@ def values_in(client: RawClient, partition: TopicPartition, *, committed: bool =
 class Numbered:
     """Sends "0", "1", ... through a pipe, one to a batch, to each of two partitions."""
 
-    def __init__(self, client: RawClient, topic: str, identity: ProducerIdentity) -> None:
+    def __init__(self, client: KafkaClient, topic: str, identity: ProducerIdentity) -> None:
         self.partitions = [TopicPartition(topic, index) for index in range(2)]
         self.pipe = client.pipe(identity.transactional_id)
         self.sent = 0
@@ -50,7 +50,7 @@ class Numbered:
             self.pipe.send(each)
             self.sent += 1
 
-    def written(self, client: RawClient) -> list[list[str]]:
+    def written(self, client: KafkaClient) -> list[list[str]]:
         return [values_in(client, part) for part in self.partitions]
 
     def wanted(self) -> list[list[str]]:

@@ -153,7 +153,7 @@ def read_end(broker: Broker, topic: str) -> int:
 
 def test_a_broker_with_files_does_not_load_the_engine() -> None:
     code = (
-        "import sys; from tidemill.app import process; from tidemill.doors.kafka import server; "
+        "import sys; from tidemill.app import process; from tidemill.servers.kafka import server; "
         "print(sorted({'chdb', 'clickhouse_connect', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT_S)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clickhouse import Server, running
 from tests.etcd import running_etcd
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import InvalidReplicaAssignment
 from tidemill.model.topics import TopicPartition as Partition
 from tidemill.streams.clickhouse.schema import VERSION
@@ -240,7 +240,7 @@ def test_brokers_keep_no_copies_of_what_servers_keep(world: World) -> None:
         world.create("copied", copies=2)
     world.create("settled")
     place = Partition("settled", 0)
-    with RawClient({"bootstrap.servers": world.brokers[0].bootstrap_servers}) as client:
+    with KafkaClient({"bootstrap.servers": world.brokers[0].bootstrap_servers}) as client:
         assert isinstance(client.reassign({place: [0, 1]})[place], InvalidReplicaAssignment)
         for node in (0, 1):
             send(world.brokers[0], "settled", 0, 1)

@@ -16,7 +16,7 @@ from tests.clickhouse import Server, running
 from tests.cluster.brokers import Brokers, eventually, running_brokers
 from tests.integration.clickhouse_members import run_a_group_over_two_brokers_and_a_kill
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition as Partition
 
 WAIT_S = 60.0
@@ -181,7 +181,7 @@ def test_a_broker_that_was_paused_writes_nothing_of_what_it_led(world: World) ->
     world.create("paused")
     eventually(lambda: world.both_lead("paused"), "both brokers lead")
     place = Partition("paused", world.leaders("paused").index(2))
-    with RawClient({"bootstrap.servers": world.brokers.address(1)}) as client:
+    with KafkaClient({"bootstrap.servers": world.brokers.address(1)}) as client:
         world.brokers.pause(2)
         eventually(lambda: world.leaders("paused") == [1] * PARTITIONS, "the other broker leads all")
         producer = Producer({"bootstrap.servers": world.brokers.address(1), "enable.idempotence": True})

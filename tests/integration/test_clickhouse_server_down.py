@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clickhouse import Server, running
 
-from tidemill.broker.journals import java_hash
+from tidemill.coordinator.journal import java_hash
 from tidemill.testing import Broker
 
 WAIT_S = 60.0

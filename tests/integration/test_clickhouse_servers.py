@@ -20,7 +20,7 @@ from tests.integration.clickhouse_deleted import (
 from tests.integration.pages import ROOT, blocks
 from tests.integration.reader import Reader
 
-from tidemill.broker.sql.catalog import TABLES
+from tidemill.sql.core.catalog import TABLES
 from tidemill.testing import Broker
 
 WAIT_S = 60.0

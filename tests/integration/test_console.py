@@ -10,9 +10,9 @@ import httpx
 import pytest
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.broker.sql.errors import SqlUnavailable
-from tidemill.doors.console import page
-from tidemill.doors.console.server import ConsoleDoor
+from tidemill.sql.core.errors import SqlUnavailable
+from tidemill.servers.http import front_page
+from tidemill.servers.http.server import HttpServer
 from tidemill.testing import Broker
 
 WAIT_S = 30
@@ -32,7 +32,7 @@ def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]
         async with running(folder, memory=True) as broker:
             await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "5"})
             await broker.partition("orders", 0).append(batch_of(b"a", b"b"), acks=1)
-            door = ConsoleDoor(broker, lambda: FACTS, no_answer, no_table)
+            door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
             await door.start("127.0.0.1", 0)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
                 await check(client, door)  # type: ignore[misc]  # every check is a coroutine
@@ -41,7 +41,7 @@ def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]
     asyncio.run(scenario())
 
 
-Door = ConsoleDoor
+Door = HttpServer
 
 
 def test_pages_and_documents(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> N
 def test_closing_right_after_start(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            door = ConsoleDoor(broker, lambda: FACTS, no_answer, no_table)
+            door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
             await door.start("127.0.0.1", 0)
             await asyncio.wait_for(door.close(), WAIT_S)
 
@@ -179,7 +179,7 @@ def test_timelines_are_told(tidemill_broker: Broker) -> None:
 
 
 def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.doors.console.web.ROWS_SHOWN_MAX", 2)
+    monkeypatch.setattr("tidemill.servers.http.routes.ROWS_SHOWN_MAX", 2)
 
     async def check(client: httpx.AsyncClient, door: Door) -> None:
         for name in ("billing", "returns", "zebras"):
@@ -197,8 +197,8 @@ def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_long_list_of_timelines_is_cut() -> None:
     timeline = {"name": "t", "consumers": 0, "messages": {}, "state": "ready"}
-    shown = page._timelines([timeline] * (page.ROWS_SHOWN_MAX + 2))
-    assert shown.count("<code>") == page.ROWS_SHOWN_MAX
+    shown = front_page._timelines([timeline] * (front_page.ROWS_SHOWN_MAX + 2))
+    assert shown.count("<code>") == front_page.ROWS_SHOWN_MAX
     assert "and 2 more" in shown
 
 
@@ -247,7 +247,7 @@ def metrics(broker: Broker) -> dict[str, float]:
 
 
 def test_sizes_are_written_for_people() -> None:
-    assert [page.size_text(size) for size in (0, 1023, 1024, 3_500_000, 5 << 40)] == [
+    assert [front_page.size_text(size) for size in (0, 1023, 1024, 3_500_000, 5 << 40)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from tests.unit.doors.door import RawClient, kafka_door, request_part, run
 
-from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import StaleMemberEpoch
 
 COMMIT, PULSE = 8, 68
@@ -95,7 +95,7 @@ class Member:
         self._news = True
 
 
-async def storm(door: KafkaDoor, topic_id: UUID, seed: int) -> None:
+async def storm(door: KafkaServer, topic_id: UUID, seed: int) -> None:
     owners: Owners = {}
     moved = 0
 

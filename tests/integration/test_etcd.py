@@ -8,13 +8,13 @@ from aetcd import rpc
 from tests.etcd import Etcd, running_etcd
 
 from tidemill.cluster.etcd import EtcdCoordination, parse
-from tidemill.cluster.interface import Changed, CoordinationAway, Session, WatchGap
+from tidemill.cluster.interface import Changed, CoordinationAway, CoordinationSession, WatchGap
 from tidemill.model.errors import InvalidConfig
 
 WAIT_S = 60
 
 
-def over(session: Session) -> bool:
+def over(session: CoordinationSession) -> bool:
     return not session.alive
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.unit.doors.door import RawClient, kafka_door, request_part, run
 
-from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 
 COMMIT, JOIN, BEAT, LEAVE, SYNC = 8, 11, 12, 13, 14
@@ -101,7 +101,7 @@ class Member:
         return answer
 
 
-async def storm(door: KafkaDoor, seed: int) -> Counter[tuple[int, int]]:
+async def storm(door: KafkaServer, seed: int) -> Counter[tuple[int, int]]:
     """How often which error was told by which API."""
     told: Counter[tuple[int, int]] = Counter()
 

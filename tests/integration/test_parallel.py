@@ -20,7 +20,7 @@ from tests.integration.parallel import WAIT_S, Book, committed, config, fill, un
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.metadata import decode
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry, TooManyErrors
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.testing import Broker
 
 
@@ -46,11 +46,11 @@ def test_every_record_once_and_in_order(broker: Broker, topic: str, kind: str, t
     consumer = ParallelConsumer(config(broker, topic), [topic], workers=50, tracking=tracking)
     book.stop = consumer.stop
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         time.sleep(0.001)
         book.write(record)
 
-    async def handle_async(record: Record) -> None:
+    async def handle_async(record: ParallelRecord) -> None:
         await asyncio.sleep(0.001)
         book.write(record)
 
@@ -65,7 +65,7 @@ def test_a_gap_is_not_committed_and_a_restart_does_only_what_was_open(broker: Br
     release = threading.Event()
     book = Book(199)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         if (record.partition, record.offset) == (0, 3):
             release.wait(WAIT_S)
             raise SystemExit("the process ends here")
@@ -92,7 +92,7 @@ def test_retries_do_not_hold_others_up_and_end_as_dead_letters(broker: Broker, t
     tries: Counter[tuple[int, int]] = Counter()
     book = Book(99)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         if (record.partition, record.offset) == (1, 7):
             tries[record.partition, record.offset] += 1
             assert record.attempt == tries[record.partition, record.offset]
@@ -131,7 +131,7 @@ def test_a_record_is_buried_however_large_and_whatever_the_reason(
     producer.produce(topic, b"x" * size, partition=0)
     assert producer.flush(WAIT_S) == 0
 
-    def handle(_: Record) -> None:
+    def handle(_: ParallelRecord) -> None:
         raise ValueError(reason)
 
     dead = f"{topic}.dlq"
@@ -151,7 +151,7 @@ def test_a_record_is_buried_however_large_and_whatever_the_reason(
 def test_too_many_errors_halt_loudly(broker: Broker, topic: str) -> None:
     fill(broker, topic, 50)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         raise RuntimeError("the database is gone")
 
     consumer = ParallelConsumer(config(broker, topic), [topic], workers=5, error_threshold=10, retry=Retry(attempts=99))
@@ -164,7 +164,7 @@ def test_skip_what_is_exhausted(broker: Broker, topic: str) -> None:
     fill(broker, topic, 20)
     book = Book(19)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         if (record.partition, record.offset) == (0, 0):
             raise ValueError
         book.write(record)
@@ -182,7 +182,7 @@ def test_two_consumers_share_and_take_over(broker: Broker, topic: str) -> None:
     settings = config(broker, topic, **{"partition.assignment.strategy": "cooperative-sticky"})
     consumers = [ParallelConsumer(settings, [topic], workers=8, revoke_timeout_ms=100) for _ in range(2)]
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         gate.wait(WAIT_S)
         everything.write(record)
 
@@ -206,7 +206,7 @@ def test_a_slow_handler_stays_in_the_group(broker: Broker, topic: str) -> None:
     fill(broker, topic, 4, keys=4)
     book = Book(4)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         time.sleep(8)  # longer than max.poll.interval.ms: only polling meanwhile keeps the membership
         book.write(record)
 

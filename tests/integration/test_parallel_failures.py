@@ -21,7 +21,7 @@ from tests.integration.parallel import WAIT_S, Book, committed, config, fill, in
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.testing import Broker
 
 LIMIT_BYTES = 60
@@ -45,7 +45,7 @@ def offsets(broker: Broker, topic: str) -> list[int]:
     return [offset for _, (offset, _) in sorted(committed(broker, topic, topic).items())]
 
 
-def write_name(record: Record) -> threading.Lock:
+def write_name(record: ParallelRecord) -> threading.Lock:
     """A handler for processes: it leaves a file, and returns what cannot be sent."""
     folder = Path(os.fsdecode(record.value or b""))
     (folder / f"{record.partition}-{record.offset}-{os.getpid()}").touch()
@@ -59,11 +59,11 @@ class Stubborn(Exception):
         super().__init__(f"{first} {second}")
 
 
-def raise_stubborn(_: Record) -> None:
+def raise_stubborn(_: ParallelRecord) -> None:
     raise Stubborn("nobody", "home")
 
 
-def end_the_process(_: Record) -> None:
+def end_the_process(_: ParallelRecord) -> None:
     os._exit(3)
 
 
@@ -93,7 +93,7 @@ def test_processes_handle_records_and_end(broker: Broker, topic: str, tmp_path: 
     ("handler", "sentence"), [(raise_stubborn, "Stubborn.*nobody home"), (end_the_process, "a worker process died")]
 )
 def test_what_processes_cannot_say_is_told(
-    broker: Broker, topic: str, handler: Callable[[Record], None], sentence: str
+    broker: Broker, topic: str, handler: Callable[[ParallelRecord], None], sentence: str
 ) -> None:
     fill(broker, topic, 1)
     consumer = ParallelConsumer(
@@ -103,14 +103,14 @@ def test_what_processes_cannot_say_is_told(
         consumer.run(handler)
 
 
-async def coroutine(_: Record) -> None:
+async def coroutine(_: ParallelRecord) -> None:
     """A handler of the wrong kind for processes."""
 
 
 @pytest.mark.parametrize(
     ("handler", "sentence"), [(lambda _: None, "other processes can import"), (coroutine, "event loop")]
 )
-def test_handlers_that_no_process_can_run(handler: Callable[[Record], Any], sentence: str) -> None:
+def test_handlers_that_no_process_can_run(handler: Callable[[ParallelRecord], Any], sentence: str) -> None:
     consumer = ParallelConsumer(
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, ["t"], workers=1, executor="process"
     )
@@ -118,15 +118,15 @@ def test_handlers_that_no_process_can_run(handler: Callable[[Record], Any], sent
         consumer.run(handler)
 
 
-def raise_keyboard_interrupt(_: Record) -> None:
+def raise_keyboard_interrupt(_: ParallelRecord) -> None:
     raise KeyboardInterrupt
 
 
-async def cancel_itself(_: Record) -> None:
+async def cancel_itself(_: ParallelRecord) -> None:
     raise asyncio.CancelledError
 
 
-def forget_to_await(record: Record) -> Any:
+def forget_to_await(record: ParallelRecord) -> Any:
     return coroutine(record)
 
 
@@ -139,7 +139,7 @@ def forget_to_await(record: Record) -> Any:
     ],
 )
 def test_what_no_retry_would_mend_halts(
-    broker: Broker, topic: str, handler: Callable[[Record], Any], sentence: str
+    broker: Broker, topic: str, handler: Callable[[ParallelRecord], Any], sentence: str
 ) -> None:
     fill(broker, topic, 1)
     with pytest.raises(Halted, match=sentence):
@@ -187,7 +187,7 @@ def test_metadata_beyond_the_brokers_limit_is_left_out(broker: Broker, topic: st
     release = threading.Event()
     book = Book(count)
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         if record.offset % 7 == 3 or record.offset % 11 == 5:
             release.wait(WAIT_S)
         book.write(record)
@@ -226,7 +226,7 @@ def test_a_broker_restart_while_working_loses_nothing() -> None:
         fill(broker, "work", 600)
         gate, book = threading.Event(), Book(10**9)
 
-        def handle(record: Record) -> None:
+        def handle(record: ParallelRecord) -> None:
             if record.offset >= 100:
                 gate.wait(WAIT_S)
             book.write(record)

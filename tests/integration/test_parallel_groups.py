@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
 
 from tidemill.client.parallel.consumer import ParallelConsumer
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.testing import Broker
 
 RECORDS = 2_000
@@ -44,7 +44,7 @@ def test_members_come_and_go_while_working(broker: Broker, kind: str) -> None:
     fill(broker, topic, RECORDS)
     book, hurry = Book(10**9), threading.Event()
 
-    def handle(record: Record) -> None:
+    def handle(record: ParallelRecord) -> None:
         if not hurry.is_set():
             time.sleep(0.02)
         book.write(record)

@@ -10,19 +10,19 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.command_line import CommandLine
 
-from tidemill.client.raw import EARLIEST, LATEST, GroupOffset, RawClient
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient
+from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.ledger import Entry, write_entry
+from tidemill.pipelines.core.ledger import LedgerEntry, write_entry
 from tidemill.pipelines.lag import lags_of
 from tidemill.pipelines.lake import replay as replaying
 from tidemill.pipelines.lake.compaction import compact
-from tidemill.pipelines.lake.interface import Lake, Step
+from tidemill.pipelines.lake.interface import Lake, CommitStep
 from tidemill.pipelines.lake.opening import open_lake
-from tidemill.pipelines.lake.replay import Replay, Wanted
-from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.pipelines.lake.replay import Replay, ReplayRequest
+from tidemill.pipelines.lake.rows import StagedRows, stage_rows
 from tidemill.records.arrow import Decoder, Encoder
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker
@@ -35,7 +35,7 @@ class Died(BaseException):
     """As if by kill -9."""
 
 
-class DyingClient(RawClient):
+class DyingClient(KafkaClient):
     """A client of a process that is killed: nothing goes out after so many calls."""
 
     def __init__(self, servers: str, calls: int) -> None:
@@ -72,8 +72,8 @@ def rows_of(partition: int, offsets: range) -> pa.RecordBatch:
 
 def add(lake: Lake, batch: int, offsets: range) -> None:
     found = [rows_of(partition, offsets) for partition in range(PARTITIONS)]
-    told = stage_rows(Stage(str(lake.root), f"{batch:04}"), 0, found)
-    lake.commit(Step("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], found[0].schema)
+    told = stage_rows(StagedRows(str(lake.root), f"{batch:04}"), 0, found)
+    lake.commit(CommitStep("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], found[0].schema)
 
 
 def a_batch() -> bytearray | memoryview:
@@ -97,7 +97,7 @@ def everything(offsets: int = 30) -> list[bytes]:
 def committed(servers: str, topic: str) -> list[bytes]:
     """By partition, in order."""
     found: list[bytes] = []
-    with RawClient({"bootstrap.servers": servers}) as client:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
         for index in sorted(client.metadata([topic])[topic].leaders):
             part = TopicPartition(topic, index)
             begin, end = (client.list_offsets({part: at}, committed=True)[part].offset for at in (EARLIEST, LATEST))
@@ -125,7 +125,7 @@ def test_a_replay_that_is_killed_anywhere_goes_on_without_doubles(
     for calls in (0, 1, 5, 9, 10, 11, 12, 14, 10_000):
         with DyingClient(servers, calls) as client:
             try:
-                Replay(client, lake, Wanted("killed")).run(lambda _: None)
+                Replay(client, lake, ReplayRequest("killed")).run(lambda _: None)
             except Died:
                 deaths += 1
     assert deaths > 4
@@ -134,42 +134,42 @@ def test_a_replay_that_is_killed_anywhere_goes_on_without_doubles(
 
 def test_what_was_replayed_is_not_replayed_again_unless_asked(servers: str, lake: Lake) -> None:
     make_topic(servers, "twice", PARTITIONS)
-    with RawClient({"bootstrap.servers": servers}) as client:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
         advanced: list[int] = []
-        assert Replay(client, lake, Wanted("twice")).run(advanced.append) == 90
+        assert Replay(client, lake, ReplayRequest("twice")).run(advanced.append) == 90
         assert sum(advanced) == 90
         compact(lake)
         advanced.clear()
-        assert Replay(client, lake, Wanted("twice")).run(advanced.append) == 0
+        assert Replay(client, lake, ReplayRequest("twice")).run(advanced.append) == 0
         assert sum(advanced) == 90
         add(lake, 3, range(30, 35))
-        assert Replay(client, lake, Wanted("twice")).run(lambda _: None) == 15
+        assert Replay(client, lake, ReplayRequest("twice")).run(lambda _: None) == 15
         assert committed(servers, "twice") == everything(35)
-        assert Replay(client, lake, Wanted("twice", again=True)).run(lambda _: None) == 105
+        assert Replay(client, lake, ReplayRequest("twice", again=True)).run(lambda _: None) == 105
     assert sorted(committed(servers, "twice")) == sorted(everything(35) * 2)
 
 
 def test_a_topic_that_has_its_records_is_not_filled_from_its_own_lake(servers: str, lake: Lake) -> None:
     topic = lake.root.name
     make_topic(servers, topic, PARTITIONS)
-    with RawClient({"bootstrap.servers": servers}) as client:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
         client.produce_all({TopicPartition(topic, 1): a_batch()})
         with pytest.raises(
             PipelineError, match=r"is an archive of orders, which has records: they would be there twice"
         ):
-            Replay(client, lake, Wanted(topic)).run(lambda _: None)
-        assert Replay(client, lake, Wanted(topic, again=True)).run(lambda _: None) == 90
+            Replay(client, lake, ReplayRequest(topic)).run(lambda _: None)
+        assert Replay(client, lake, ReplayRequest(topic, again=True)).run(lambda _: None) == 90
 
 
 def test_a_topic_that_was_lost_is_filled_from_its_own_lake(servers: str, tmp_path: Path) -> None:
     lake = open_lake(tmp_path / "lost")
     add(lake, 0, range(30))
     make_topic(servers, "lost", PARTITIONS)
-    with RawClient({"bootstrap.servers": servers}) as client:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
         stops = iter([False, False, True])
-        first = Replay(client, lake, Wanted("lost", rate=50)).run(lambda _: None, lambda: next(stops))
+        first = Replay(client, lake, ReplayRequest("lost", rate=50)).run(lambda _: None, lambda: next(stops))
         assert 0 < first < 90
-        assert first + Replay(client, lake, Wanted("lost")).run(lambda _: None) == 90
+        assert first + Replay(client, lake, ReplayRequest("lost")).run(lambda _: None) == 90
     assert committed(servers, "lost") == everything()
 
 
@@ -179,8 +179,8 @@ def test_a_topic_that_is_made_keeps_what_is_old_and_others_say_that_they_do_not(
     run = CommandLine(servers, capsys, monkeypatch)
     lake = open_lake(tmp_path / "old")
     rows = rows_of(0, range(5)).append_column("date", pa.array(["1970-01-01"] * 5))
-    told = stage_rows(Stage(str(lake.root), "0000", ("date",)), 0, [rows])
-    lake.commit(Step("q", 0), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+    told = stage_rows(StagedRows(str(lake.root), "0000", ("date",)), 0, [rows])
+    lake.commit(CommitStep("q", 0), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
     run.fine("topic", "create", "short", "--config", "retention.ms=1000")
     assert (
         "short deletes records that are older than retention.ms=1000"
@@ -198,10 +198,10 @@ def test_a_topic_that_is_made_keeps_what_is_old_and_others_say_that_they_do_not(
 def test_what_a_replay_or_a_sink_notes_is_nobodys_lag(servers: str, lake: Lake) -> None:
     make_topic(servers, "noted", PARTITIONS)
     part = TopicPartition("noted", 0)
-    with RawClient({"bootstrap.servers": servers}) as client:
-        replay = Replay(client, lake, Wanted("noted"))
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        replay = Replay(client, lake, ReplayRequest("noted"))
         replay.run(lambda _: None)
-        entry = Entry(7, "query", 3, 1, done=True)
+        entry = LedgerEntry(7, "query", 3, 1, done=True)
         client.commit_offsets("sink", {part: GroupOffset(entry.number, metadata=write_entry(entry)[0])})
         client.commit_offsets("reader", {part: GroupOffset(20)})
         client.commit_offsets("talker", {part: GroupOffset(20, metadata="read by talker=1 at 12:30")})
@@ -212,13 +212,13 @@ def test_what_a_replay_or_a_sink_notes_is_nobodys_lag(servers: str, lake: Lake) 
 def test_a_replay_can_be_stopped_can_begin_later_and_can_have_other_partitions(servers: str, lake: Lake) -> None:
     make_topic(servers, "narrow", 2)
     stops = iter([False] * 12 + [True])
-    wanted = Wanted("narrow", since_ms=10_000, rate=1_000_000)
-    with RawClient({"bootstrap.servers": servers}) as client:
-        first = Replay(client, lake, Wanted("narrow", 10_000, 50)).run(lambda _: None, lambda: next(stops))
+    wanted = ReplayRequest("narrow", since_ms=10_000, rate=1_000_000)
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        first = Replay(client, lake, ReplayRequest("narrow", 10_000, 50)).run(lambda _: None, lambda: next(stops))
         assert 0 < first < 60
         assert first + Replay(client, lake, wanted).run(lambda _: None) == 60
     expected = [b"%d-%d" % (partition, offset) for partition in range(PARTITIONS) for offset in range(10, 30)]
     assert sorted(committed(servers, "narrow")) == sorted(expected)
-    with RawClient({"bootstrap.servers": servers}) as client:
-        anew = Replay(client, lake, Wanted("narrow", since_ms=10_000, again=True))
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        anew = Replay(client, lake, ReplayRequest("narrow", since_ms=10_000, again=True))
         assert (anew.run(lambda _: None), anew.older) == (60, 30)

@@ -19,16 +19,16 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidemill.client.raw import LATEST, RawClient
-from tidemill.client.raw.pipe import ProducePipe
+from tidemill.client.kafka import LATEST, KafkaClient
+from tidemill.client.kafka.pipeline import ProducePipe
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
 from tidemill.pipelines import writing
-from tidemill.pipelines.committing import Plan, Written, abandon, abort, begin, commit, commit_all
+from tidemill.pipelines.committing import CommitPlan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
 from tidemill.pipelines.core.sink import parse_sink
-from tidemill.pipelines.crew import SHARE_MIN
-from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch
+from tidemill.pipelines.client_pool import SHARE_MIN
+from tidemill.pipelines.writing import TaskAttempt, TaskWriter, write_micro_batch
 from tidemill.records.header import BatchHeader, iter_headers
 from tidemill.testing import Broker
 
@@ -58,7 +58,7 @@ class Life:
                 self._left -= 1
 
 
-class Mortal(RawClient):
+class Mortal(KafkaClient):
     """A client that ends right before or right after one of its requests; whoever uses it dies there."""
 
     def __init__(self, options: Mapping[str, str], last_step: int | None, life: Life | None = None) -> None:
@@ -107,20 +107,20 @@ class Sink:
         self.servers = servers
         self.topic = topic
         self.name = f"tidemill-{topic}"
-        self.begun: dict[int, Plan] = {}
+        self.begun: dict[int, CommitPlan] = {}
         """What each process of Spark's that begins micro-batches remembers."""
 
-    def begin(self, client: RawClient, process: int) -> Plan:
+    def begin(self, client: KafkaClient, process: int) -> CommitPlan:
         plan = self.begun[process] = begin(client, self.name, self.begun.pop(process, None))
         return plan
 
     def driver(self, last_step: int | None = None) -> Mortal:
         return Mortal(self.options.client, last_step)
 
-    def write(self, client: RawClient, plan: Plan, batch: int, tasks: int) -> list[Written]:
+    def write(self, client: KafkaClient, plan: CommitPlan, batch: int, tasks: int) -> list[Written]:
         of = (QUERY, batch)
         return [
-            write_micro_batch(client, self.options, plan, Place(task), [rows(batch, task, tasks)], of=of)
+            write_micro_batch(client, self.options, plan, TaskAttempt(task), [rows(batch, task, tasks)], of=of)
             for task in range(tasks)
         ]
 
@@ -136,7 +136,7 @@ def rows(batch: int, task: int, tasks: int) -> pa.RecordBatch:
     return pa.record_batch({"key": [value[-1] for value in values], "value": values})
 
 
-def heads(client: RawClient, part: Partition) -> list[BatchHeader]:
+def heads(client: KafkaClient, part: Partition) -> list[BatchHeader]:
     """The headers of the batches that hold rows."""
     end = client.list_offsets({part: LATEST})[part].offset
     found = [each for piece in client.read_range(part, 0, end) for _, each in iter_headers(piece.records)]
@@ -250,7 +250,7 @@ def test_only_what_may_be_open_is_looked_for(sink: Sink) -> None:
 def test_attempts_that_do_not_count_leave_nothing_open(sink: Sink, streaming: bool) -> None:
     with sink.driver() as client:
         plan = sink.begin(client, 0)
-        attempts = [TaskWriter(client, sink.options, Place(0, attempt), sink.name) for attempt in range(3)]
+        attempts = [TaskWriter(client, sink.options, TaskAttempt(0, attempt), sink.name) for attempt in range(3)]
         _, second, _ = [attempt.write([rows(0, 0, 1)]) for attempt in attempts]  # one is lost, one came too late
         if streaming:
             commit(client, plan, [second], QUERY, 0)
@@ -383,13 +383,13 @@ def test_an_abort_leaves_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) ->
             rows(0, 0, 1).append_column("partition", pa.array([0] * (ROWS - 1) + [last], pa.int32())) for last in (1, 9)
         )
         with pytest.raises(WrongOption, match="has no partition 9"):
-            TaskWriter(client, sink.options, Place(0), sink.name).write([sound, broken])
+            TaskWriter(client, sink.options, TaskAttempt(0), sink.name).write([sound, broken])
         huge = pa.record_batch({"key": ["k"], "value": ["x" * 2_000_000]})
         with pytest.raises(MessageTooLarge):
-            TaskWriter(client, sink.options, Place(0), sink.name).write([rows(0, 0, 1), huge, rows(0, 0, 1)])
+            TaskWriter(client, sink.options, TaskAttempt(0), sink.name).write([rows(0, 0, 1), huge, rows(0, 0, 1)])
         patient = replace(sink.options, timeout_ms=10**9)
         with pytest.raises(WrongOption, match=r"transaction\.timeout\.ms: 1000000000 is more than the broker's"):
-            TaskWriter(client, patient, Place(0), sink.name).write([rows(0, 0, 1)])
+            TaskWriter(client, patient, TaskAttempt(0), sink.name).write([rows(0, 0, 1)])
     assert nothing_open(sink)
     assert visible(sink) == []
 
@@ -408,14 +408,14 @@ def test_a_new_query_of_the_same_sink_begins_at_its_own_first_micro_batch(sink: 
     with sink.driver() as client:
         plan = begin(client, sink.name)
         of = ("another-query", 0)
-        told = write_micro_batch(client, sink.options, plan, Place(0), [rows(1, 0, 1)], of=of)
+        told = write_micro_batch(client, sink.options, plan, TaskAttempt(0), [rows(1, 0, 1)], of=of)
         commit(client, plan, [told], *of)
     assert visible(sink) == expected(2)
 
 
 def test_batch_writes_are_committed_without_a_ledger(sink: Sink) -> None:
     with sink.driver() as client:
-        tasks = [TaskWriter(client, sink.options, Place(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)]
+        tasks = [TaskWriter(client, sink.options, TaskAttempt(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)]
         assert visible(sink) == []
         commit_all(client, sink.name, tasks)
     assert visible(sink) == expected(1)
@@ -427,7 +427,7 @@ def test_batches_are_large_however_small_those_of_arrow_are(
 ) -> None:
     monkeypatch.setattr(writing, "GATHERED_BYTES", gathered_bytes)
     with sink.driver() as client:
-        written = TaskWriter(client, sink.options, Place(0), sink.name)
+        written = TaskWriter(client, sink.options, TaskAttempt(0), sink.name)
         commit_all(client, sink.name, [written.write(rows(batch, 0, 1) for batch in range(50))])
         assert [len(heads(client, Partition(sink.topic, index))) for index in range(PARTITIONS)] == [1] * PARTITIONS
     assert visible(sink) == expected(50)
@@ -450,7 +450,7 @@ def test_many_drafts_are_small(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(writing, "DRAFT_BYTES_MIN", 200)
     monkeypatch.setattr(writing, "REQUEST_BYTES", 1)
     with sink.driver() as client:
-        written = TaskWriter(client, sink.options, Place(0), sink.name)
+        written = TaskWriter(client, sink.options, TaskAttempt(0), sink.name)
         commit_all(client, sink.name, [written.write(rows(batch, 0, 1) for batch in range(50))])
         found = heads(client, Partition(sink.topic, 0))
     assert len(found) > 5
@@ -462,5 +462,5 @@ def test_without_transactions_rows_are_there_at_once(sink: Sink) -> None:
     given = {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, "transactional": "false"}
     options = parse_sink(given)
     with sink.driver() as client:
-        TaskWriter(client, options, Place(0), "").write([rows(0, 0, 1)])
+        TaskWriter(client, options, TaskAttempt(0), "").write([rows(0, 0, 1)])
     assert visible(sink) == expected(1)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from tests.chdb_front import running_front
 
-from tidemill.pipelines.clickhouse import Table
-from tidemill.pipelines.core.addresses import Address, parse_address
+from tidemill.pipelines.clickhouse import TargetTable
+from tidemill.pipelines.core.addresses import TableAddress, parse_address
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.tables import Stage, stage_of
+from tidemill.pipelines.core.tables import StageTables, stage_of
 
 ROWS = 6
 EMBEDDED = """
@@ -39,7 +39,7 @@ class Died(Exception):
     pass
 
 
-class Mortal(Table):
+class Mortal(TargetTable):
     """A table whose user dies before or after one of its statements."""
 
     steps_left: int | None = None
@@ -62,13 +62,13 @@ class Mortal(Table):
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableAddress]:
     with running_front(tmp_path_factory.mktemp("chdb")) as port:
         yield parse_address(f"http://127.0.0.1:{port}/shop")
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest) -> Stage:
+def stage(request: pytest.FixtureRequest) -> StageTables:
     return stage_of("shop", request.node.name, "a-query")
 
 
@@ -77,7 +77,7 @@ def rows(batch: int, part: int, parts: int) -> pa.Table:
     return pa.table({"batch": pa.array([batch] * len(numbers), pa.int32()), "n": pa.array(numbers, pa.int32())})
 
 
-def run(table: Table, batch: int, parts: int, attempt: str) -> None:
+def run(table: TargetTable, batch: int, parts: int, attempt: str) -> None:
     table.create(rows(0, 0, 1).schema, [])
     if table.begin(batch, attempt):
         for part in range(parts):
@@ -85,8 +85,8 @@ def run(table: Table, batch: int, parts: int, attempt: str) -> None:
         table.finish(batch, attempt)
 
 
-def found(address: Address, stage: Stage) -> list[str]:
-    with Table(address, stage) as table:
+def found(address: TableAddress, stage: StageTables) -> list[str]:
+    with TargetTable(address, stage) as table:
         return table.ask(f"SELECT toString((batch, n)) FROM {stage.target} ORDER BY batch, n")
 
 
@@ -94,7 +94,7 @@ def expected(batches: int) -> list[str]:
     return [f"({batch},{n})" for batch in range(batches) for n in range(ROWS)]
 
 
-def test_a_writer_that_dies_at_every_step(address: Address, stage: Stage) -> None:
+def test_a_writer_that_dies_at_every_step(address: TableAddress, stage: StageTables) -> None:
     with Mortal(address, stage) as table:
         for batch in count():
             table.steps_left = batch
@@ -110,8 +110,8 @@ def test_a_writer_that_dies_at_every_step(address: Address, stage: Stage) -> Non
     assert found(address, stage) == expected(batch + 1)
 
 
-def test_a_writer_that_comes_back_from_the_dead(address: Address, stage: Stage) -> None:
-    with Table(address, stage) as zombie, Table(address, stage) as other:
+def test_a_writer_that_comes_back_from_the_dead(address: TableAddress, stage: StageTables) -> None:
+    with TargetTable(address, stage) as zombie, TargetTable(address, stage) as other:
         zombie.create(rows(0, 0, 1).schema, [])
         assert zombie.begin(0, "zombie")
         zombie.insert("zombie", rows(0, 0, 2), "z")
@@ -123,8 +123,8 @@ def test_a_writer_that_comes_back_from_the_dead(address: Address, stage: Stage) 
     assert found(address, stage) == expected(1)
 
 
-def test_a_table_of_the_users_own_with_partitions(address: Address, stage: Stage) -> None:
-    with Table(address, stage) as table:
+def test_a_table_of_the_users_own_with_partitions(address: TableAddress, stage: StageTables) -> None:
+    with TargetTable(address, stage) as table:
         table.do("CREATE DATABASE IF NOT EXISTS shop")
         table.do(f"CREATE TABLE {stage.target} (n Int32, batch Int32) ENGINE = MergeTree PARTITION BY n % 3 ORDER BY n")
         for batch in (0, 1, 1):
@@ -135,7 +135,7 @@ def test_a_table_of_the_users_own_with_partitions(address: Address, stage: Stage
 def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
     nobody = parse_address("http://127.0.0.1:1/shop")
     with pytest.raises(PipelineError) as caught:
-        Table(nobody, stage_of("shop", "t", "q"))
+        TargetTable(nobody, stage_of("shop", "t", "q"))
     why = "it does not answer (Connection refused); is it up, and is this its address?"
     assert str(caught.value) == f"ClickHouse at 127.0.0.1:1: {why}"
 

@@ -9,11 +9,11 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import Progress
+from tidemill.pipelines.core.offsets import QueryProgress
 from tidemill.pipelines.core.options import parse_source
-from tidemill.pipelines.crew import CLIENTS_MAX
+from tidemill.pipelines.client_pool import CLIENTS_MAX
 from tidemill.pipelines.planning import Planner
 from tidemill.pipelines.record_sizes import SAMPLE_BYTES_MAX, SAMPLE_BYTES_MIN, SAMPLES_BYTES, sample_size
 from tidemill.testing import Broker
@@ -23,7 +23,7 @@ PAUSE_S = 0.3
 """In which the client hears that there is no such topic."""
 
 
-class Late(RawClient):
+class Late(KafkaClient):
     """A client whose topic is deleted before it asks for offsets, and is there again before it gives up."""
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -41,14 +41,14 @@ class Late(RawClient):
         return found
 
 
-class Counting(RawClient):
+class Counting(KafkaClient):
     """A client that counts the fetches of each partition, and the clients that fetch."""
 
     def __init__(self, servers: str, fetches: Counter[TopicPartition], clients: set[int]) -> None:
         super().__init__({"bootstrap.servers": servers})
         self._given = servers, fetches, clients
 
-    def another(self) -> RawClient:
+    def another(self) -> KafkaClient:
         return Counting(*self._given)
 
     def fetch(self, partition: TopicPartition, offset: int, **named: Any) -> Any:
@@ -78,9 +78,9 @@ def test_a_backlog_is_read_in_pieces_also_where_records_grow_and_the_beginning_i
         assert producer.flush(LIMIT_S) == 0
         part = TopicPartition("orders", 0)
         given = {"kafka.bootstrap.servers": servers, "subscribe": "orders"}
-        with RawClient({"bootstrap.servers": servers}) as client:
+        with KafkaClient({"bootstrap.servers": servers}) as client:
             planner = Planner(client, parse_source({**given, "maxBytesPerTrigger": "500k"}, streaming=True))
-            at, pieces, newest = Progress({part: 0}), [], planner.newest()
+            at, pieces, newest = QueryProgress({part: 0}), [], planner.newest()
             while at.offsets != newest.offsets:
                 start, at = at, planner.advance(at, newest, unlimited=False)
                 large = max(2000, at.offsets[part]) - max(2000, start.offsets[part])
@@ -88,11 +88,11 @@ def test_a_backlog_is_read_in_pieces_also_where_records_grow_and_the_beginning_i
             assert max(pieces) <= 2 * 500 * 1024, pieces
             assert len(pieces) <= 40, pieces
             default = Planner(client, parse_source(given, streaming=True))
-            assert default.advance(Progress({part: 0}), newest, unlimited=False).offsets == newest.offsets
+            assert default.advance(QueryProgress({part: 0}), newest, unlimited=False).offsets == newest.offsets
             admin = AdminClient({"bootstrap.servers": servers})
             [gone] = admin.delete_records([AdminPartition("orders", 0, 2100)]).values()
             gone.result(LIMIT_S)
-            behind = planner.advance(Progress({part: 0}), newest, unlimited=False).offsets[part]
+            behind = planner.advance(QueryProgress({part: 0}), newest, unlimited=False).offsets[part]
             assert behind <= 500 * 1024 // 10_000 + 1  # measured where the log begins now
 
 
@@ -107,7 +107,7 @@ def test_a_backlog_that_fits_into_a_sample_is_fetched_once_by_several_clients() 
             planner = Planner(client, options)
             newest = planner.newest()
             assert set(newest.offsets.values()) == {20}
-            start = Progress(dict.fromkeys(newest.offsets, 0), newest.ids)
+            start = QueryProgress(dict.fromkeys(newest.offsets, 0), newest.ids)
             assert planner.advance(start, newest, unlimited=False) == newest
         assert fetches == dict.fromkeys(newest.offsets, 1)
         assert len(clients) == CLIENTS_MAX
@@ -124,10 +124,10 @@ def test_offsets_of_a_topic_that_was_created_again_meanwhile_come_with_its_own_i
         servers = broker.bootstrap_servers
         create(servers, "orders", 2)
         options = parse_source({"kafka.bootstrap.servers": servers, "subscribe": "orders"}, streaming=True)
-        with RawClient({"bootstrap.servers": servers}) as client:
+        with KafkaClient({"bootstrap.servers": servers}) as client:
             before = Planner(client, options).newest()
         with Late(servers, "orders") as client:
             after = Planner(client, options).newest()
         assert before.renewed_in(after) == {"orders"}
-        with RawClient({"bootstrap.servers": servers}) as client:
+        with KafkaClient({"bootstrap.servers": servers}) as client:
             assert Planner(client, options).newest().ids == after.ids

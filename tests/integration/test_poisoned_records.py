@@ -13,7 +13,7 @@ from tests.integration.raw_batches import NOW_MS, batch, values_in
 
 from tidemill import Consumer
 from tidemill.cli.main import main
-from tidemill.client.raw import LATEST, GroupOffset, RawClient
+from tidemill.client.kafka import LATEST, GroupOffset, KafkaClient
 from tidemill.model.errors import InvalidRecord, UnreadableBatch
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.offsets import OffsetRange
@@ -35,8 +35,8 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as raw:
+def client(broker: Broker) -> Iterator[KafkaClient]:
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as raw:
         yield raw
 
 
@@ -48,11 +48,11 @@ def new_partition(broker: Broker, **settings: str) -> TopicPartition:
     return TopicPartition(name, 0)
 
 
-def end_offset(client: RawClient, partition: TopicPartition) -> int:
+def end_offset(client: KafkaClient, partition: TopicPartition) -> int:
     return client.list_offsets({partition: LATEST})[partition].offset
 
 
-def refused(client: RawClient, partition: TopicPartition, poisoned: bytearray) -> str:
+def refused(client: KafkaClient, partition: TopicPartition, poisoned: bytearray) -> str:
     client.produce(partition, batch("before"))
     with pytest.raises(InvalidRecord) as raised:
         client.produce(partition, poisoned)
@@ -63,21 +63,21 @@ def refused(client: RawClient, partition: TopicPartition, poisoned: bytearray) -
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_count_that_is_a_lie_does_not_move_the_offsets(broker: Broker, client: RawClient, codec: Codec) -> None:
+def test_a_count_that_is_a_lie_does_not_move_the_offsets(broker: Broker, client: KafkaClient, codec: Codec) -> None:
     reason = refused(client, new_partition(broker), sealed(RECORD, COUNT_MAX, codec))
     assert f"{COUNT_MAX} records" in reason
 
 
 @pytest.mark.parametrize("payload", [NEGATIVE_DELTA, HUGE_KEY])
 def test_a_record_that_consumers_cannot_read_is_refused_by_default(
-    broker: Broker, client: RawClient, payload: bytes
+    broker: Broker, client: KafkaClient, payload: bytes
 ) -> None:
     assert "cannot be read" in refused(client, new_partition(broker), sealed(payload, 1))
 
 
 @pytest.mark.parametrize(("payload", "count"), [(RECORD * 3, 2), (RECORD * 3, 4), (RECORD[:-2] + RECORD, 2)])
 def test_lengths_that_do_not_fit_the_count_are_refused(
-    broker: Broker, client: RawClient, payload: bytes, count: int
+    broker: Broker, client: KafkaClient, payload: bytes, count: int
 ) -> None:
     refused(client, new_partition(broker), sealed(payload, count))
 
@@ -85,25 +85,25 @@ def test_lengths_that_do_not_fit_the_count_are_refused(
 @pytest.mark.parametrize("payload", [NEGATIVE_DELTA, HUGE_KEY])
 @pytest.mark.parametrize("codec", Codec)
 def test_every_record_is_checked_where_the_topic_says_so(
-    broker: Broker, client: RawClient, payload: bytes, codec: Codec
+    broker: Broker, client: KafkaClient, payload: bytes, codec: Codec
 ) -> None:
     partition = new_partition(broker, tidemill_validate="records")
     assert "cannot be read" in refused(client, partition, compressed(payload, 1, codec))
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_compressed_garbage_is_refused_where_the_topic_says_so(broker: Broker, client: RawClient, codec: Codec) -> None:
+def test_compressed_garbage_is_refused_where_the_topic_says_so(broker: Broker, client: KafkaClient, codec: Codec) -> None:
     partition = new_partition(broker, tidemill_validate="records")
     assert "cannot be read" in refused(client, partition, sealed(GARBAGE, 3, codec))
 
 
 def test_a_broker_can_check_every_record_of_all_topics() -> None:
     settings = {"tidemill.validate": "records"}
-    with Broker(settings=settings) as strict, RawClient({"bootstrap.servers": strict.bootstrap_servers}) as client:
+    with Broker(settings=settings) as strict, KafkaClient({"bootstrap.servers": strict.bootstrap_servers}) as client:
         refused(client, new_partition(strict), sealed(GARBAGE, 3, Codec.ZSTD))
 
 
-def test_a_compressed_batch_takes_no_more_offsets_than_its_records_could(broker: Broker, client: RawClient) -> None:
+def test_a_compressed_batch_takes_no_more_offsets_than_its_records_could(broker: Broker, client: KafkaClient) -> None:
     """By default compressed records stay closed, so what they are is not known; how many they can be is."""
     partition = new_partition(broker)
     client.produce(partition, sealed(GARBAGE, 90, Codec.SNAPPY))
@@ -118,7 +118,7 @@ NAMED = "the batch of {} at offsets 1 to 3 cannot be read: "
 
 
 @pytest.fixture
-def stuck(broker: Broker, client: RawClient) -> TopicPartition:
+def stuck(broker: Broker, client: KafkaClient) -> TopicPartition:
     """A partition whose records are readable but for offsets 1 to 3, which are compressed garbage."""
     partition = new_partition(broker)
     client.produce(partition, batch("before"))
@@ -157,14 +157,14 @@ def test_sql_names_the_batch_and_can_leave_it_out(
     assert capfd.readouterr().out.splitlines()[1:] == ['0,"before"', '4,"after"']
 
 
-def test_a_search_by_time_answers_with_the_batch_that_cannot_be_read(client: RawClient, stuck: TopicPartition) -> None:
+def test_a_search_by_time_answers_with_the_batch_that_cannot_be_read(client: KafkaClient, stuck: TopicPartition) -> None:
     at = client.list_offsets({stuck: NOW_MS})[stuck]
     assert at.offset == 0
     client.produce(stuck, sealed(GARBAGE, 2, Codec.GZIP, NOW_MS + 10))
     assert client.list_offsets({stuck: NOW_MS + 5})[stuck].offset == 5
 
 
-def test_the_lag_of_a_group_behind_the_batch_is_shown(broker: Broker, client: RawClient, stuck: TopicPartition) -> None:
+def test_the_lag_of_a_group_behind_the_batch_is_shown(broker: Broker, client: KafkaClient, stuck: TopicPartition) -> None:
     group = f"g-{uuid4().hex[:8]}"
     client.commit_offsets(group, {stuck: GroupOffset(1)})
     question = f"SELECT lag FROM consumer_lag WHERE group_id = '{group}'"

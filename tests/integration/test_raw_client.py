@@ -13,17 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.proxy import CuttingProxy
 from tests.integration.raw_batches import NOW_MS, Numbered, batch, values_in
 
-from tidemill.client.raw import (
-    EARLIEST,
-    LATEST,
-    ClientError,
-    GroupOffset,
-    ProducerIdentity,
-    RawClient,
-    Unreachable,
-    coordination,
-)
-from tidemill.client.raw.apis import Api
+from tidemill.client.kafka import EARLIEST, LATEST, ClientError, GroupOffset, ProducerIdentity, KafkaClient, BrokerUnreachable
+from tidemill.client.kafka import coordinators
+from tidemill.client.kafka.apis import ClientApi
 from tidemill.model.errors import (
     InvalidProducerEpoch,
     MessageTooLarge,
@@ -37,8 +29,8 @@ from tidemill.records.arrow import (
     MURMUR2_RANDOM,
     Decoder,
     Encoder,
-    Writer,
-    kernels,
+    BatchProducer,
+    load_kernels,
 )
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker
@@ -55,8 +47,8 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as raw:
+def client(broker: Broker) -> Iterator[KafkaClient]:
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as raw:
         yield raw
 
 
@@ -80,7 +72,7 @@ def new_topic(servers: str, partitions: int = 2) -> str:
     return name
 
 
-def test_batches_go_in_and_come_out(client: RawClient, topic: str) -> None:
+def test_batches_go_in_and_come_out(client: KafkaClient, topic: str) -> None:
     here, there = TopicPartition(topic, 0), TopicPartition(topic, 1)
     assert client.produce(here, batch("a", "b")).base_offset == 0
     assert client.produce(here, batch("c"), acks=1).base_offset == 2
@@ -91,14 +83,14 @@ def test_batches_go_in_and_come_out(client: RawClient, topic: str) -> None:
     assert values_in(client, there) == ["x"]
 
 
-def test_a_batch_nobody_answers_for_arrives_too(client: RawClient, topic: str) -> None:
+def test_a_batch_nobody_answers_for_arrives_too(client: KafkaClient, topic: str) -> None:
     here = TopicPartition(topic, 0)
     client.produce(here, batch("a"), acks=0)
     eventually(lambda: client.list_offsets({here: LATEST})[here].offset == 1)
     assert values_in(client, here) == ["a"]
 
 
-def test_topics_are_found_by_name_and_pattern(client: RawClient, topic: str) -> None:
+def test_topics_are_found_by_name_and_pattern(client: KafkaClient, topic: str) -> None:
     assert client.metadata([topic])[topic].partitions == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     assert client.metadata([]) == {}
     assert set(client.topics(topic[:-1] + ".")) == {topic}
@@ -107,7 +99,7 @@ def test_topics_are_found_by_name_and_pattern(client: RawClient, topic: str) -> 
     assert not any(name.startswith("__") for name in client.topics())
 
 
-def test_offsets_are_found_by_time(client: RawClient, topic: str) -> None:
+def test_offsets_are_found_by_time(client: KafkaClient, topic: str) -> None:
     here, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
     client.produce(here, batch("a", "b", "c"))
     wanted = {EARLIEST: 0, LATEST: 3, NOW_MS + 1: 1, NOW_MS + 99: -1}
@@ -117,7 +109,7 @@ def test_offsets_are_found_by_time(client: RawClient, topic: str) -> None:
     assert client.list_offsets({}) == {}
 
 
-def test_a_range_comes_in_pieces_with_one_request_ahead(client: RawClient, topic: str) -> None:
+def test_a_range_comes_in_pieces_with_one_request_ahead(client: KafkaClient, topic: str) -> None:
     here = TopicPartition(topic, 0)
     for number in range(30):
         client.produce(here, batch(f"{number}-" + "x" * 500))
@@ -131,7 +123,7 @@ def test_a_range_comes_in_pieces_with_one_request_ahead(client: RawClient, topic
     assert len(values_in(client, here)) == 30
 
 
-def test_what_others_write_is_read_and_the_other_way_round(client: RawClient, broker: Broker, topic: str) -> None:
+def test_what_others_write_is_read_and_the_other_way_round(client: KafkaClient, broker: Broker, topic: str) -> None:
     here = TopicPartition(topic, 0)
     names = ("none", "gzip", "snappy", "lz4", "zstd")
     for name in names:
@@ -140,19 +132,19 @@ def test_what_others_write_is_read_and_the_other_way_round(client: RawClient, br
         assert producer.flush(WAIT_S) == 0
     rows = pa.record_batch({"value": [f"own {codec.name}".encode() for codec in Codec]})
     for codec in Codec:
-        for encoded in Encoder(rows, now_ms=NOW_MS, twin=kernels("python")).batches(codec=codec):
+        for encoded in Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python")).batches(codec=codec):
             client.produce(here, encoded.batch)
     expected = values_in(client, here)
     assert expected[:5] == [name * 20 for name in names]
     assert consumed(broker, here, len(expected)) == expected
 
 
-def test_batches_compressed_in_pieces_are_read_by_librdkafka(client: RawClient, broker: Broker, topic: str) -> None:
+def test_batches_compressed_in_pieces_are_read_by_librdkafka(client: KafkaClient, broker: Broker, topic: str) -> None:
     here = TopicPartition(topic, 0)
     values = [f"{number} " * 100 for number in range(500)]
     rows = pa.record_batch({"value": values})
     for codec in Codec:
-        for encoded in Encoder(rows, now_ms=NOW_MS, twin=kernels("python")).batches(codec=codec, batch_bytes=50_000):
+        for encoded in Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python")).batches(codec=codec, batch_bytes=50_000):
             client.produce(here, encoded.batch)
     assert consumed(broker, here, len(Codec) * len(values)) == values * len(Codec)
     assert values_in(client, here) == values * len(Codec)
@@ -174,7 +166,7 @@ def consumed(broker: Broker, partition: TopicPartition, count: int) -> list[str]
 
 
 @pytest.mark.parametrize("partitioner", [CONSISTENT_RANDOM, MURMUR2_RANDOM])
-def test_keys_go_where_librdkafka_puts_them(client: RawClient, broker: Broker, partitioner: str) -> None:
+def test_keys_go_where_librdkafka_puts_them(client: KafkaClient, broker: Broker, partitioner: str) -> None:
     name = new_topic(broker.bootstrap_servers, 7)
     keys = [b"key-%d" % number for number in range(60)]
     placed: dict[bytes, int] = {}
@@ -182,12 +174,12 @@ def test_keys_go_where_librdkafka_puts_them(client: RawClient, broker: Broker, p
     for key in keys:
         producer.produce(name, b"", key, on_delivery=lambda error, sent: placed.update({sent.key(): sent.partition()}))
     assert producer.flush(WAIT_S) == 0
-    encoder = Encoder(pa.record_batch({"key": keys}), now_ms=NOW_MS, twin=kernels("python"))
+    encoder = Encoder(pa.record_batch({"key": keys}), now_ms=NOW_MS, twin=load_kernels("python"))
     ours = encoder.dealt(encoder.partitions(7, 0, partitioner), 7)
     assert {keys[row]: partition for partition, rows in ours.items() for row in rows} == placed
 
 
-def test_a_group_without_members_keeps_offsets(client: RawClient, topic: str) -> None:
+def test_a_group_without_members_keeps_offsets(client: KafkaClient, topic: str) -> None:
     group, here = uuid4().hex, TopicPartition(topic, 0)
     assert client.group_offsets(group) == {}
     client.commit_offsets(group, {here: GroupOffset(5, -1, "note")})
@@ -196,7 +188,7 @@ def test_a_group_without_members_keeps_offsets(client: RawClient, topic: str) ->
     assert client.find_coordinator(group).port > 0
 
 
-def test_a_batch_sent_twice_is_there_once(client: RawClient, topic: str) -> None:
+def test_a_batch_sent_twice_is_there_once(client: KafkaClient, topic: str) -> None:
     here = TopicPartition(topic, 0)
     identity = client.init_producer()
     sent = batch("a", identity=identity)
@@ -206,7 +198,7 @@ def test_a_batch_sent_twice_is_there_once(client: RawClient, topic: str) -> None
     assert values_in(client, here) == ["a", "b"]
 
 
-def test_a_transaction_is_all_or_nothing(client: RawClient, topic: str) -> None:
+def test_a_transaction_is_all_or_nothing(client: KafkaClient, topic: str) -> None:
     here, group, name = TopicPartition(topic, 0), uuid4().hex, uuid4().hex
     for number, commit in enumerate((True, False, True)):
         identity = client.init_producer(name)
@@ -221,7 +213,7 @@ def test_a_transaction_is_all_or_nothing(client: RawClient, topic: str) -> None:
     assert values_in(client, here) == ["v0", "v1", "v2"]
 
 
-def test_a_writer_whose_id_was_taken_over_is_fenced(client: RawClient, topic: str) -> None:
+def test_a_writer_whose_id_was_taken_over_is_fenced(client: KafkaClient, topic: str) -> None:
     here, name = TopicPartition(topic, 0), uuid4().hex
     old = client.init_producer(name)
     client.add_partitions(old, [here])
@@ -233,7 +225,7 @@ def test_a_writer_whose_id_was_taken_over_is_fenced(client: RawClient, topic: st
 
 
 def test_open_transactions_are_told_by_brokers_that_can(
-    client: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: KafkaClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, prefix = TopicPartition(topic, 0), uuid4().hex
     first, second, _ = (client.init_producer(f"{prefix}-{number}") for number in range(3))
@@ -242,18 +234,18 @@ def test_open_transactions_are_told_by_brokers_that_can(
     assert client.open_transactions(prefix) == {f"{prefix}-0", f"{prefix}-1"}
     client.end_transaction(first, commit=False)
     assert client.open_transactions(f"{prefix}-") == {f"{prefix}-1"}
-    monkeypatch.setattr(coordination, "LIST_TRANSACTIONS", Api(66, 99, 99))  # as a broker before Kafka 3.0
+    monkeypatch.setattr(coordinators, "LIST_TRANSACTIONS", ClientApi(66, 99, 99))  # as a broker before Kafka 3.0
     assert client.open_transactions(prefix) == set()
     client.end_transaction(second, commit=False)
 
 
-def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None:
+def test_arrow_batches_carry_their_writer(client: KafkaClient, topic: str) -> None:
     here, name = TopicPartition(topic, 0), uuid4().hex
     identity = client.init_producer(name)
     client.add_partitions(identity, [here])
     rows = pa.record_batch({"value": [f"{number}".encode() for number in range(100)]})
-    encoder = Encoder(rows, now_ms=NOW_MS, twin=kernels("python"))
-    writer = Writer(identity.producer_id, identity.producer_epoch, 0, transactional=True)
+    encoder = Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python"))
+    writer = BatchProducer(identity.producer_id, identity.producer_epoch, 0, transactional=True)
     batches = list(encoder.batches(batch_bytes=500, writer=writer))
     assert len(batches) > 1
     for encoded in batches:
@@ -262,7 +254,7 @@ def test_arrow_batches_carry_their_writer(client: RawClient, topic: str) -> None
     assert values_in(client, here, committed=True) == [f"{number}" for number in range(100)]
 
 
-def test_a_pipe_keeps_the_order_of_what_is_on_its_way(client: RawClient, topic: str) -> None:
+def test_a_pipe_keeps_the_order_of_what_is_on_its_way(client: KafkaClient, topic: str) -> None:
     writer = Numbered(client, topic, client.init_producer())
     writer.send(50)
     assert client.metadata([topic])  # others may ask in between
@@ -278,7 +270,7 @@ def test_a_pipe_over_connections_that_break_writes_every_batch_once() -> None:
         proxy.target = running.bootstrap_servers
         proxy.cutting = False
         quick = {"retry.backoff.ms": "5", "retry.backoff.max.ms": "20"}
-        with RawClient({"bootstrap.servers": proxy.address, **quick}) as raw:
+        with KafkaClient({"bootstrap.servers": proxy.address, **quick}) as raw:
             writer = Numbered(raw, new_topic(proxy.address), raw.init_producer())
             proxy.cutting = True
             while writer.sent < 100 or sum(proxy.cuts.values()) < CUTS_MIN:
@@ -290,7 +282,7 @@ def test_a_pipe_over_connections_that_break_writes_every_batch_once() -> None:
 
 
 def test_a_pipe_outlasts_a_restart_of_the_broker() -> None:
-    with Broker() as running, RawClient({"bootstrap.servers": running.bootstrap_servers}) as raw:
+    with Broker() as running, KafkaClient({"bootstrap.servers": running.bootstrap_servers}) as raw:
         writer = Numbered(raw, new_topic(running.bootstrap_servers), raw.init_producer())
         for _ in range(3):
             writer.send(7)
@@ -300,7 +292,7 @@ def test_a_pipe_outlasts_a_restart_of_the_broker() -> None:
         assert writer.written(raw) == writer.wanted()
 
 
-def test_what_is_behind_a_refused_batch_is_not_written(client: RawClient, topic: str) -> None:
+def test_what_is_behind_a_refused_batch_is_not_written(client: KafkaClient, topic: str) -> None:
     identity = client.init_producer()
     writer = Numbered(client, topic, identity)
     writer.send(3)
@@ -312,7 +304,7 @@ def test_what_is_behind_a_refused_batch_is_not_written(client: RawClient, topic:
     assert values_in(client, here) == ["0", "1", "2"]
 
 
-def test_what_is_wrong_is_one_line(client: RawClient, topic: str) -> None:
+def test_what_is_wrong_is_one_line(client: KafkaClient, topic: str) -> None:
     here = TopicPartition(topic, 0)
     cases: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (UnknownTopicOrPartition, "there is no topic nowhere", lambda: client.metadata(["nowhere"])),
@@ -333,22 +325,22 @@ def test_what_is_wrong_is_one_line(client: RawClient, topic: str) -> None:
 
 
 def test_an_address_where_nobody_listens_is_named(silent: str) -> None:
-    with RawClient({"bootstrap.servers": silent, **QUICK}) as raw, pytest.raises(Unreachable) as told:
+    with KafkaClient({"bootstrap.servers": silent, **QUICK}) as raw, pytest.raises(BrokerUnreachable) as told:
         raw.topics()
     assert str(told.value) == f"no broker answers at {silent}: connection refused"
 
 
 def test_the_first_address_that_answers_is_enough(broker: Broker, silent: str) -> None:
-    with RawClient({"bootstrap.servers": f"{silent},{broker.bootstrap_servers}", **QUICK}) as raw:
+    with KafkaClient({"bootstrap.servers": f"{silent},{broker.bootstrap_servers}", **QUICK}) as raw:
         assert isinstance(raw.topics(), dict)
 
 
 def test_a_call_outlasts_a_restart_of_the_broker() -> None:
-    with Broker() as running, RawClient({"bootstrap.servers": running.bootstrap_servers}) as raw:
+    with Broker() as running, KafkaClient({"bootstrap.servers": running.bootstrap_servers}) as raw:
         here = TopicPartition(new_topic(running.bootstrap_servers), 0)
         for number in range(20):
             raw.produce(here, batch(f"{number}-" + "x" * 500))
-        decoder = Decoder(*here, columns=("offset",), twin=kernels("python"))
+        decoder = Decoder(*here, columns=("offset",), twin=load_kernels("python"))
         found: list[int] = []
         for piece in raw.read_range(here, 0, 20, max_bytes=1500):
             found += [at for rows in decoder.decode(piece.records) for at in rows["offset"].to_pylist()]

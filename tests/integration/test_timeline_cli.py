@@ -15,7 +15,7 @@ import pytest
 
 from tidemill.cli.main import main
 from tidemill.cli.timeline_messages import bar_lines
-from tidemill.client.timeline import Bar, Message, Timeline
+from tidemill.client.timelines import Bar, Message, Timeline
 from tidemill.testing import Broker
 
 Run = Callable[..., tuple[int, str, str]]

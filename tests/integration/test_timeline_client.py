@@ -15,11 +15,11 @@ import grpc
 import pytest
 
 from tidemill import Message, Timeline
-from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.timeline import AsyncTimeline
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.timelines import AsyncTimeline
 from tidemill.model import timeline_errors as errors
 from tidemill.testing import Broker
-from tidemill.timelines.consumer import Consumer
+from tidemill.timelines.consumer import TimelineConsumer
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
@@ -246,7 +246,7 @@ def test_nobody_there(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:6174,nowhere"])
 def test_what_is_no_address_is_told_at_once(address: str) -> None:
-    with pytest.raises(InvalidOption, match=r"^address(: '.+' is not host:port| is empty)"):
+    with pytest.raises(InvalidClientOption, match=r"^address(: '.+' is not host:port| is empty)"):
         Timeline(address, topic="x")
 
 
@@ -281,7 +281,7 @@ def test_a_consumer_of_the_same_id_replaces_the_first(timeline: Timeline) -> Non
 
 
 def test_what_was_sent_early_is_held_back_until_it_is_due(timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Consumer, "lead_ms", 40)  # the broker is in this process
+    monkeypatch.setattr(TimelineConsumer, "lead_ms", 40)  # the broker is in this process
     start = time.time() + 1.0
     timeline.schedule([Message(b"x", start + number / 500) for number in range(200)])
     late_s = []

@@ -8,8 +8,8 @@ import pytest
 from tests.integration.health import timelines_health as health
 
 from tidemill import Message, Timeline
-from tidemill.app.times import Times
-from tidemill.client.timeline import ClockState
+from tidemill.app.clocks import SystemClocks
+from tidemill.client.timelines import ClockState
 from tidemill.testing import Broker
 
 LIMIT_S = 30.0
@@ -29,7 +29,7 @@ class Wall:
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     """The wall clock of every broker that is started from now on."""
     wall = Wall()
-    monkeypatch.setattr(Times, "wall_ns", lambda _: wall.now_ns())
+    monkeypatch.setattr(SystemClocks, "wall_ns", lambda _: wall.now_ns())
     return wall
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.integration.timeline_load import LIMIT_S, MESSAGES, Record, emptied, run, work
 from tests.postgres import running_postgres
 
-from tidemill.client.timeline import AsyncTimeline, Message
+from tidemill.client.timelines import AsyncTimeline, Message
 from tidemill.model.timeline_errors import TimelineDeleting
 from tidemill.testing import Broker
 

@@ -13,7 +13,7 @@ from tests.integration.health import timelines_health
 from tests.integration.system_clock import SystemClock, system_clock
 from tests.integration.timeline_load import LIMIT_S, run
 
-from tidemill.client.timeline import AsyncTimeline, Message
+from tidemill.client.timelines import AsyncTimeline, Message
 from tidemill.testing import Broker
 
 SPREAD_S = 4.5

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import Message as TimedMessage
 from tidemill import Timeline
-from tidemill.broker.scheduling import Scheduler
-from tidemill.broker.scheduling.plan import DELAY_MS
-from tidemill.client.raw import ProducerIdentity, RawClient
+from tidemill.scheduling import Scheduler
+from tidemill.scheduling.core.batch_split import DELAY_MS
+from tidemill.client.kafka import ProducerIdentity, KafkaClient
 from tidemill.model import topics as tidemill_topics
 from tidemill.model.errors import InvalidRecord, OutOfOrderSequence
 from tidemill.model.timeline_errors import BadTimelineName, StoreUnavailable
@@ -262,7 +262,7 @@ def test_what_was_appended_but_not_completed_is_not_appended_again(
 def test_a_batch_sent_again_after_its_record_was_delivered_is_not_scheduled_again(broker: Broker, topic: str) -> None:
     partition = tidemill_topics.TopicPartition(topic, 0)
     with (
-        RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+        KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
         Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline,
     ):
         identity = client.init_producer()
@@ -281,7 +281,7 @@ def test_a_batch_whose_rest_was_lost_after_its_record_was_delivered_is_not_sched
 ) -> None:
     partition = tidemill_topics.TopicPartition(topic, 0)
     with (
-        RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+        KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
         Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline,
     ):
         identity = client.init_producer()
@@ -301,7 +301,7 @@ def test_a_batch_whose_rest_was_lost_after_its_record_was_delivered_is_not_sched
 
 def test_a_batch_out_of_order_schedules_nothing(broker: Broker, topic: str) -> None:
     partition = tidemill_topics.TopicPartition(topic, 0)
-    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         identity = client.init_producer()
         client.produce(partition, _batch(identity, 0, ("now", ())))
         with pytest.raises(OutOfOrderSequence):

@@ -19,8 +19,8 @@ import grpc
 import pytest
 
 from tidemill import Consumer, DeliveryFailed, TopicProducer
-from tidemill.client.raw.errors import ClientError, InvalidOption, Unreachable
-from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ConsumerClosed, ProducerClosed, Record
+from tidemill.client.kafka.errors import ClientError, InvalidClientOption, BrokerUnreachable
+from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ConsumerClosed, ProducerClosed, TopicRecord
 from tidemill.model.errors import (
     InvalidConfig,
     InvalidTopic,
@@ -70,8 +70,8 @@ def read_all(broker: Broker, topic: str, count: int) -> list[confluent_kafka.Mes
     return found
 
 
-def take(consumer: Consumer, count: int) -> list[Record]:
-    found: list[Record] = []
+def take(consumer: Consumer, count: int) -> list[TopicRecord]:
+    found: list[TopicRecord] = []
     while len(found) < count:
         record = consumer.next(int(PATIENCE_S * 1_000))
         assert record is not None, f"{len(found)} of {count} records came"
@@ -208,10 +208,10 @@ def test_nobody_there(limit: str) -> None:
 def test_a_consumer_of_nobody_is_told(topic: str) -> None:
     with (
         Consumer("127.0.0.1:1,nowhere.invalid:2", group=topic, topics=topic, connect_timeout_ms=100) as consumer,
-        pytest.raises(Unreachable, match=r"no broker answers at 127\.0\.0\.1:1, nowhere\.invalid:2"),
+        pytest.raises(BrokerUnreachable, match=r"no broker answers at 127\.0\.0\.1:1, nowhere\.invalid:2"),
     ):
         consumer.next()
-    with pytest.raises(InvalidOption, match="address: 'nowhere' is not host:port"):
+    with pytest.raises(InvalidClientOption, match="address: 'nowhere' is not host:port"):
         Consumer("nowhere", group=topic, topics=topic)
 
 

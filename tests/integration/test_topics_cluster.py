@@ -12,9 +12,9 @@ import pytest
 from tests.etcd import running_etcd
 
 from tidemill import Consumer, TopicProducer
-from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Record
+from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, TopicRecord
 from tidemill.cluster.core.image import NOBODY
-from tidemill.doors.grpc.routes import FORWARDED_KEY
+from tidemill.servers.grpc.routing import FORWARDED_KEY
 from tidemill.testing import Broker
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
@@ -90,7 +90,7 @@ def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker])
         while not len(first.assignment) == len(second.assignment) == 3:
             assert time.monotonic() < ends
             time.sleep(0.05)
-        found: list[Record] = []
+        found: list[TopicRecord] = []
         while len(found) < 120:
             assert time.monotonic() < ends
             found += [one for consumer in (first, second) if (one := consumer.next(20)) is not None]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.client.timelines import AsyncLease, AsyncTimeline, Message
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 
 MESSAGES = 2_000

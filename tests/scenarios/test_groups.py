@@ -31,8 +31,8 @@ from pathlib import Path
 import pytest
 from tests.unit.groups.stage import Client, Stage
 
-from tidemill.groups.core.described import describe, describe_consumers
-from tidemill.groups.core.messages import Answer, JoinAnswer, Step, SyncAnswer
+from tidemill.groups.core.descriptions import describe, describe_consumers
+from tidemill.groups.core.messages import Answer, JoinAnswer, GroupStep, SyncAnswer
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.subscriptions import read_assignment
 from tidemill.model.errors import TidemillError
@@ -137,12 +137,12 @@ class Play(Stage):
 
     def do_stage(self, producer: str, offset: str) -> list[str]:
         commits = [OffsetCommit("t", 0, int(offset))]
-        self.perform("g", lambda now: Step(self.shard.offsets.stage("g", int(producer), commits, now)))
+        self.perform("g", lambda now: GroupStep(self.shard.offsets.stage("g", int(producer), commits, now)))
         return ["ok"]
 
     def do_end(self, producer: str, outcome: str) -> list[str]:
         commit = outcome == "commit"
-        self.perform("g", lambda _now: Step(self.shard.offsets.end_transaction(int(producer), commit=commit)))
+        self.perform("g", lambda _now: GroupStep(self.shard.offsets.end_transaction(int(producer), commit=commit)))
         return ["ok"]
 
     def do_fetch(self, *words: str) -> list[str]:

@@ -19,8 +19,8 @@ from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
-from tidemill.transactions.core.rules import InitProducer, Outcome
-from tidemill.transactions.core.state import NOBODY, Identity, Transaction
+from tidemill.transactions.core.rules import InitProducer, Decision
+from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, Transaction
 from tidemill.transactions.core.table import TransactionTable
 
 SCENARIOS = sorted((Path(__file__).parent / "transactions").glob("*.txt"))
@@ -84,7 +84,7 @@ class Stage:
             return ["nothing to mark"]
         wish = "commit" if known.commits else "abort"
         told = [f"{where} {text(known.identity)} {wish}" for where in sorted(known.partitions)]
-        self.apply(Outcome(rules.complete(known, self.now_ms)))
+        self.apply(Decision(rules.complete(known, self.now_ms)))
         return told or ["no partition"]
 
     def do_wait(self, span_ms: str) -> list[str]:
@@ -109,7 +109,7 @@ class Stage:
 
     def do_set(self, name: str, who: str) -> list[str]:
         """Put an id at an epoch that would take 32,000 steps to reach."""
-        self.apply(Outcome(Transaction(name, identity(who), timeout_ms=TIMEOUT_MS, updated_ms=self.now_ms)))
+        self.apply(Decision(Transaction(name, identity(who), timeout_ms=TIMEOUT_MS, updated_ms=self.now_ms)))
         self.spare = max(self.spare, identity(who).producer_id + 1)
         return ["ok"]
 
@@ -118,7 +118,7 @@ class Stage:
         assert found is not None, name
         return found
 
-    def apply(self, outcome: Outcome) -> list[str]:
+    def apply(self, outcome: Decision) -> list[str]:
         if outcome.change is not None:
             record = write_key(outcome.change.transactional_id), write_value(outcome.change)
             self.journal.append(record)
@@ -128,12 +128,12 @@ class Stage:
         return [type(outcome.error).__name__ if outcome.error else text(outcome.identity)]
 
 
-def identity(text: str) -> Identity:
+def identity(text: str) -> ProducerIdAndEpoch:
     producer_id, epoch = text.split("/")
-    return Identity(int(producer_id), int(epoch))
+    return ProducerIdAndEpoch(int(producer_id), int(epoch))
 
 
-def text(who: Identity) -> str:
+def text(who: ProducerIdAndEpoch) -> str:
     return f"{who.producer_id}/{who.epoch}"
 
 

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from tests.simulation.virtual_loop import Endpoint
 
-from tidemill.broker.replica_fetcher import ReplicaFetchers
-from tidemill.broker.replicas import Replicas
-from tidemill.client.raw.replication import PartGiven, PartWanted
+from tidemill.replication.replica_fetcher import ReplicaFetchers
+from tidemill.replication.roles import ReplicaRoles
+from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
 from tidemill.cluster.core.election import retire
 from tidemill.cluster.core.image import PartitionInfo
 from tidemill.model.errors import (
@@ -31,7 +31,7 @@ from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.opener import opener
-from tidemill.streams.partition import Partition, Slice
+from tidemill.streams.partition import Partition, ReadResult
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import SimDisk
 
@@ -146,7 +146,7 @@ class Node(Endpoint):
         self.partition: Partition | None = None
         self.disk = self._own(SlowDisk(Random(world.random.random())))
         self._live: frozenset[int] = frozenset()
-        self._replicas: Replicas | None = None
+        self._replicas: ReplicaRoles | None = None
         self._member = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -186,7 +186,7 @@ class Node(Endpoint):
         partition = self._serving()
         question = Question(self.node_id, wanted.leader_epoch, wanted.offset, wanted.last_epoch)
         found = await partition.read_as_replica(replica, question, wanted.max_bytes)
-        if isinstance(found, Slice) and not found.size:
+        if isinstance(found, ReadResult) and not found.size:
             grown = asyncio.Event()
             leave = partition.watch(grown.set, replica=True)
             try:
@@ -218,7 +218,7 @@ class Node(Endpoint):
         open_one = opener(store, lambda: int(world.loop.now * 1000), disk.random.random)
         partition = await open_one("t", 0, world.topic.settings, 0)
         fetchers = ReplicaFetchers(self._connect, world.knobs.fetch_bytes)
-        self._replicas = Replicas(
+        self._replicas = ReplicaRoles(
             self.node_id,
             self,
             fetchers,
@@ -227,7 +227,7 @@ class Node(Endpoint):
         )
         await self._follow(partition, self._replicas)
 
-    async def _follow(self, partition: Partition, replicas: Replicas) -> None:
+    async def _follow(self, partition: Partition, replicas: ReplicaRoles) -> None:
         """Be a member while coordination answers; step down by the own clock before the session can end."""
         world = self.world
         ttl_s = world.knobs.ttl_s
@@ -351,7 +351,7 @@ def _code(error: TidemillError) -> int:
     return error.code
 
 
-def _given(found: Slice | Diverged | OutOfRange, partition: Partition) -> PartGiven:
+def _given(found: ReadResult | Diverged | OutOfRange, partition: Partition) -> PartGiven:
     head = (TOPIC_ID, 0)
     if isinstance(found, OutOfRange):
         return PartGiven(*head, OffsetOutOfRange.code, -1, found.log_start_offset, None, _NOTHING)

@@ -7,12 +7,12 @@ import pytest
 
 from tidemill.model.topic_settings import TopicSettings, parse
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.copying import Copied
+from tidemill.streams.follower_log import Copied
 from tidemill.streams.core.follower import Diverged
 from tidemill.streams.core.insync import Term
-from tidemill.streams.leading import Agreement
+from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.opener import opener
-from tidemill.streams.partition import Partition, Slice
+from tidemill.streams.partition import Partition, ReadResult
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.faults import SimDisk
 
@@ -33,13 +33,13 @@ def batch(value: bytes) -> bytearray:
     return build_batch([NewRecord(None, value, (), 1)])
 
 
-async def copy(leader: Partition, follower: Partition) -> Slice | Diverged:
+async def copy(leader: Partition, follower: Partition) -> ReadResult | Diverged:
     """One round of a fetcher."""
     asked = await follower.ask()
     assert asked is not None
     answer = await leader.read_as_replica(1, asked, 1 << 20)
-    assert not isinstance(answer, tuple) or isinstance(answer, Slice | Diverged)
-    taken = Copied(b"".join(answer.records), answer.high_watermark) if isinstance(answer, Slice) else answer
+    assert not isinstance(answer, tuple) or isinstance(answer, ReadResult | Diverged)
+    taken = Copied(b"".join(answer.records), answer.high_watermark) if isinstance(answer, ReadResult) else answer
     await follower.take(asked, taken, leader.log_start_offset)
     return answer
 

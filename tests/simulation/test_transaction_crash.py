@@ -15,8 +15,8 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.broker.broker import Broker, World
-from tidemill.broker.stores import MemoryTopics
+from tidemill.broker.broker import BrokerNode, BrokerEnvironment
+from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
@@ -29,7 +29,7 @@ from tidemill.streams.segments import SegmentStore
 from tidemill.testing.clock import VirtualClock
 from tidemill.testing.faults import Fault, SimDisk
 from tidemill.transactions.core.rules import InitProducer
-from tidemill.transactions.core.state import Identity
+from tidemill.transactions.core.state import ProducerIdAndEpoch
 
 DATA = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0))
 TRANSACTIONS = 5
@@ -54,7 +54,7 @@ class Node:
         topics = MemoryTopics(lambda: SegmentStore(disk), clock)
         ids = Random(1)
         self.clock = clock
-        self.broker = Broker(World(coordination, topics, clock, lambda: UUID(int=ids.getrandbits(128))), SETTINGS)
+        self.broker = BrokerNode(BrokerEnvironment(coordination, topics, clock, lambda: UUID(int=ids.getrandbits(128))), SETTINGS)
 
     async def write(self, name: str, number: int, told: Told, *, bump: bool) -> None:
         """One transaction of a new instance: a record for each partition, and the number as the group's offset."""
@@ -85,7 +85,7 @@ class Node:
         await broker.transactions.end_transaction(name, who, commit=commit, bump=bump)
         (told.committed if commit else told.aborted).add(number)
 
-    async def identity(self, name: str) -> Identity:
+    async def identity(self, name: str) -> ProducerIdAndEpoch:
         for _ in range(TURNS_MAX):
             try:
                 return await self.broker.transactions.init_producer(InitProducer(name, TIMEOUT_MS))

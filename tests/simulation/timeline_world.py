@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tidemill.timelines.core.clock import StoreClock
-from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, Outcome, Release, decide, take
-from tidemill.timelines.core.message import Message
+from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, CommandOutcome, Release, decide, take
+from tidemill.timelines.core.message import TimedMessage
 
 LEASE_MS = 2_000
 HOLD_MS = 5_000
@@ -30,8 +30,8 @@ POLL_MS = 20
 START_MS = 1_000_000_000
 DRAIN_STEPS_MAX = 2_000_000
 
-Deciding = Callable[[Message | None, Command, int], tuple[Outcome, Message | None]]
-Taking = Callable[[Message | None, Claim, int], Message | None]
+Deciding = Callable[[TimedMessage | None, Command, int], tuple[CommandOutcome, TimedMessage | None]]
+Taking = Callable[[TimedMessage | None, Claim, int], TimedMessage | None]
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class World:
         self._events: list[tuple[int, int, Callable[..., None], tuple[int, ...]]] = []
         self._order = count()
         self._numbers = count(1)
-        self._store: dict[int, Message] = {}
-        self._journal: list[tuple[int, Message | None]] = []  # what each write replaced, the newest last
+        self._store: dict[int, TimedMessage] = {}
+        self._journal: list[tuple[int, TimedMessage | None]] = []  # what each write replaced, the newest last
         self._waiting: list[tuple[int, int, int]] = []  # the dispatcher's memory: due, number, version
         self._held: dict[int, tuple[int, int]] = {}  # token and true end of each message's last lease
         self._due: dict[int, int] = {}  # what producers were promised and nobody has finished
@@ -122,7 +122,7 @@ class World:
     def _wrong(self, what: str) -> None:
         self.report.violations.append(f"{self.now_ms - START_MS} ms: {what}")
 
-    def _write(self, seq: int, message: Message | None) -> None:
+    def _write(self, seq: int, message: TimedMessage | None) -> None:
         self._journal.append((seq, self._store.get(seq)))
         if message is None:
             self._store.pop(seq, None)
@@ -138,7 +138,7 @@ class World:
         kind = draw.random()
         delay_ms = 0 if kind < 0.3 else draw.randrange(1_000 if kind < 0.6 else 30_000)
         due_ms = self.now_ms + self._calendar_ms + delay_ms
-        self._write(seq, Message(seq, str(seq), due_ms, due_ms, 0, "", None, 0, 1, 0, 0, None))
+        self._write(seq, TimedMessage(seq, str(seq), due_ms, due_ms, 0, "", None, 0, 1, 0, 0, None))
         self._due[seq] = due_ms
         if kind > 0.95:
             self._after(draw.randrange(35_000), self._change, seq)
@@ -150,7 +150,7 @@ class World:
         due_ms = self.now_ms + self._calendar_ms + self._draw.randrange(10_000)
         command: Command = Cancel(str(seq)) if cancel else Move(str(seq), due_ms)
         outcome, after = self._rules.decide(self._store.get(seq), command, self._store_now())
-        if outcome is not Outcome.DONE:
+        if outcome is not CommandOutcome.DONE:
             return
         self._write(seq, after)
         if self._held.get(seq, (0, 0))[1] > self.now_ms:
@@ -183,7 +183,7 @@ class World:
         zombie = self._faults and draw.random() < 0.02
         self._after(draw.uniform(1_000, 6_000) if zombie else draw.expovariate(0.05), self._finish, worker, seq, token)
 
-    def _delivered(self, message: Message) -> None:
+    def _delivered(self, message: TimedMessage) -> None:
         seq, token = message.seq, message.token
         self.report.deliveries += 1
         last_token, ends_ms = self._held.get(seq, (0, 0))
@@ -204,7 +204,7 @@ class World:
         now_ms = self._store_now()
         command: Command = Release(seq, token, now_ms + 100) if give_back else Complete(seq, token)
         outcome, after = self._rules.decide(self._store.get(seq), command, now_ms)
-        if outcome is Outcome.DONE:
+        if outcome is CommandOutcome.DONE:
             self._write(seq, after)
             live_token, ends_ms = self._held[seq]
             if token != live_token or ends_ms <= self.now_ms:

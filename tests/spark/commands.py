@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tidemill.pipelines.core.spec import Kind
+from tidemill.pipelines.core.spec import SinkKind
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import SPEC
 

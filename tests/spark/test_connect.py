@@ -20,7 +20,7 @@ from tests.spark.yarn import JARS, running_yarn
 
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.opening import open_lake
-from tidemill.pipelines.spark.home import quick_home
+from tidemill.pipelines.spark.spark_home import quick_home
 
 BIN = Path(pyspark.__file__).parent / "bin"
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"

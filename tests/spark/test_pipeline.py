@@ -21,18 +21,18 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from tidemill.client.raw import EARLIEST, LATEST, RawClient
+from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import Kind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import SinkKind, Sink, WrongSpec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import SPEC, load
 from tidemill.pipelines.lake.audit import audit, lost, told_by
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.parquet import LOG
-from tidemill.pipelines.lake.replay import Replay, Wanted
+from tidemill.pipelines.lake.replay import Replay, ReplayRequest
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.spark.archive import Archive, start_archive
 from tidemill.pipelines.spark.latest import Latest, start_latest
@@ -70,7 +70,7 @@ def write(broker: Broker, topic: str, values: list[Any], **settings: Any) -> Non
 
 def values_in(broker: Broker, topic: str) -> list[bytes]:
     found: list[bytes] = []
-    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         for index in client.metadata([topic])[topic].leaders:
             part = TopicPartition(topic, index)
             begin, end = (client.list_offsets({part: at}, committed=True)[part].offset for at in (EARLIEST, LATEST))
@@ -106,13 +106,13 @@ def test_a_topic_is_archived_once_audited_and_replayed(spark: SparkSession, brok
     assert sum(verdict.rows for verdict in found.verdicts) == 150
     assert not any(verdict.doubled for verdict in found.verdicts)
     assert {told_by(verdict, None) for verdict in found.verdicts} <= {"contiguous", "holes"}
-    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         losses = lost(client, topic, found.verdicts)
         assert set(losses.values()) == {0}
         create(broker, "archived-again")
-        assert Replay(client, lake, Wanted("archived-again")).run(lambda _: None) == 150
+        assert Replay(client, lake, ReplayRequest("archived-again")).run(lambda _: None) == 150
         assert (
-            Replay(client, lake, Wanted("archived-never", since_ms=int(time.time() * 1000) + 3_600_000)).run(
+            Replay(client, lake, ReplayRequest("archived-never", since_ms=int(time.time() * 1000) + 3_600_000)).run(
                 lambda _: None
             )
             == 0
@@ -132,9 +132,9 @@ def test_tables_are_archives_too(spark: SparkSession, broker: Broker, tmp_path: 
     found = audit(lake)
     assert found.contiguous
     assert [(verdict.rows, verdict.last) for verdict in found.verdicts] == [(40, 39)]
-    with RawClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         create(broker, f"{topic}-again", partitions=1)
-        assert Replay(client, lake, Wanted(f"{topic}-again")).run(lambda _: None) == 40
+        assert Replay(client, lake, ReplayRequest(f"{topic}-again")).run(lambda _: None) == 40
     assert values_in(broker, f"{topic}-again") == values_in(broker, topic)
 
 
@@ -345,7 +345,7 @@ def newest_metadata(lake: Path) -> str:
 
 def test_rows_with_a_value_are_records_as_they_are(spark: SparkSession) -> None:
     def columns(sql: str, key: str | None) -> list[tuple[str, str]]:
-        return records_of(spark.sql(sql), Sink("s", "v", Kind.TOPIC, "t", key=key)).dtypes
+        return records_of(spark.sql(sql), Sink("s", "v", SinkKind.TOPIC, "t", key=key)).dtypes
 
     headers = ("headers", "array<struct<key:string,value:binary>>")
     given = "array(named_struct('key', 'a', 'value', binary('b'))) as headers"

@@ -12,9 +12,9 @@ from tests.spark.queries import run, stream, to_topic
 from tests.spark.topics import Outside, until
 
 from tidemill import Timeline
-from tidemill.client.raw import LATEST, RawClient
+from tidemill.client.kafka import LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.clickhouse import Table
+from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.tables import stage_of
 from tidemill.pipelines.folder import SPEC, load
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(240)
 def open_records(outside: Outside, topic: str) -> int:
     """How many records readers of committed records have to wait for."""
     parts = {TopicPartition(topic, index): LATEST for index in range(2)}
-    with RawClient({"bootstrap.servers": outside.servers}) as client:
+    with KafkaClient({"bootstrap.servers": outside.servers}) as client:
         all_of_them, theirs = (client.list_offsets(parts, committed=only) for only in (False, True))
     return sum(all_of_them[part].offset - theirs[part].offset for part in parts)
 
@@ -125,7 +125,7 @@ def test_rows_become_messages_and_rows_of_a_table_once(
         found = sorted(stored.body.decode() for stored in timeline.messages())
         assert found == ["item 1", "item 2", "item 2", "item 3"]
         assert {stored.key for stored in timeline.messages()} == {b"item 1", b"item 2", b"item 3"}
-        with Table(parse_address(url), stage_of("shop", "orders", "look")) as table:
+        with TargetTable(parse_address(url), stage_of("shop", "orders", "look")) as table:
             assert table.ask("SELECT toString((item, count)) FROM shop.orders ORDER BY item") == [
                 "('item 1',1)",
                 "('item 2',2)",

@@ -1,25 +1,60 @@
-"""The clock watch of a node: its limits from the settings, its record in the data directory."""
+"""The clocks of a node: those of the system, which a test may let run ahead.
 
-from tidemill.app.directory import TIMELINES
-from tidemill.app.times import Times
-from tidemill.broker.stores import CLEAN_MARKER, STREAMS
-from tidemill.clocks.core.doubt import Limits
-from tidemill.clocks.record import ClockRecord
-from tidemill.clocks.watch import ClockWatch
-from tidemill.cluster.journal import JOURNAL
-from tidemill.settings import Settings
+Time that passes in a test is time of the calendar and of timelines: messages fall due, leases end, delays are over. The
+steady clock of members and sessions stays as it is, so that they see what they see when somebody sets a clock ahead:
+nobody is missed for it.
+"""
 
-WRITTEN = (f"{STREAMS}/*/*/*.log", CLEAN_MARKER, JOURNAL, TIMELINES, f"{TIMELINES}-wal")
-"""Files that show when the last run wrote or stopped. Not `lock`: this start has just written it."""
+import time
+from pathlib import Path
+
+NS_PER_MS = 1_000_000
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def open_watch(settings: Settings, times: Times) -> ClockWatch:
-    """Compare the clock with what the last run left, before anything is opened that writes; blocks for a moment."""
-    broker = settings.broker
-    limits = Limits(
-        jump_ms=broker.tidemill_clock_jump_max_ms,
-        difference_ms=broker.tidemill_clock_difference_max_ms,
-        stop_ms=broker.tidemill_clock_stop_max_ms,
-        accept_ms=broker.tidemill_clock_accept_after_ms,
-    )
-    return ClockWatch(times, ClockRecord(settings.data_dir, WRITTEN), limits)
+class SystemClocks:
+    """What time it is; `ahead_ms` is how much has passed that did not."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+        self._boot_clock = _boot_clock()
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // NS_PER_MS + self.ahead_ms
+
+    def wall_ns(self) -> int:
+        """The calendar by which timelines go."""
+        return time.time_ns() + self.ahead_ms * NS_PER_MS
+
+    def wall_ms(self) -> int:
+        """The wall clock of the machine, for what is kept beyond this run: time that a test lets pass is not in it."""
+        return time.time_ns() // NS_PER_MS
+
+    def boot_ms(self) -> int:
+        """A clock that cannot be set and goes on while the machine sleeps; without the time that a test lets pass."""
+        return time.clock_gettime_ns(self._boot_clock) // NS_PER_MS
+
+    def boot_id(self) -> str:
+        """What differs from boot to boot; empty where the system does not say."""
+        try:
+            return BOOT_ID.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def passed_ns(self) -> int:
+        """The clock by which leases of timelines end."""
+        return time.monotonic_ns() + self.ahead_ms * NS_PER_MS
+
+    def steady_ms(self) -> int:
+        """Milliseconds by a clock that nobody can set."""
+        return time.monotonic_ns() // NS_PER_MS
+
+
+def _boot_clock() -> int:
+    """The clock that goes on while the machine sleeps, so that a laptop that wakes up did not jump.
+
+    Linux has CLOCK_BOOTTIME. macOS counts sleep in CLOCK_MONOTONIC, unlike `time.monotonic`, which stops there.
+    """
+    clock: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return clock

@@ -8,26 +8,26 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from tidemill.app.directory import TIMELINES
+from tidemill.app.data_directory import TIMELINES
 from tidemill.broker.partitions import PartitionStore
-from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
-from tidemill.broker.tables import FilesAndTables
+from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
+from tidemill.broker.storage_router import StorageRouter
 from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
 from tidemill.settings import Settings, shown
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.segments import SegmentStore
 from tidemill.timelines.interface import TimelineStore
-from tidemill.timelines.memory import MemoryStore as TimelinesInMemory
+from tidemill.timelines.memory import MemoryTimelineStore as TimelinesInMemory
 from tidemill.timelines.sqlite import open_store
 
 if TYPE_CHECKING:
     from tidemill.cluster.etcd.url import EtcdUrl
     from tidemill.streams.clickhouse import ClickHouseStore, Engine
-    from tidemill.timelines.postgres.visit import Visit
+    from tidemill.timelines.postgres.probe import PostgresProbe
 
 EMBEDDED = "chdb"
 TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
@@ -97,9 +97,9 @@ async def _open_postgres(url: str) -> TimelineStore:
     return store
 
 
-async def visit_timelines(url: str) -> "Visit":
+async def visit_timelines(url: str) -> "PostgresProbe":
     """What answers at the address of a PostgreSQL; StoreUnavailable says what is wrong."""
-    found: Visit = await import_module("tidemill.timelines.postgres.visit").visit(url)
+    found: PostgresProbe = await import_module("tidemill.timelines.postgres.probe").visit(url)
     return found
 
 
@@ -179,11 +179,11 @@ def open_streams(
 ) -> PartitionStore:
     """Where partitions are kept; `had_manifest`: the data directory had a manifest before."""
     if settings.streams.startswith("memory:"):
-        return MemoryTopics(MemoryStore, clock_ms)
+        return MemoryTopics(MemoryLogStore, clock_ms)
     logs = SegmentStore.at(settings.data_dir / STREAMS)
-    files = TopicFolders(settings.data_dir, logs, clock_ms, had_manifest=had_manifest)
+    files = TopicDirectories(settings.data_dir, logs, clock_ms, had_manifest=had_manifest)
     default = IN_SEGMENTS if settings.streams.startswith("segments:") else IN_TABLES
-    return FilesAndTables(
+    return StorageRouter(
         settings.data_dir,
         files,
         tables.logs,

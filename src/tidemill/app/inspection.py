@@ -5,11 +5,11 @@ The files may belong to a running broker: what changes while it is read is not r
 
 from pathlib import Path
 
-from tidemill.app.directory import DataDirectory
+from tidemill.app.data_directory import DataDirectory
 from tidemill.app.repair import plan
 from tidemill.broker import manifest
 from tidemill.broker.manifest import PartitionKey
-from tidemill.broker.stores import STREAMS, read_topic_id
+from tidemill.broker.topic_directories import STREAMS, read_topic_id
 from tidemill.streams.segments.checkpoint import NAME as CHECKPOINT
 from tidemill.streams.segments.checkpoint import decode
 from tidemill.streams.segments.missing import missing_segments

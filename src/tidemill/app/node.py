@@ -22,19 +22,19 @@ from uuid import uuid4
 import structlog
 
 from tidemill import __version__
-from tidemill.app.clocks import open_watch
-from tidemill.app.directory import DataDirectory
+from tidemill.app.clock_watch import open_watch
+from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
 from tidemill.app.lock import DataDirLock
-from tidemill.app.times import Times
-from tidemill.broker.broker import Broker, Place, World
+from tidemill.app.clocks import SystemClocks
+from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
 from tidemill.broker.identity import same_servers
-from tidemill.broker.sql.errors import SqlUnavailable
-from tidemill.broker.timelines import dead_letter_writer
+from tidemill.sql.core.errors import SqlUnavailable
+from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
-from tidemill.doors.console.server import ConsoleDoor
-from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.servers.http.server import HttpServer
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import InvalidConfig, TidemillError
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.settings import ROLES, Address, Settings, shown
@@ -43,20 +43,20 @@ from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
 
 if TYPE_CHECKING:
-    from tidemill.broker.sql.desk import SqlDesk
+    from tidemill.sql.query_executor import QueryExecutor
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
 
 TIMELINES_ROOM_BYTES = 1 << 20
 """With less free room than this, a file of timelines that cannot be opened is taken for one without room."""
-GRPC_DOOR = "tidemill.doors.grpc.server"
-SQL_DESK = "tidemill.app.questions"
+GRPC_DOOR = "tidemill.servers.grpc.server"
+SQL_DESK = "tidemill.app.sql"
 GROUP_TABLES = "tidemill.broker.group_tables"
 
 log = structlog.get_logger("tidemill.app")
 
 
-class Door(Protocol):
+class RunningServer(Protocol):
     """What every door has: the address it really got, and an end."""
 
     address: tuple[str, int]
@@ -65,7 +65,7 @@ class Door(Protocol):
         """Let nobody in any more and end what is open, in bounded time."""
 
 
-class DoorUnavailable(TidemillError):
+class ServerUnavailable(TidemillError):
     """A door cannot be opened at its address."""
 
 
@@ -77,15 +77,15 @@ class Node:
         self.kafka: Address | None = None
         self.grpc: Address | None = None
         self.http: Address | None = None
-        self._times = Times()
+        self._times = SystemClocks()
         self.tables = Tables(settings, self._times.now_ms)
         self._opened = AsyncExitStack()
-        self._broker: Broker | None = None
-        self._desk: asyncio.Task[SqlDesk] | None = None
+        self._broker: BrokerNode | None = None
+        self._desk: asyncio.Task[QueryExecutor] | None = None
         self._grpc_module: asyncio.Future[ModuleType]
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> BrokerNode:
         """The broker of a node that has been started."""
         if self._broker is None:
             raise RuntimeError("the node has not been started")
@@ -132,8 +132,8 @@ class Node:
         found: bytes | None = (await _desk_module()).told(self.broker, table)
         return found
 
-    async def _open_desk(self) -> "SqlDesk":
-        desk: SqlDesk = await (await _desk_module()).open_desk(self.settings, self.tables, self.broker)
+    async def _open_desk(self) -> "QueryExecutor":
+        desk: QueryExecutor = await (await _desk_module()).open_desk(self.settings, self.tables, self.broker)
         return desk
 
     async def _close_desk(self) -> None:
@@ -175,7 +175,7 @@ class Node:
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
         self._opened.push_async_callback(watch.close)
-        self._broker = broker = Broker(self._world(coordination, directory, watch), settings.broker, self._place())
+        self._broker = broker = BrokerNode(self._world(coordination, directory, watch), settings.broker, self._place())
         self._opened.push_async_callback(broker.close)
         watch.start(broker.supervisor)
         await broker.start()
@@ -189,12 +189,12 @@ class Node:
         self._opened.push_async_callback(broker.hand_over)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
-    def _world(self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch) -> World:
+    def _world(self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch) -> BrokerEnvironment:
         had_manifest = directory.had_manifest
         store = open_streams(self.settings, self._times.now_ms, self.tables, had_manifest=had_manifest)
         belong = partial(self._belong, coordination, directory)
         times = self._times
-        return World(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch)
+        return BrokerEnvironment(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch)
 
     async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:
         directory.belong(cluster_id)
@@ -202,9 +202,9 @@ class Node:
             await same_servers(coordination, await self.tables.servers())
         await self.tables.warm_up(cluster_id)
 
-    def _place(self) -> Place:
+    def _place(self) -> BrokerIdentity:
         settings = self.settings
-        return Place(settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret)
+        return BrokerIdentity(settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret)
 
     def _told(self, bound: Address | None) -> Address | None:
         """Where others find a door that is open on all interfaces: on the host that is advertised."""
@@ -217,7 +217,7 @@ class Node:
         advertised = self.settings.advertise
         return self.settings.http_hosts if advertised is None else (*self.settings.http_hosts, advertised.host)
 
-    async def _record_groups(self, broker: Broker) -> None:
+    async def _record_groups(self, broker: BrokerNode) -> None:
         """On servers of ClickHouse, groups are tables for whoever asks there; in this process `ask` tells them."""
         if self.tables.is_embedded():
             return
@@ -227,7 +227,7 @@ class Node:
         self._opened.push_async_callback(recorder.close)
         recorder.start()
 
-    async def _open_timelines(self, broker: Broker, directory: DataDirectory) -> None:
+    async def _open_timelines(self, broker: BrokerNode, directory: DataDirectory) -> None:
         if not broker.carries:
             return  # an overseer has no messages; its doors send clients to the carriers
         file = timelines_file(self.settings)
@@ -261,7 +261,7 @@ class Node:
         self._opened.push_async_callback(broker.leave_timelines)
         await broker.join_timelines(dispatcher)
 
-    async def _open_timeline_store(self, broker: Broker, file: Path | None) -> TimelineStore:
+    async def _open_timeline_store(self, broker: BrokerNode, file: Path | None) -> TimelineStore:
         """SQLite needs room to open its file; on a full disk it gets what is kept for the broker itself."""
         try:
             return await open_timelines(self.settings)
@@ -272,11 +272,11 @@ class Node:
             log.warning("timelines opened again in reserved room", error=str(error))
             return await open_timelines(self.settings)
 
-    async def _open_doors(self, broker: Broker) -> None:
+    async def _open_doors(self, broker: BrokerNode) -> None:
         settings = self.settings
         if settings.kafka is not None:
             broker.advertise(*self._advertised(settings.kafka))
-            kafka = KafkaDoor()
+            kafka = KafkaServer()
             self.kafka = await self._open("kafka", kafka, settings.kafka, partial(kafka.start, broker))
             broker.advertise(*self._advertised(self.kafka))
             if self.kafka.host in WILDCARDS and settings.advertise is None:
@@ -285,15 +285,15 @@ class Node:
             grpc = (await self._grpc_module).GrpcDoor(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
-            console = ConsoleDoor(broker, self.facts, self.ask, self.tell, names=self._http_names())
+            console = HttpServer(broker, self.facts, self.ask, self.tell, names=self._http_names())
             self.http = await self._open("http", console, settings.http, console.start)
 
-    async def _open(self, name: str, door: Door, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:
+    async def _open(self, name: str, door: RunningServer, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:
         try:
             await start(at.host, at.port)
         except OSError as error:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened: {error.strerror or error}"
-            raise DoorUnavailable(f"{name} address {at} {reason}; choose another with --{name} host:port") from None
+            raise ServerUnavailable(f"{name} address {at} {reason}; choose another with --{name} host:port") from None
         self._opened.push_async_callback(door.close)
         return Address(*door.address)
 

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.app.directory import FILE, DataDirectory, data_without_owner
+from tidemill.app.data_directory import FILE, DataDirectory, data_without_owner
 from tidemill.broker.identity import CLUSTER_ID
 from tidemill.broker.partitions import UnknownTopic
-from tidemill.broker.stores import unknown_topics
+from tidemill.broker.topic_directories import unknown_topics
 from tidemill.cluster.core.image import TOPICS, PartitionInfo, Topic, encode_topic
 from tidemill.cluster.interface import Changed
-from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged, Lines, acknowledged, merged, read_file, write_file
+from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged, JournalLines, acknowledged, merged, read_file, write_file
 from tidemill.model.topic_settings import DEFAULTS
 from tidemill.model.topics import INTERNAL
 
 ASIDE = "{}.damaged-{}"
 
 
-class Step(NamedTuple):
+class RepairStep(NamedTuple):
     """One thing that is wrong, and what is done about it."""
 
     what: str
@@ -33,30 +33,30 @@ class Step(NamedTuple):
     act: Callable[[], None]
 
 
-def plan(data_dir: Path, node_id: int) -> list[Step]:
+def plan(data_dir: Path, node_id: int) -> list[RepairStep]:
     """The steps that bring the directory in order; `node_id` is for a directory that does not say whose it is."""
     journal, copy = read_file(data_dir / JOURNAL), read_file(data_dir / COPY)
-    steps = _owner_steps(data_dir, node_id, merged(journal or Lines((), 0, 0), copy))
+    steps = _owner_steps(data_dir, node_id, merged(journal or JournalLines((), 0, 0), copy))
     if journal is None and copy is None:
         return steps  # a member of a cluster: its topics are in etcd
-    return [*steps, *_journal_steps(data_dir, journal or Lines((), 0, 0), copy)]
+    return [*steps, *_journal_steps(data_dir, journal or JournalLines((), 0, 0), copy)]
 
 
-def _owner_steps(data_dir: Path, node_id: int, changes: tuple[Changed, ...]) -> list[Step]:
+def _owner_steps(data_dir: Path, node_id: int, changes: tuple[Changed, ...]) -> list[RepairStep]:
     if not (data_dir / FILE).exists():
         data = data_without_owner(data_dir)
         cluster = _replay(changes).get(CLUSTER_ID, b"").decode()
         action = f"write it for broker {node_id} (--node-id); in a cluster its replicas are copied again"
         act = partial(DataDirectory.write_new, data_dir, node_id, cluster)
-        return [Step(FILE, f"missing, and there are {data}", action, act)] if data else []
+        return [RepairStep(FILE, f"missing, and there are {data}", action, act)] if data else []
     lost = DataDirectory.lost_timelines(data_dir)
     if lost:
         action = "accept the loss: the next start begins with no timelines"
-        return [Step(lost, "missing, with its timelines", action, partial(DataDirectory.forget_timelines, data_dir))]
+        return [RepairStep(lost, "missing, with its timelines", action, partial(DataDirectory.forget_timelines, data_dir))]
     return []
 
 
-def _journal_steps(data_dir: Path, journal: Lines, copy: Lines | None) -> list[Step]:
+def _journal_steps(data_dir: Path, journal: JournalLines, copy: JournalLines | None) -> list[RepairStep]:
     steps = []
     try:
         changes = acknowledged(journal, copy, data_dir / JOURNAL)
@@ -64,7 +64,7 @@ def _journal_steps(data_dir: Path, journal: Lines, copy: Lines | None) -> list[S
         changes = merged(journal, copy)
         action = f"write the {len(changes)} intact changes of {JOURNAL} and {COPY}; keep both files aside"
         found = str(damage).removeprefix(f"{data_dir}/").partition(";")[0]
-        steps.append(Step(JOURNAL, found, action, partial(_rewrite, data_dir, changes)))
+        steps.append(RepairStep(JOURNAL, found, action, partial(_rewrite, data_dir, changes)))
     present = _replay(changes)
     known = {key.removeprefix(TOPICS) for key in present if key.startswith(TOPICS)}
     lost = [found for found in unknown_topics(data_dir, known) if found.name not in INTERNAL]  # a start finds those
@@ -72,13 +72,13 @@ def _journal_steps(data_dir: Path, journal: Lines, copy: Lines | None) -> list[S
     return steps
 
 
-def _folder_step(data_dir: Path, found: UnknownTopic) -> Step:
+def _folder_step(data_dir: Path, found: UnknownTopic) -> RepairStep:
     what = f"streams/{found.name}"
     told = f"records of {found.partitions} partitions, no such topic"
     if not found.topic_id:
-        return Step(what, f"{told}, and no topic-id file", "none: move the folder away yourself", lambda: None)
+        return RepairStep(what, f"{told}, and no topic-id file", "none: move the folder away yourself", lambda: None)
     action = f"create the topic again with {found.partitions} partitions and default settings"
-    return Step(what, told, action, partial(_create_topic, data_dir, found))
+    return RepairStep(what, told, action, partial(_create_topic, data_dir, found))
 
 
 def _replay(changes: tuple[Changed, ...]) -> Mapping[str, bytes]:
@@ -109,7 +109,7 @@ def _create_topic(data_dir: Path, found: UnknownTopic) -> None:
     partitions = tuple(PartitionInfo(index, node, (node,), (node,), 0) for index in range(found.partitions))
     topic = Topic(found.name, UUID(found.topic_id), partitions, {}, DEFAULTS)
     path = data_dir / JOURNAL
-    changes = acknowledged(read_file(path) or Lines((), 0, 0), read_file(data_dir / COPY), path)
+    changes = acknowledged(read_file(path) or JournalLines((), 0, 0), read_file(data_dir / COPY), path)
     revision = changes[-1].revision + 1 if changes else 1
     changes = (*changes, Changed(TOPICS + found.name, encode_topic(topic), revision))
     write_file(data_dir / COPY, changes)

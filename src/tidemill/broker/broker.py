@@ -18,27 +18,28 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.broker import identity, lag
-from tidemill.broker.attendance import Attendance
+from tidemill.broker import identity
+from tidemill.replication import lag
+from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.clock_sources import clock_gauges, compare_with
 from tidemill.broker.deletions import Deletions
-from tidemill.broker.internal import InternalTopics, shapes
-from tidemill.broker.limits import group_limits, transaction_limits
-from tidemill.broker.moves import Moves
+from tidemill.coordinator.internal_topics import InternalTopics, shapes
+from tidemill.coordinator.limits import group_limits, transaction_limits
+from tidemill.replication.reassignment import Reassignments
 from tidemill.broker.partitions import Partitions, PartitionStore
-from tidemill.broker.peers import Peers
-from tidemill.broker.replica_fetcher import ReplicaFetchers
-from tidemill.broker.replicas import Replicas
-from tidemill.broker.scheduling import Replicated, Scheduler
-from tidemill.broker.seats import Seats
-from tidemill.broker.standing import Readers, publish, served, standing_of
-from tidemill.broker.telemetry import Telemetry
-from tidemill.broker.tending import Tending
-from tidemill.broker.timelines import gauges
+from tidemill.replication.peers import Peers
+from tidemill.replication.replica_fetcher import ReplicaFetchers
+from tidemill.replication.roles import ReplicaRoles
+from tidemill.scheduling import ReplicatedStorage, Scheduler
+from tidemill.coordinator.placement import CoordinatorPlacement
+from tidemill.broker.health import Readers, publish, served, own_health
+from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.maintenance import BrokerMaintenance
+from tidemill.broker.timeline_metrics import gauges
 from tidemill.broker.topics import UNSET, Topics
-from tidemill.broker.transacting import Transacting
-from tidemill.client.raw.replication import Limits
-from tidemill.client.raw.transacting import Writer
+from tidemill.coordinator.transaction_router import TransactionRouter
+from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits
+from tidemill.client.kafka.transaction_markers import TransactionalProducer
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
@@ -48,7 +49,7 @@ from tidemill.cluster.core.registration import CARRIER, OVERSEER, BrokerAddress,
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.membership import Membership
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
@@ -58,7 +59,7 @@ from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
-from tidemill.transactions.interface import Marker
+from tidemill.transactions.interface import TransactionMarker
 
 NO_DIRECTORY = UUID(int=0)
 
@@ -66,7 +67,7 @@ log = structlog.get_logger("tidemill.broker")
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class BrokerEnvironment:
     """What a broker takes from outside: where things are kept, the clock, and where ids come from."""
 
     coordination: Coordination
@@ -84,7 +85,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerIdentity:
     """What this broker is in its cluster."""
 
     node_id: int = 0
@@ -94,29 +95,29 @@ class Place:
     secret: str | None = None
 
 
-class Broker:
+class BrokerNode:
     """One node and everything it carries."""
 
-    def __init__(self, world: World, settings: BrokerSettings, place: Place | None = None) -> None:
-        self.place = place or Place()
+    def __init__(self, world: BrokerEnvironment, settings: BrokerSettings, place: BrokerIdentity | None = None) -> None:
+        self.place = place or BrokerIdentity()
         self.node_id = self.place.node_id
         self.cluster_id = ""
         self.cluster_secret = b""
         self.rack = self.place.rack
         self.settings = settings
         self.supervisor = Supervisor()
-        self.telemetry = Telemetry(self.supervisor)
+        self.telemetry = BrokerMetrics(self.supervisor)
         self.readers = Readers(world.clock_ms)
         self.partitions = Partitions(world.store)
         self.clock = world.watch
         clocks = world.clock_ms, world.steady_ms or world.clock_ms
-        self._tending = Tending(self.partitions, settings, *clocks, self.may_delete_by_time, self.supervisor)
+        self._tending = BrokerMaintenance(self.partitions, settings, *clocks, self.may_delete_by_time, self.supervisor)
         self._world = world
         self._address = ("", 0)
         self._moves = 0
         self._leaving = False
         self._producer_ids = identity.ProducerIds(world.coordination)
-        self._metadata = Metadata(world.coordination, settings.topic_defaults)
+        self._metadata = ClusterMetadata(world.coordination, settings.topic_defaults)
         self._deletions = Deletions(
             world.coordination, self._metadata, self.partitions, node_id=self.node_id, forget=self._forget_topic
         )
@@ -140,7 +141,7 @@ class Broker:
             clock_ms=world.clock_ms,
             new_id=world.new_id,
         )
-        self.attendance = Attendance(world.coordination, self._metadata, self.membership, world.clock_ms)
+        self.attendance = ConsumerRegistry(world.coordination, self._metadata, self.membership, world.clock_ms)
         self._peers = self._make_peers()
         if world.watch is not None:
             self.telemetry.sources.append(clock_gauges(world.watch))
@@ -150,14 +151,14 @@ class Broker:
             self.partitions.replicas = self._make_replicas()
             self.telemetry.sources.append(lag.gauges(self.partitions, self.membership.states))
         self._controller = self._make_controller()
-        self.moves = Moves(
+        self.moves = Reassignments(
             self._metadata, self.membership.states, self._topics.carriers, is_shared=self._topics.is_shared
         )
         self._timers: list[asyncio.Task[None]] = []
         self.timelines: Dispatcher | None = None
         self.scheduler: Scheduler | None = None
         self.groups = self._make_groups()
-        self.transacting = Transacting(
+        self.transacting = TransactionRouter(
             self.node_id,
             connect=self._peers.connect,
             coordinator_of=self.transaction_coordinator_of,
@@ -165,7 +166,7 @@ class Broker:
             write_here=self._write_marker_here,
         )
         self.transactions = self._make_transactions()
-        self._seats = Seats(self.groups, self.transactions, self._internal.led, self.supervisor)
+        self._seats = CoordinatorPlacement(self.groups, self.transactions, self._internal.led, self.supervisor)
 
     async def start(self) -> None:
         """Open everything; when this returns every record that was acknowledged can be read."""
@@ -247,7 +248,7 @@ class Broker:
         replicated = None
         if self._world.coordination.shared and not dispatcher.shared:
             journal = self._internal.journal(WAITING)
-            replicated = Replicated(journal, lambda: self._internal.led(WAITING), self._world.new_id)
+            replicated = ReplicatedStorage(journal, lambda: self._internal.led(WAITING), self._world.new_id)
         self.scheduler = Scheduler(
             self,
             dispatcher,
@@ -424,7 +425,7 @@ class Broker:
         if self._leaving:
             return
         failing, shared = self.supervisor.reasons(), self._world.coordination.shared
-        now = standing_of(self.partitions, self.timelines, failing, self.clock, shared=shared)
+        now = own_health(self.partitions, self.timelines, failing, self.clock, shared=shared)
         await publish(self.membership, now, served(self.timelines, self.readers))
 
     def _make_groups(self) -> GroupCoordinator:
@@ -484,11 +485,11 @@ class Broker:
 
     def _make_peers(self) -> Peers:
         settings = self.settings
-        limits = Limits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
+        limits = ReplicaFetchLimits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
         return Peers(self.node_id, self.address_of, lambda: self.cluster_secret, limits)
 
-    def _make_replicas(self) -> Replicas:
-        return Replicas(
+    def _make_replicas(self) -> ReplicaRoles:
+        return ReplicaRoles(
             self.node_id,
             self.membership.states,
             ReplicaFetchers(self._peers.link, self.settings.replica_fetch_max_bytes, self.supervisor),
@@ -546,7 +547,7 @@ class Broker:
         elsewhere; a producer that was fenced since is known by its epoch. A new epoch is a new transaction: the one
         before may still wait for its marker, which would end both.
         """
-        writer = Writer(transactional_id or "", producer_id, epoch)
+        writer = TransactionalProducer(transactional_id or "", producer_id, epoch)
         elsewhere = self.transaction_coordinator_of(writer.transactional_id) != self.node_id
         if elsewhere and transactional_id and partition.open_transaction(producer_id, epoch) is not None:
             return
@@ -554,14 +555,14 @@ class Broker:
         check = await self.transacting.verify(self.transactions, writer, where, implicit=implicit)
         check()
 
-    async def _write_marker_here(self, marker: Marker) -> None:
+    async def _write_marker_here(self, marker: TransactionMarker) -> None:
         """End a transaction on one partition."""
         if marker.partition.topic == GROUP_OFFSETS:
             await self._end_offsets(marker)
         else:
             await self._append_marker(marker)
 
-    async def _end_offsets(self, marker: Marker) -> None:
+    async def _end_offsets(self, marker: TransactionMarker) -> None:
         """Offsets of groups are ended by the groups, who staged them.
 
         In a cluster their partition gets the marker, too: so every broker that leads it, now or later, refuses a
@@ -576,7 +577,7 @@ class Broker:
         known = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         await asyncio.gather(end(check=partial(check, *known)), self._append_marker(marker))
 
-    async def _append_marker(self, marker: Marker) -> None:
+    async def _append_marker(self, marker: TransactionMarker) -> None:
         end = self.partition(*marker.partition).append_marker
         epoch = marker.coordinator_epoch
         await end(marker.producer_id, marker.producer_epoch, commit=marker.commit, coordinator_epoch=epoch)

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from tidemill.broker.peers import Peers
-from tidemill.clocks.core.doubt import Kind, Reading
+from tidemill.replication.peers import Peers
+from tidemill.clocks.core.doubt import DoubtKind, Reading
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.errors import TidemillError
 from tidemill.model.metrics import Gauge
 
@@ -36,7 +36,7 @@ class BrokerClocks:
         if told is None:
             return None
         middle_ms, error_ms = _middle(asked_ms, self._watch.boot_ms())
-        return Reading(Kind.BROKERS, f"broker {node_id}", told.wall_ms, error_ms, middle_ms, told.is_trusted)
+        return Reading(DoubtKind.BROKERS, f"broker {node_id}", told.wall_ms, error_ms, middle_ms, told.is_trusted)
 
 
 class CoordinationClock:
@@ -53,10 +53,10 @@ class CoordinationClock:
         if told is None:
             return []
         middle_ms, error_ms = _middle(asked_ms, self._watch.boot_ms())
-        return [Reading(Kind.COORDINATION, COORDINATION, told.ms, told.error_ms + error_ms, middle_ms)]
+        return [Reading(DoubtKind.COORDINATION, COORDINATION, told.ms, told.error_ms + error_ms, middle_ms)]
 
 
-def compare_with(watch: ClockWatch, peers: Peers, metadata: Metadata, coordination: Coordination, node_id: int) -> None:
+def compare_with(watch: ClockWatch, peers: Peers, metadata: ClusterMetadata, coordination: Coordination, node_id: int) -> None:
     """Compare the clock with those of the other brokers and of coordination from now on."""
 
     def others() -> list[int]:
@@ -70,7 +70,7 @@ def clock_gauges(watch: ClockWatch) -> Callable[[], Iterable[Gauge]]:
 
     def read() -> Iterator[Gauge]:
         kinds = watch.kinds()
-        for kind in Kind:
+        for kind in DoubtKind:
             labels = (("reason", kind.value),)
             yield Gauge("tidemill_clock_in_doubt", "The wall clock is in doubt.", float(kind.value in kinds), labels)
         for one in watch.differences():

@@ -32,7 +32,7 @@ from tidemill.cluster.core.tombstones import (
     tombstone_key,
 )
 from tidemill.cluster.interface import Coordination
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.errors import KafkaStorageError, RequestTimedOut, TidemillError, TopicAlreadyExists
 
 FINISHED_S = 60.0
@@ -47,7 +47,7 @@ class Deletions:
     def __init__(
         self,
         coordination: Coordination,
-        metadata: Metadata,
+        metadata: ClusterMetadata,
         partitions: Partitions,
         *,
         node_id: int,

@@ -1,7 +1,7 @@
 """Groups as tables of ClickHouse servers, for those who ask the servers: who is in a group, and what it has committed.
 
 A worker looks at the groups twice a second and writes what has changed, all of it in one insert for each table and
-server; see `groups/core/recording.py` for what counts as a change. Inserts fail on their own: a server that is away, or
+server; see `groups/core/table_changes.py` for what counts as a change. Inserts fail on their own: a server that is away, or
 a group whose rows are rejected, holds back nothing else. Groups themselves live by their journal: the tables are asked
 for one thing only, when a member joined that another broker has written before.
 """
@@ -16,10 +16,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
-from tidemill.broker.broker import Broker
-from tidemill.broker.sql.stored import quoted
+from tidemill.broker.broker import BrokerNode
+from tidemill.sql.table_rows import quoted
 from tidemill.groups.core.overview import Overview
-from tidemill.groups.core.recording import NANOSECONDS, Changes, MemberPlace, RecordedMember, RecordedOffset, Recording
+from tidemill.groups.core.table_changes import NANOSECONDS, Changes, MemberPlace, RecordedMember, RecordedOffset, Recording
 from tidemill.model.errors import TidemillError
 from tidemill.streams.interface import StoreAway
 
@@ -87,7 +87,7 @@ class TableWriter(Protocol):
 class GroupRecorder:
     """Writes the groups of one broker."""
 
-    def __init__(self, broker: Broker, tables: TableWriter, tokens: str) -> None:
+    def __init__(self, broker: BrokerNode, tables: TableWriter, tokens: str) -> None:
         self._broker = broker
         self._tables = tables
         self._tokens = (f"{tokens}groups-{number}" for number in count())

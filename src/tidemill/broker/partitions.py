@@ -19,7 +19,7 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.broker.replicas import Replicas
+from tidemill.replication.roles import ReplicaRoles
 from tidemill.cluster.core.image import Image, PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topic_settings import IN_TABLES, TopicSettings
@@ -32,7 +32,7 @@ OPENING_MAX = 32
 log = structlog.get_logger("tidemill.broker")
 
 
-class Room(NamedTuple):
+class StorageUsage(NamedTuple):
     """A place for records and what its disk holds; -1 where nobody can say."""
 
     place: str
@@ -73,7 +73,7 @@ class PartitionStore(Protocol):
     async def servers(self) -> int:
         """Over how many servers the partitions of one topic can be spread."""
 
-    async def room(self) -> Room:
+    async def room(self) -> StorageUsage:
         """The place, and how much fits into it."""
 
     async def open(
@@ -133,7 +133,7 @@ class Partitions:
 
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
-        self.replicas: Replicas | None = None
+        self.replicas: ReplicaRoles | None = None
         self._turn = asyncio.Lock()  # `mend` and `follow` do not open the same partition
         self._claims: dict[str, _Claim] = {}
         self._lives: dict[tuple[str, int], _Life] = {}

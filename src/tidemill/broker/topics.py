@@ -34,7 +34,7 @@ from tidemill.cluster.core.placement import place, place_as_told
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import (
     InvalidConfig,
@@ -70,7 +70,7 @@ class Topics:
     def __init__(
         self,
         coordination: Coordination,
-        metadata: Metadata,
+        metadata: ClusterMetadata,
         partitions: Partitions,
         deletions: Deletions,
         *,

@@ -26,7 +26,7 @@ from tidemill.cli.connection import (
 )
 from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, show
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.produce import ACKS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tidemill.cli import cluster_clock
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_json
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
@@ -35,7 +35,7 @@ FACTS_S = 3.0
 """How long a broker has to tell about itself."""
 
 
-class Node(NamedTuple):
+class ClusterNode(NamedTuple):
     """One broker as it tells about itself."""
 
     node_id: int
@@ -131,7 +131,7 @@ def rebalance(
 
     Example: tidemill cluster rebalance --dry-run
     """
-    from tidemill.client.raw import RawClient
+    from tidemill.client.kafka import KafkaClient
     from tidemill.cluster.core.balance import rebalance as decide
 
     broker = broker_at(bootstrap, access)
@@ -151,7 +151,7 @@ def rebalance(
         for key in sorted({*moves, *elections})
     ]
     if not dry_run and rows:
-        with RawClient(broker.options) as client:
+        with KafkaClient(broker.options) as client:
             _carry_out(client, moves, elections)
     if as_json:
         show_json([{key.replace(" ", "_"): value for key, value in row.items()} for row in rows])
@@ -180,13 +180,13 @@ def forget(
 
     Example: tidemill cluster forget 3
     """
-    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
 
     where = broker_at(bootstrap, access)
     reach(where)
     try:
-        with RawClient(where.options) as raw:
+        with KafkaClient(where.options) as raw:
             raw.forget_broker(broker)
     except (KafkaError, ClientError) as error:
         raise CommandFailed(str(error)) from None
@@ -232,7 +232,7 @@ def choose(
     show(rows, ("broker", "weight", "grpc", "consumers", "timelines"), as_json=as_json)
 
 
-def _served(node: Node) -> dict[str, int]:
+def _served(node: ClusterNode) -> dict[str, int]:
     pairs = [part.rpartition("=") for part in node.facts.get("consumers", "").split(",") if part]
     return {name: int(count) for name, _, count in pairs}
 
@@ -260,20 +260,20 @@ def wait_for_moves(client: Any, total: int) -> None:
         advance(left)
 
 
-def _look(broker: "KafkaBroker") -> tuple[list[Node], int, dict[Any, Any]]:
+def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any]]:
     """Every broker that is there or that somebody misses, the controller, and who carries what."""
-    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
 
     reach(broker)
     try:
-        with RawClient(broker.options) as raw:
+        with KafkaClient(broker.options) as raw:
             described, carried = raw.cluster(), raw.carriers()
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe the cluster: {error}") from None
     facts = _facts(admin(broker), [node.node_id for node in described.brokers if not node.missing])
     nodes = {
-        node.node_id: Node(
+        node.node_id: ClusterNode(
             node.node_id,
             str(node.address) if node.address else None,
             not node.missing,
@@ -282,7 +282,7 @@ def _look(broker: "KafkaBroker") -> tuple[list[Node], int, dict[Any, Any]]:
         for node in described.brokers
     }
     missed = {node for each in carried.values() for node in each.replicas} - set(nodes)
-    return sorted([*nodes.values(), *(Node(node, None, False, {}) for node in missed)]), described.controller, carried
+    return sorted([*nodes.values(), *(ClusterNode(node, None, False, {}) for node in missed)]), described.controller, carried
 
 
 def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
@@ -305,14 +305,14 @@ def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
     return found
 
 
-def _lags(nodes: list[Node]) -> dict[int, "Lag"]:
+def _lags(nodes: list[ClusterNode]) -> dict[int, "Lag"]:
     """How far each broker is behind the others at most, as those say that lead."""
-    from tidemill.broker.lag import decode_lags, worst
+    from tidemill.replication.lag import decode_lags, worst
 
     return worst(decode_lags(node.facts.get("lag", "")) for node in nodes)
 
 
-def _carries(node: Node) -> bool:
+def _carries(node: ClusterNode) -> bool:
     return node.there and "carrier" in node.facts.get("roles", "carrier")
 
 

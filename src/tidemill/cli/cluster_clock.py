@@ -8,7 +8,7 @@ import typer
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
 from tidemill.cli.options import Json
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
@@ -128,12 +128,12 @@ def _clocks(broker: "KafkaBroker") -> dict[int, dict[str, Any]]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 
-    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
 
     reach(broker)
     try:
-        with RawClient(broker.options) as raw:
+        with KafkaClient(broker.options) as raw:
             described = raw.cluster().brokers
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe the cluster: {error}") from None

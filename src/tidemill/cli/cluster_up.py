@@ -19,7 +19,7 @@ from types import FrameType
 from typing import IO
 
 from tidemill.cli.output import remark, say
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.errors import CommandFailed
 from tidemill.client.http import fetch
 from tidemill.settings import PREFIX
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.settings import CLIENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def broker_at(
     from os import environ
     from pathlib import Path
 
-    from tidemill.client.raw.options import LOGIN_NAMES
+    from tidemill.client.kafka.options import LOGIN_NAMES
     from tidemill.pipelines.core.broker import parse_client
     from tidemill.pipelines.core.errors import WrongOption
 
@@ -75,7 +75,7 @@ def broker_at(
 def client_settings(broker: "KafkaBroker", **more: Any) -> dict[str, Any]:
     """Settings of a client that keeps quiet about connections: the command says it in one line itself."""
     from tidemill.cli.librdkafka import librdkafka_settings
-    from tidemill.client.raw.options import parse_options
+    from tidemill.client.kafka.options import parse_options
 
     settings = {"bootstrap.servers": broker.servers, **librdkafka_settings(parse_options(broker.options))}
     if "client.id" in broker.client:
@@ -113,7 +113,7 @@ def reach(broker: "KafkaBroker") -> None:
     """Say at once that nobody listens, or that we are not let in: Kafka clients themselves would go on trying."""
     import socket
 
-    from tidemill.client.raw.options import parse_addresses
+    from tidemill.client.kafka.options import parse_addresses
 
     refusal: CommandFailed | None = None
     addresses = parse_addresses(broker.servers)
@@ -132,12 +132,12 @@ def reach(broker: "KafkaBroker") -> None:
 
 def _let_in(broker: "KafkaBroker", server: str, patience_s: float) -> None:
     """A listener that wants a login closes the connection when it is asked something without one."""
-    from tidemill.client.raw import ClientError, RawClient
-    from tidemill.client.raw.errors import ConnectionLost
+    from tidemill.client.kafka import ClientError, KafkaClient
+    from tidemill.client.kafka.errors import ConnectionLost
 
     waiting = {"request.timeout.ms": str(int(patience_s * 1000))}
     try:
-        with RawClient({**waiting, **broker.options, "bootstrap.servers": server}) as client:
+        with KafkaClient({**waiting, **broker.options, "bootstrap.servers": server}) as client:
             client.greet()
     except ConnectionLost as error:
         advice = "" if "security.protocol" in str(error) else "; does it ask for a login, or for another one?"

@@ -21,10 +21,10 @@ from tidemill.cli.connection import (
     partitions_of,
     told,
 )
-from tidemill.cli.moments import moment_ms
+from tidemill.cli.durations import moment_ms
 from tidemill.cli.options import Json
 from tidemill.cli.output import hint, text_fields
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

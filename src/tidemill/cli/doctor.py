@@ -16,7 +16,7 @@ import typer
 
 from tidemill.cli.options import Json
 from tidemill.cli.output import show
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.errors import CommandFailed
 from tidemill.model.errors import InvalidConfig
 from tidemill.pipelines import java
 from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Address, Settings, load, shown

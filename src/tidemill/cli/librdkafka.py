@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidemill.client.raw.options import ClientOptions, Tls
+    from tidemill.client.kafka.options import ClientOptions, TlsOptions
 
 
 def librdkafka_settings(options: "ClientOptions") -> dict[str, str]:
@@ -19,7 +19,7 @@ def librdkafka_settings(options: "ClientOptions") -> dict[str, str]:
     return settings | (_tls(tls) if tls is not None else {})
 
 
-def _tls(tls: "Tls") -> dict[str, str]:
+def _tls(tls: "TlsOptions") -> dict[str, str]:
     given = {
         "ssl.ca.location": tls.ca_file,
         "ssl.ca.pem": tls.ca_pem,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 from tidemill.model.locations import UnsupportedLocation, local_path
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 
 Row = Mapping[str, Any]
 FOLDED_CHARS = 16

@@ -24,10 +24,10 @@ from structlog.typing import EventDict
 from tidemill.app import logs
 from tidemill.cli.connection import client_settings
 from tidemill.cli.output import remark
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
@@ -46,7 +46,7 @@ class Execute:
         self._printing = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
 
-    def __call__(self, record: Record) -> None:
+    def __call__(self, record: ParallelRecord) -> None:
         """Raise CommandFailed when the command does not succeed, Halted when there is no such command."""
         process = subprocess.Popen(  # noqa: S602 -- the shell is what the user asked for
             self._command,
@@ -75,7 +75,7 @@ class Execute:
                 os.killpg(process.pid, signal.SIGTERM)
 
 
-def _environment(record: Record) -> dict[str, str]:
+def _environment(record: ParallelRecord) -> dict[str, str]:
     key = record.key if record.key is not None and len(record.key) <= KEY_BYTES_MAX else b""
     return {
         "TIDEMILL_TOPIC": record.topic,

@@ -23,7 +23,7 @@ from tidemill.cli.pipeline_options import (
     sole_writer,
 )
 from tidemill.cli.pipeline_tables import latest, report
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 
 app = typer.Typer(help="Run pipelines on Spark; archive topics and replay them.", no_args_is_help=True)
 
@@ -72,7 +72,7 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
     check_libraries()
-    from tidemill.pipelines.core.spec import LAKES, Kind
+    from tidemill.pipelines.core.spec import LAKES, SinkKind
     from tidemill.pipelines.folder import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import orderly, tend
@@ -81,7 +81,7 @@ def run(
     loaded = load(folder)
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
-    timed = [sink.target for sink in loaded.spec.sinks if sink.kind is Kind.TIMELINE]
+    timed = [sink.target for sink in loaded.spec.sinks if sink.kind is SinkKind.TIMELINE]
     existing_timelines(loaded.spec.timelines, timed)
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import Bootstrap, Client, admin, answer, reach
-from tidemill.cli.moments import moment_ms
+from tidemill.cli.durations import moment_ms
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
@@ -28,7 +28,7 @@ from tidemill.cli.pipeline_options import (
     lake_session,
     pipeline_broker,
 )
-from tidemill.cli.problem import CommandFailed
+from tidemill.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
@@ -69,7 +69,7 @@ def archive(
     Example: tidemill pipeline archive orders --to lake/
     """
     where = chosen_spark(master, remote, conf)
-    from tidemill.client.raw import RawClient
+    from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.audit import left_to_archive
     from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
@@ -78,7 +78,7 @@ def archive(
     existing_topics(broker, [topic])
     lake = lake_for(to / topic, format_)
     before = sum(file.rows for file in lake.files())
-    with RawClient(broker.options) as raw:
+    with KafkaClient(broker.options) as raw:
         left = left_to_archive(raw, lake, topic)
     with (
         orderly() as heed,
@@ -108,7 +108,7 @@ def audit(
     Example: tidemill pipeline audit lake/orders
     """
     check_libraries()
-    from tidemill.client.raw import RawClient
+    from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.audit import audit as look
     from tidemill.pipelines.lake.audit import lost, told_by
     from tidemill.pipelines.lake.opening import existing_lake
@@ -118,7 +118,7 @@ def audit(
     if against is not None:
         broker = pipeline_broker(against, client)
         reach(broker)
-        with RawClient(broker.options) as raw:
+        with KafkaClient(broker.options) as raw:
             losses = lost(raw, lake.absolute().name, found.verdicts)
     rows: list[dict[str, Any]] = [
         {name: getattr(verdict, name) for name in AUDIT_COLUMNS[:-1]} | {"verdict": told_by(verdict, losses)}
@@ -177,15 +177,15 @@ def replay(
     Example: tidemill pipeline replay lake/orders --to orders-again --rate 10000
     """
     check_libraries()
-    from tidemill.client.raw import RawClient
+    from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.opening import existing_lake
-    from tidemill.pipelines.lake.replay import Replay, Wanted
+    from tidemill.pipelines.lake.replay import Replay, ReplayRequest
     from tidemill.pipelines.runner import orderly
 
-    wanted = Wanted(to, None if since is None else moment_ms(since), rate, again)
+    wanted = ReplayRequest(to, None if since is None else moment_ms(since), rate, again)
     found = existing_lake(lake)
     broker = pipeline_broker(bootstrap, client)
-    with RawClient(broker.options) as raw, orderly() as heed:
+    with KafkaClient(broker.options) as raw, orderly() as heed:
         run = Replay(raw, found, wanted)
         _make_topic(broker, to, run)
         stop = heed()

@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.connection import broker_at, no_topic, reach
 from tidemill.cli.output import hint, remark
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import timeline
 from tidemill.model.topics import check_topic_name
 
@@ -124,10 +124,10 @@ def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> I
 
 def known_topics(broker: "KafkaBroker") -> list[str]:
     """What topics there are; a broker that is not there, or does not let us in, is told in one line."""
-    from tidemill.client.raw import RawClient
+    from tidemill.client.kafka import KafkaClient
 
     reach(broker)
-    with RawClient(broker.options) as client:
+    with KafkaClient(broker.options) as client:
         return sorted(client.topics())
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import Bootstrap, Client, admin, answer, no_topic
-from tidemill.cli.moments import moment_ms
+from tidemill.cli.durations import moment_ms
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
@@ -26,11 +26,11 @@ from tidemill.cli.pipeline_options import (
     lake_session,
     pipeline_broker,
 )
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
-    from tidemill.pipelines.core.report import Report
+    from tidemill.pipelines.core.report import TrafficReport
     from tidemill.pipelines.runner import Reports
 
 TOPIC_COLUMNS = ("topic", "records", "bytes", "records/s", "peak/s", "newest")
@@ -157,12 +157,12 @@ def _topics(broker: "KafkaBroker", given: str | None) -> list[str]:
     return wanted or known
 
 
-def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int) -> "Report":
+def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int) -> "TrafficReport":
     """Traffic from Spark, lag from the broker."""
     import time
 
-    from tidemill.client.raw import RawClient
-    from tidemill.pipelines.core.report import Report, step_s
+    from tidemill.client.kafka import KafkaClient
+    from tidemill.pipelines.core.report import TrafficReport, step_s
     from tidemill.pipelines.lag import lags_of
     from tidemill.pipelines.spark.traffic import Traffic, traffic
 
@@ -171,12 +171,12 @@ def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int
     groups = [each.group_id for each in answer(client.list_consumer_groups(), "list groups").valid]
     step = step_s(max(1, now_ms - since_ms))
     rows = traffic(spark, Traffic(broker, topics, since_ms, step)).to_pylist()
-    with RawClient(broker.options) as raw:
+    with KafkaClient(broker.options) as raw:
         lags = lags_of(raw, groups, set(topics), now_ms)
-    return Report(since_ms, now_ms, step, rows, tuple(lags))
+    return TrafficReport(since_ms, now_ms, step, rows, tuple(lags))
 
 
-def _tell(made: "Report", files: list[Path], *, as_json: bool) -> None:
+def _tell(made: "TrafficReport", files: list[Path], *, as_json: bool) -> None:
     from tidemill.pipelines.core.progress import told_at
 
     topics = [

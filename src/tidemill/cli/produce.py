@@ -22,7 +22,7 @@ from tidemill.cli.connection import (
 )
 from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, say, show_json
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.model.topics import check_topic_name
 from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 
@@ -46,7 +46,7 @@ SCHEDULING_ADVICE = (
 KEYLESS_ADVICE = "a topic with cleanup.policy=compact takes no record without a key"
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """One record to be, and how much of the input it used up."""
 
     key: bytes | None
@@ -103,7 +103,7 @@ def produce(
         partitions = sorted(admin(broker).list_topics(topic, TIMEOUT_S).topics[topic].partitions)
         if partitions and partition >= 0:
             check_partition(topic, partition, partitions)
-        turn = _Turn(partition, partitions)
+        turn = _PartitionChoice(partition, partitions)
         run = _Run(topic, turn, headers, _producer(broker, compression, acks, partitioner))
         run.send(lines, stack.enter_context(_bar(topic, total, typed=not message and file is None)))
     run.report(as_json=as_json)
@@ -146,7 +146,7 @@ def _lines(
     file: Path | None,
     key: str | None,
     separator: str | None,
-) -> tuple[Iterable[Line], int | None]:
+) -> tuple[Iterable[InputLine], int | None]:
     if messages:
         return (_line(text.encode(), key, separator) for text in messages), sum(len(text.encode()) for text in messages)
     if file is None:
@@ -165,16 +165,16 @@ def _stripped(source: Iterable[bytes]) -> Iterator[bytes]:
         yield raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _line(raw: bytes, key: str | None, separator: str | None) -> Line:
+def _line(raw: bytes, key: str | None, separator: str | None) -> InputLine:
     if separator is None:
-        return Line(None if key is None else key.encode(), raw, len(raw) + 1)
+        return InputLine(None if key is None else key.encode(), raw, len(raw) + 1)
     before, found, after = raw.partition(separator.encode())
     if not found:
         raise CommandFailed(f"this line has no {separator!r}: {raw[:60].decode(errors='replace')}")
-    return Line(before, after, len(raw) + 1)
+    return InputLine(before, after, len(raw) + 1)
 
 
-class _Turn:
+class _PartitionChoice:
     """Where a record goes: the partition that was asked for, else by its key, else each partition in its turn.
 
     The first turn is drawn, so that many calls with one record each share the partitions too. A topic that is about to
@@ -198,7 +198,7 @@ class _Turn:
 class _Run:
     """One call of the command: what was sent, what arrived, what failed first."""
 
-    def __init__(self, topic: str, turn: _Turn, headers: list[tuple[str, str]], producer: "Producer") -> None:
+    def __init__(self, topic: str, turn: _PartitionChoice, headers: list[tuple[str, str]], producer: "Producer") -> None:
         self._topic, self._turn, self._headers, self._producer = topic, turn, headers, producer
         # The first places by their turn in the input: partitions answer in any order.
         self._places: dict[int, dict[str, Any]] = {}
@@ -207,7 +207,7 @@ class _Run:
         self._error: str | None = None
         self._told = False
 
-    def send(self, lines: Iterable[Line], advance: Advance) -> None:
+    def send(self, lines: Iterable[InputLine], advance: Advance) -> None:
         try:
             for line in lines:
                 self._send_one(line)
@@ -232,7 +232,7 @@ class _Run:
             )
         self._told = True
 
-    def _send_one(self, line: Line) -> None:
+    def _send_one(self, line: InputLine) -> None:
         from confluent_kafka import KafkaException
 
         if len(line.value) > LINE_BYTES_MAX:

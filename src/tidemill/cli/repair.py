@@ -8,7 +8,7 @@ import typer
 
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, show
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 from tidemill.model.errors import InvalidConfig
 from tidemill.settings import load
 

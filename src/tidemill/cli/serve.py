@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 from tidemill.model.errors import InvalidConfig
 from tidemill.settings import ROWS, Settings, load, parse_pair
 
@@ -54,7 +54,7 @@ def serve(
     """
     flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
     settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
-    from tidemill.app.quick import garbage_left, import_structlog
+    from tidemill.app.startup import garbage_left, import_structlog
 
     with garbage_left():
         import_structlog()

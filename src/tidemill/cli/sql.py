@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.options import local_folder
 from tidemill.cli.output import remark, say, show, show_json
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 
 DEFAULT_HTTP = "127.0.0.1:8080"
 TIMEOUT_S = 120.0
@@ -130,7 +130,7 @@ def _cell(value: Any) -> Any:
 
 
 def _show_tables(*, as_json: bool) -> None:
-    from tidemill.broker.sql.catalog import TABLES
+    from tidemill.sql.core.catalog import TABLES
 
     if as_json:
         show_json(

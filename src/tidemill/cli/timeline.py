@@ -7,12 +7,12 @@ import typer
 from tidemill.cli import timeline_messages, timeline_work
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Name, timeline
 
 if TYPE_CHECKING:
-    from tidemill.client.timeline import TimelineDescription
-    from tidemill.client.timeline.aio import SettingKeywords
+    from tidemill.client.timelines import TimelineDescription
+    from tidemill.client.timelines.aio import SettingKeywords
 
 app = typer.Typer(help="Messages that are delivered at their due time, under a lease.", no_args_is_help=True)
 

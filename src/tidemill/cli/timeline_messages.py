@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show, show_json, writes_unicode
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 from tidemill.cli.timeline_options import (
     DEFAULT_ADDRESS,
     Address,
@@ -29,7 +29,7 @@ from tidemill.cli.timeline_options import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.client.timeline import Bar
+    from tidemill.client.timelines import Bar
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of messages.")]
 HISTOGRAM_AHEAD_S = 3_600
@@ -54,7 +54,7 @@ def schedule(
 
     Example: tidemill schedule reminders --in 5s --key user-7 'tea is ready'
     """
-    from tidemill.client.timeline import Message
+    from tidemill.client.timelines import Message
 
     due_s(after, at)  # what is wrong with it is told before anybody types
     bodies = [body.encode()] if body is not None else _typed()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tidemill.cli.moments import duration_ms, moment_ms
+from tidemill.cli.durations import duration_ms, moment_ms
 from tidemill.cli.output import text_fields
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.model.errors import InvalidConfig
 from tidemill.settings import parse_address
 
 if TYPE_CHECKING:
-    from tidemill.client.timeline import Stored, Timeline
+    from tidemill.client.timelines import Stored, Timeline
 
 DEFAULT_ADDRESS = "127.0.0.1:6174"
 PATIENCE = {"timeout_ms": 5_000, "connect_timeout_ms": 1_000}
@@ -41,7 +41,7 @@ At = Annotated[str | None, typer.Option("--at", help="Due at this time: 2026-12-
 @contextmanager
 def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"]:
     """The timeline to talk to; the connection ends with the command."""
-    from tidemill.client.timeline import Timeline
+    from tidemill.client.timelines import Timeline
 
     with reached(address), Timeline(address, name, group=group, **PATIENCE) as opened:
         yield opened

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.moments import duration_ms
+from tidemill.cli.durations import duration_ms
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show_json, text_fields
 from tidemill.cli.timeline_options import DEFAULT_ADDRESS, PATIENCE, Address, Name, reached, shown_time, text_of
 
 if TYPE_CHECKING:
-    from tidemill.client.timeline import AsyncLease
+    from tidemill.client.timelines import AsyncLease
 
 COMPLETIONS_MAX = 1_000
 
@@ -33,7 +33,7 @@ def work(
 
     Example: tidemill timeline work reminders
     """
-    from tidemill.client.timeline import AsyncTimeline
+    from tidemill.client.timelines import AsyncTimeline
 
     done = 0
 

@@ -19,7 +19,7 @@ from tidemill.cli.connection import (
 )
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, progress, say, show, show_json
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -202,7 +202,7 @@ def reassign(
     Example: tidemill topic reassign orders --replicas 1,2,3
     """
     from tidemill.cli.cluster import wait_for_moves
-    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
 
     if (replicas is None) != cancel:
@@ -211,7 +211,7 @@ def reassign(
     broker = broker_at(bootstrap, access)
     describe_topic(admin(broker), name)
     try:
-        with RawClient(broker.options) as client:
+        with KafkaClient(broker.options) as client:
             wanted = _moves(sorted(client.carriers([name])), partition, brokers)
             for key, error in client.reassign(wanted).items():
                 if error is not None:
@@ -273,12 +273,12 @@ def _alter_configs(client: "AdminClient", name: str, overrides: dict[str, str], 
 
 def _sizes(broker: "KafkaBroker", name: str, partitions: list[int]) -> dict[int, int]:
     """Bytes of each partition; the Kafka client of the other questions cannot ask for them."""
-    from tidemill.client.raw import ClientError, RawClient
+    from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
     from tidemill.model.topics import TopicPartition
 
     try:
-        with RawClient(broker.options) as client:
+        with KafkaClient(broker.options) as client:
             found = client.sizes(TopicPartition(name, index) for index in partitions)
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe {name}: {error}") from None

@@ -23,7 +23,7 @@ SEQUENCES = 2**31
 """Sequence numbers begin again at 0 behind the largest."""
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """When batches leave, and how large they are."""
 
     linger_ms: int = 100
@@ -33,14 +33,14 @@ class Limits(NamedTuple):
     delivery_timeout_ms: int = 120_000
 
 
-class Identity(NamedTuple):
+class ProducerState(NamedTuple):
     """A producer as the broker knows it."""
 
     producer_id: int
     producer_epoch: int
 
 
-class Waiting(NamedTuple):
+class BufferedRecord(NamedTuple):
     """A record in the buffer."""
 
     record: Any
@@ -54,8 +54,8 @@ class Batch:
     """Records of one partition that travel together."""
 
     partition: int
-    entries: list[Waiting]
-    identity: Identity | None = None
+    entries: list[BufferedRecord]
+    identity: ProducerState | None = None
     first_sequence: int = -1
     attempts: int = 0
     not_before_ms: int = 0
@@ -67,13 +67,13 @@ class Batch:
 
 
 @dataclass(eq=False, slots=True)
-class _Lane:
+class _PartitionBuffer:
     """One partition: what waits, what is to be sent again, whether something is on its way."""
 
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[BufferedRecord] = field(default_factory=deque)
     again: Batch | None = None
     in_flight: bool = False
-    identity: Identity | None = None
+    identity: ProducerState | None = None
     next_sequence: int = 0
     size: int = 0
 
@@ -83,7 +83,7 @@ class Accumulator:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: BatchLimits,
         *,
         idempotent: bool = True,
         hash_key: Callable[[bytes], int] = PARTITIONERS[CONSISTENT_RANDOM],
@@ -91,7 +91,7 @@ class Accumulator:
         self._limits = limits
         self._hash_key = hash_key
         self._idempotent = idempotent
-        self._lanes: list[_Lane] = []
+        self._lanes: list[_PartitionBuffer] = []
         self._turn = 0
         self._waiting = 0
         self._flush_before_ms = -1
@@ -108,7 +108,7 @@ class Accumulator:
 
     def grow(self, partitions: int) -> None:
         """The topic has so many partitions; it never shrinks."""
-        self._lanes.extend(_Lane() for _ in range(partitions - len(self._lanes)))
+        self._lanes.extend(_PartitionBuffer() for _ in range(partitions - len(self._lanes)))
 
     def place(self, key: bytes | None, partition: int | None = None) -> int:
         """The partition of a record: the one it names, its key's, or the next in turn."""
@@ -124,7 +124,7 @@ class Accumulator:
     def add(self, partition: int, record: Any, size: int, ticket: Any, now_ms: int) -> None:
         """Put a record behind the others of its partition."""
         lane = self._lanes[partition]
-        lane.waiting.append(Waiting(record, size + RECORD_OVERHEAD_BYTES, ticket, now_ms))
+        lane.waiting.append(BufferedRecord(record, size + RECORD_OVERHEAD_BYTES, ticket, now_ms))
         lane.size += size + RECORD_OVERHEAD_BYTES
         self._waiting += 1
 
@@ -138,7 +138,7 @@ class Accumulator:
             return []
         return [at for at, lane in enumerate(self._lanes) if lane.waiting and lane.identity is None]
 
-    def identify(self, partitions: Iterable[int], identity: Identity) -> None:
+    def identify(self, partitions: Iterable[int], identity: ProducerState) -> None:
         """Partitions go on under this identity, which none of them has had."""
         for at in partitions:
             self._lanes[at].identity, self._lanes[at].next_sequence = identity, 0
@@ -172,10 +172,10 @@ class Accumulator:
         lane.in_flight = False
         lane.identity = None
 
-    def expired(self, now_ms: int) -> list[Waiting]:
+    def expired(self, now_ms: int) -> list[BufferedRecord]:
         """Records whose time is up, taken out; those on their way are told by their call."""
         before_ms = now_ms - self._limits.delivery_timeout_ms
-        late: list[Waiting] = []
+        late: list[BufferedRecord] = []
         for lane in self._lanes:
             if lane.again is not None and lane.again.since_ms <= before_ms:
                 late += lane.again.entries
@@ -189,7 +189,7 @@ class Accumulator:
         times = [at for lane in self._lanes for at in self._times(lane)]
         return max(now_ms, min(times)) if times else None
 
-    def drain(self) -> list[Waiting]:
+    def drain(self) -> list[BufferedRecord]:
         """Everything that was not delivered, taken out."""
         left = []
         for lane in self._lanes:
@@ -200,7 +200,7 @@ class Accumulator:
                 left.append(self._pop(lane))
         return left
 
-    def _next(self, at: int, lane: _Lane, now_ms: int, *, hurried: bool) -> Batch | None:
+    def _next(self, at: int, lane: _PartitionBuffer, now_ms: int, *, hurried: bool) -> Batch | None:
         if lane.again is not None:
             batch = lane.again
             if batch.not_before_ms > now_ms:
@@ -213,12 +213,12 @@ class Accumulator:
             return None
         return self._cut(at, lane)
 
-    def _leaves(self, lane: _Lane, now_ms: int) -> bool:
+    def _leaves(self, lane: _PartitionBuffer, now_ms: int) -> bool:
         limits, since_ms = self._limits, lane.waiting[0].since_ms
         is_full = len(lane.waiting) >= limits.call_records or lane.size >= limits.batch_bytes
         return is_full or since_ms <= self._flush_before_ms or now_ms - since_ms >= limits.linger_ms
 
-    def _cut(self, at: int, lane: _Lane) -> Batch:
+    def _cut(self, at: int, lane: _PartitionBuffer) -> Batch:
         """The first records of the partition that make up a batch, with the next sequence numbers."""
         entries = [self._pop(lane)]
         size = entries[0].size
@@ -233,13 +233,13 @@ class Accumulator:
             lane.next_sequence = (lane.next_sequence + len(entries)) % SEQUENCES
         return batch
 
-    def _pop(self, lane: _Lane) -> Waiting:
+    def _pop(self, lane: _PartitionBuffer) -> BufferedRecord:
         entry = lane.waiting.popleft()
         lane.size -= entry.size
         self._waiting -= 1
         return entry
 
-    def _times(self, lane: _Lane) -> Iterable[int]:
+    def _times(self, lane: _PartitionBuffer) -> Iterable[int]:
         if lane.again is not None:
             ends_ms = lane.again.since_ms + self._limits.delivery_timeout_ms
             yield min(lane.again.not_before_ms, ends_ms)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tidemill.model.topics import TopicPartition
 
 
-class Fetched(NamedTuple):
+class FetchedRecord(NamedTuple):
     """A record on its way to the one who handles it."""
 
     place: TopicPartition
@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
     record: Any
 
 
-class Progress:
+class ConsumerProgress:
     """The partitions of one consumer."""
 
     def __init__(self, *, commit_records: int = 100, commit_interval_ms: int = 500) -> None:
@@ -33,8 +33,8 @@ class Progress:
         self._commit_interval_ms = commit_interval_ms
         self._fetch: dict[TopicPartition, int] = {}
         self._leaving: set[TopicPartition] = set()
-        self._buffer: deque[Fetched] = deque()
-        self._in_hand: Fetched | None = None
+        self._buffer: deque[FetchedRecord] = deque()
+        self._in_hand: FetchedRecord | None = None
         self._in_hand_since_ms = 0
         self._handled: dict[TopicPartition, int] = {}
         self._handled_count = 0
@@ -100,7 +100,7 @@ class Progress:
         """Records of a partition have come; it is read on from `next_offset`."""
         if place not in self._fetch or place in self._leaving:
             return
-        self._buffer.extend(Fetched(place, offset, record) for offset, record in records)
+        self._buffer.extend(FetchedRecord(place, offset, record) for offset, record in records)
         del self._fetch[place]  # to the end of the order: the others have their turn
         self._fetch[place] = next_offset
 

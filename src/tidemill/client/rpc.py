@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
-from tidemill.client.raw.errors import ClientError
-from tidemill.client.raw.options import parse_addresses
+from tidemill.client.kafka.errors import ClientError
+from tidemill.client.kafka.options import parse_addresses
 
 CONNECT_TIMEOUT_MS = 3_000
 ERROR_KEY = "tidemill-error"

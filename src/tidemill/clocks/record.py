@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.clocks.core.doubt import Seen
+from tidemill.clocks.core.doubt import LastTrusted
 from tidemill.durable_files import replace_file
 
 FILE = "clock.json"
@@ -32,11 +32,11 @@ class ClockRecord:
         self._path = folder / FILE
         self._written = written
 
-    def read(self) -> Seen | None:
+    def read(self) -> LastTrusted | None:
         """What the last run left; None in a new data directory."""
         try:
             read = json.loads(self._path.read_text("utf-8"))
-            return Seen(
+            return LastTrusted(
                 int(read["wall_ms"]),
                 str(read["boot_id"]),
                 int(read["boot_ms"]),
@@ -51,17 +51,17 @@ class ClockRecord:
             log.warning("clock record unreadable", path=str(self._path), error=str(error))
             return self._from_files()
 
-    def write(self, seen: Seen) -> None:
+    def write(self, seen: LastTrusted) -> None:
         """Replace the record; a disk without room keeps the old one, which is evidence still."""
         try:
             replace_file(self._path, json.dumps({"format": FORMAT, **seen._asdict()}).encode() + b"\n")
         except OSError as error:
             log.warning("clock record not written", path=str(self._path), error=str(error))
 
-    def _from_files(self) -> Seen | None:
+    def _from_files(self) -> LastTrusted | None:
         """The newest file, for a directory that an earlier version wrote."""
         newest_ms = max(self._written_ms(), default=None)
-        return None if newest_ms is None else Seen(newest_ms, "", 0)
+        return None if newest_ms is None else LastTrusted(newest_ms, "", 0)
 
     def _written_ms(self) -> Iterator[int]:
         for path in (path for pattern in self._written for path in self._path.parent.glob(pattern)):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from tidemill.clocks.core.doubt import ClockDoubt, Difference, Kind, Limits, Reading, Verdict
+from tidemill.clocks.core.doubt import ClockDoubt, Difference, DoubtKind, DoubtLimits, Reading, ClockVerdict
 from tidemill.clocks.record import ClockRecord
 from tidemill.model.errors import TidemillError
 from tidemill.supervision.supervisor import Supervisor
@@ -49,7 +49,7 @@ Source = Callable[[], Awaitable[Iterable[Reading]]]
 class ClockWatch:
     """The one place that knows whether this broker's wall clock is trusted."""
 
-    def __init__(self, clocks: Clocks, record: ClockRecord, limits: Limits) -> None:
+    def __init__(self, clocks: Clocks, record: ClockRecord, limits: DoubtLimits) -> None:
         self.sources: list[Source] = []
         self.listeners: list[Callable[[], None]] = []
         self.accepted_by = ""
@@ -75,7 +75,7 @@ class ClockWatch:
         self.look()
         self._record.write(self._core.seen())
 
-    def look(self) -> Verdict:
+    def look(self) -> ClockVerdict:
         """Compare the clocks now."""
         verdict = self._core.look(self._clocks.wall_ms(), self._clocks.boot_ms())
         self._after(verdict)
@@ -118,7 +118,7 @@ class ClockWatch:
 
     def read_store(self, their_ms: int) -> None:
         """The clock of the timelines' store was read; on its way it grew old by less than the time-out of a call."""
-        self._core.read(Reading(Kind.STORAGE, STORE, their_ms, STORE_ERROR_MS, self.boot_ms()))
+        self._core.read(Reading(DoubtKind.STORAGE, STORE, their_ms, STORE_ERROR_MS, self.boot_ms()))
 
     def differences(self) -> Sequence[Difference]:
         """Every other clock that was read lately."""
@@ -153,7 +153,7 @@ class ClockWatch:
     def _note_accepted(self, by: str) -> None:
         self.accepted_by, self.accepted_ms = by, self._clocks.wall_ms()
 
-    def _after(self, verdict: Verdict, *, told: bool = False) -> None:
+    def _after(self, verdict: ClockVerdict, *, told: bool = False) -> None:
         """Report a change of the verdict once, and keep it."""
         if verdict.trusted == self._trusted:
             return

@@ -15,9 +15,9 @@ from tidemill.cluster.core.image import NOBODY
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
-from tidemill.cluster.interface import Coordination, CoordinationAway, Guard, Session
+from tidemill.cluster.interface import Coordination, CoordinationAway, KeyGuard, CoordinationSession
 from tidemill.cluster.membership import Membership
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 
 PAUSE_S = 0.5
 
@@ -30,7 +30,7 @@ class Controller:
     def __init__(
         self,
         coordination: Coordination,
-        metadata: Metadata,
+        metadata: ClusterMetadata,
         membership: Membership,
         *,
         rebalance_s: float | None,
@@ -67,7 +67,7 @@ class Controller:
                 log.warning("the controller waits for coordination", error=str(error))
             await asyncio.sleep(PAUSE_S)
 
-    async def _stand(self, session: Session) -> Guard | None:
+    async def _stand(self, session: CoordinationSession) -> KeyGuard | None:
         """Become the controller once nobody else is; None when the session ended before.
 
         A key of our own is taken anew: it may be of a session that is over here and not in coordination, or the answer
@@ -78,14 +78,14 @@ class Controller:
                 value, known = str(self._node_id).encode(), self._metadata.view.revision_of(CONTROLLER)
                 revision = await self._coordination.compare_and_put(CONTROLLER, value, known, session=session)
                 if revision is not None:
-                    return Guard(CONTROLLER, revision)
+                    return KeyGuard(CONTROLLER, revision)
             await self._metadata.until(self._vacant, PAUSE_S)
         return None
 
     def _vacant(self) -> bool:
         return self._metadata.view.controller in (NOBODY, self._node_id)
 
-    async def _decide(self, session: Session, guard: Guard) -> None:
+    async def _decide(self, session: CoordinationSession, guard: KeyGuard) -> None:
         self._all = True
         self._fresh.set()
         rebalancing = asyncio.get_running_loop().time()
@@ -108,7 +108,7 @@ class Controller:
         except TimeoutError:
             self._all = True
 
-    async def _work(self, guard: Guard) -> None:
+    async def _work(self, guard: KeyGuard) -> None:
         self._fresh.clear()
         names = None if self._all else frozenset(self._topics)
         self._topics, self._all = set(), False
@@ -118,13 +118,13 @@ class Controller:
         for tombstone in list(self._metadata.view.tombstones.values()):
             await self._adopt(tombstone, guard)
 
-    async def _write(self, changes: list[StateChange], guard: Guard, what: str) -> None:
+    async def _write(self, changes: list[StateChange], guard: KeyGuard, what: str) -> None:
         if not changes:
             return
         written = await self._membership.states.write_all(changes, guard)
         log.info(what, partitions=len(changes), written=written)
 
-    async def _adopt(self, tombstone: Tombstone, guard: Guard) -> None:
+    async def _adopt(self, tombstone: Tombstone, guard: KeyGuard) -> None:
         """A deletion whose owner is gone is finished by the controller."""
         owner = self._metadata.image.brokers.get(tombstone.owner)
         if tombstone.owner == self._node_id or (owner is not None and owner.state != INACTIVE):

@@ -32,17 +32,17 @@ class WatchGap(TidemillError):
     retriable = True
 
 
-class Entry(NamedTuple):
+class VersionedValue(NamedTuple):
     """A value and the revision that wrote it."""
 
     value: bytes
     revision: int
 
 
-class Listing(NamedTuple):
+class PrefixListing(NamedTuple):
     """Every entry under a prefix, and the revision at which this was so."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, VersionedValue]
     revision: int
 
 
@@ -54,7 +54,7 @@ class Changed(NamedTuple):
     revision: int
 
 
-class Guard(NamedTuple):
+class KeyGuard(NamedTuple):
     """A key that must still be at this revision for a write to count: who lost it writes nothing any more."""
 
     key: str
@@ -68,7 +68,7 @@ class ClockReading(NamedTuple):
     error_ms: int
 
 
-class Session(Protocol):
+class CoordinationSession(Protocol):
     """The liveness of this broker."""
 
     @property
@@ -86,10 +86,10 @@ class Coordination(Protocol):
     def shared(self) -> bool:
         """Whether other brokers may be there."""
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> VersionedValue | None:
         """The key's entry, if there is one."""
 
-    async def get_prefix(self, prefix: str) -> Listing:
+    async def get_prefix(self, prefix: str) -> PrefixListing:
         """All entries whose key begins so."""
 
     async def compare_and_put(
@@ -98,8 +98,8 @@ class Coordination(Protocol):
         value: bytes | None,
         revision: int,
         *,
-        session: Session | None = None,
-        guard: Guard | None = None,
+        session: CoordinationSession | None = None,
+        guard: KeyGuard | None = None,
     ) -> int | None:
         """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not.
 
@@ -109,7 +109,7 @@ class Coordination(Protocol):
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
         """Every change under the prefix later than `after_revision`."""
 
-    def session(self, ttl_ms: int) -> AbstractAsyncContextManager[Session]:
+    def session(self, ttl_ms: int) -> AbstractAsyncContextManager[CoordinationSession]:
         """A session that is renewed while the block runs and ended after it."""
 
     async def clock(self) -> ClockReading | None:

@@ -45,7 +45,7 @@ class NoRoom(Exception):
     """The disk is full; the files are as they were before the write."""
 
 
-class Lines(NamedTuple):
+class JournalLines(NamedTuple):
     """The lines of one file."""
 
     changes: tuple[Changed, ...]
@@ -79,7 +79,7 @@ def decode_line(line: bytes) -> Changed | None:
     return Changed(key, None if value is None else value.encode("utf-8", "surrogateescape"), revision)
 
 
-def read_lines(text: bytes) -> Lines:
+def read_lines(text: bytes) -> JournalLines:
     """The lines of a file."""
     changes: list[Changed] = []
     later: list[Changed] = []
@@ -96,10 +96,10 @@ def read_lines(text: bytes) -> Lines:
         else:
             changes.append(change)
             good_bytes = position
-    return Lines(tuple(changes), good_bytes, len(text), tuple(later), damaged)
+    return JournalLines(tuple(changes), good_bytes, len(text), tuple(later), damaged)
 
 
-def acknowledged(journal: Lines, copy: Lines | None, path: Path) -> tuple[Changed, ...]:
+def acknowledged(journal: JournalLines, copy: JournalLines | None, path: Path) -> tuple[Changed, ...]:
     """The changes that a start goes on with; JournalDamaged when acknowledged changes are missing."""
     command = f"tidemill repair --data-dir {path.parent}"
     if journal.damaged:
@@ -122,7 +122,7 @@ def acknowledged(journal: Lines, copy: Lines | None, path: Path) -> tuple[Change
     return (*journal.changes, *missing)
 
 
-def merged(journal: Lines, copy: Lines | None) -> tuple[Changed, ...]:
+def merged(journal: JournalLines, copy: JournalLines | None) -> tuple[Changed, ...]:
     """Every intact change of either file, in the order of revisions.
 
     A rewritten file ends with a line of the last revision without a key, which must not hide the change itself.
@@ -132,7 +132,7 @@ def merged(journal: Lines, copy: Lines | None) -> tuple[Changed, ...]:
     return tuple(sorted(unique.values(), key=lambda change: change.revision))
 
 
-def read_file(path: Path) -> Lines | None:
+def read_file(path: Path) -> JournalLines | None:
     """The lines of a file; None when there is no such file."""
     try:
         return read_lines(path.read_bytes())
@@ -145,7 +145,7 @@ def write_file(path: Path, changes: Iterable[Changed]) -> None:
     replace_file(path, b"".join(map(encode_line, changes)))
 
 
-class Journal:
+class CoordinationJournal:
     """Both files, open for appending. Everything here blocks."""
 
     def __init__(self, directory: Path) -> None:
@@ -161,7 +161,7 @@ class Journal:
 
     def load(self) -> tuple[Changed, ...]:
         """Every acknowledged change; JournalDamaged when some are missing, with the files left as they are."""
-        journal = read_file(self.path) or Lines((), 0, 0)
+        journal = read_file(self.path) or JournalLines((), 0, 0)
         changes = acknowledged(journal, read_file(self._copy_path), self.path)
         restored = len(changes) - len(journal.changes)
         if restored:

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tidemill.cluster.interface import Changed, ClockReading, Entry, Guard, Listing, Session, WatchGap
-from tidemill.cluster.journal import Journal, NoRoom
+from tidemill.cluster.interface import Changed, ClockReading, VersionedValue, KeyGuard, PrefixListing, CoordinationSession, WatchGap
+from tidemill.cluster.journal import CoordinationJournal, NoRoom
 from tidemill.model.errors import KafkaStorageError
 
 HISTORY_MAX = 10_000
@@ -52,8 +52,8 @@ class LocalCoordination:
     shared = False
 
     def __init__(self, directory: Path) -> None:
-        self._journal = Journal(directory)
-        self._entries: dict[str, Entry] = {}
+        self._journal = CoordinationJournal(directory)
+        self._entries: dict[str, VersionedValue] = {}
         self._revision = 0
         self._history: deque[Changed] = deque(maxlen=HISTORY_MAX)
         self._changed = asyncio.Condition()
@@ -67,14 +67,14 @@ class LocalCoordination:
         self._load()
         return self
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> VersionedValue | None:
         """The key's entry, if there is one."""
         return self._entries.get(key)
 
-    async def get_prefix(self, prefix: str) -> Listing:
+    async def get_prefix(self, prefix: str) -> PrefixListing:
         """All entries whose key begins so."""
         found = {key: entry for key, entry in self._entries.items() if key.startswith(prefix)}
-        return Listing(found, self._revision)
+        return PrefixListing(found, self._revision)
 
     async def compare_and_put(
         self,
@@ -82,8 +82,8 @@ class LocalCoordination:
         value: bytes | None,
         revision: int,
         *,
-        session: Session | None = None,
-        guard: Guard | None = None,
+        session: CoordinationSession | None = None,
+        guard: KeyGuard | None = None,
     ) -> int | None:
         """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not.
 
@@ -92,7 +92,7 @@ class LocalCoordination:
         return await asyncio.shield(asyncio.ensure_future(self._put(key, value, revision, session, guard)))
 
     async def _put(
-        self, key: str, value: bytes | None, revision: int, session: Session | None, guard: Guard | None
+        self, key: str, value: bytes | None, revision: int, session: CoordinationSession | None, guard: KeyGuard | None
     ) -> int | None:
         async with self._writing:
             if self._revision_of(key) != revision or (guard and self._revision_of(guard.key) != guard.revision):
@@ -123,7 +123,7 @@ class LocalCoordination:
                     yield change
 
     @asynccontextmanager
-    async def session(self, ttl_ms: int) -> AsyncIterator[Session]:  # noqa: ARG002 -- one process: nothing to renew
+    async def session(self, ttl_ms: int) -> AsyncIterator[CoordinationSession]:  # noqa: ARG002 -- one process: nothing to renew
         """A session that lives while the block runs."""
         mine = LocalSession()
         try:
@@ -159,7 +159,7 @@ class LocalCoordination:
         if change.value is None:
             self._entries.pop(change.key, None)
         else:
-            self._entries[change.key] = Entry(change.value, change.revision)
+            self._entries[change.key] = VersionedValue(change.value, change.revision)
 
     async def _write(self, changes: list[Changed]) -> None:
         path = self._journal.path

@@ -22,7 +22,7 @@ import structlog
 
 from tidemill.cluster.core.changes import retirements
 from tidemill.cluster.core.image import Image
-from tidemill.cluster.core.known import decode_known, encode_known, known_from, known_key
+from tidemill.cluster.core.known_brokers import decode_known, encode_known, known_from, known_key
 from tidemill.cluster.core.registration import (
     INACTIVE,
     Registration,
@@ -30,9 +30,9 @@ from tidemill.cluster.core.registration import (
     decode_registration,
     encode_registration,
 )
-from tidemill.cluster.interface import Coordination, CoordinationAway, Guard, Session
-from tidemill.cluster.metadata import Metadata
-from tidemill.cluster.states import States
+from tidemill.cluster.interface import Coordination, CoordinationAway, KeyGuard, CoordinationSession
+from tidemill.cluster.metadata import ClusterMetadata
+from tidemill.cluster.partition_states import States
 from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest
 
 PAUSE_S = 0.5
@@ -47,7 +47,7 @@ class Membership:
     def __init__(
         self,
         coordination: Coordination,
-        metadata: Metadata,
+        metadata: ClusterMetadata,
         registration: Registration,
         *,
         ttl_ms: int,
@@ -63,7 +63,7 @@ class Membership:
         self._step_down = step_down
         self.lost_partitions: Collection[tuple[str, int]] = ()
         """Partitions that have no records any more in this data directory: given up when this broker joins."""
-        self._session: Session | None = None
+        self._session: CoordinationSession | None = None
         self._opened = AsyncExitStack()
         self._joined = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -71,7 +71,7 @@ class Membership:
         self._stepped_down = False
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> CoordinationSession | None:
         """The session under which this broker is a member now."""
         return self._session if self.alive else None
 
@@ -92,7 +92,7 @@ class Membership:
             self._stepped_down = True
             self._step_down()
 
-    async def joined(self) -> Session:
+    async def joined(self) -> CoordinationSession:
         """The session, once there is one."""
         while True:
             await self._joined.wait()
@@ -168,7 +168,7 @@ class Membership:
         if mine.incarnation != self.registration.incarnation or image.known.get(node_id) == known_from(mine):
             return
         document = encode_known(known_from(mine))
-        guard = Guard(broker_key(node_id), view.revision_of(broker_key(node_id)))
+        guard = KeyGuard(broker_key(node_id), view.revision_of(broker_key(node_id)))
         key = known_key(node_id)
         await self._coordination.compare_and_put(key, document, view.revision_of(key), guard=guard)
 
@@ -176,7 +176,7 @@ class Membership:
         """A broker that is gone for good is missed no more."""
         _check_forgettable(self._metadata.image, node_id)
         key, view = known_key(node_id), self._metadata.view
-        gone = Guard(broker_key(node_id), 0)
+        gone = KeyGuard(broker_key(node_id), 0)
         written = await self._coordination.compare_and_put(key, None, view.revision_of(key), guard=gone)
         if written is None:
             raise InvalidRequest(f"broker {node_id} has come back meanwhile")
@@ -219,7 +219,7 @@ class Membership:
                 told = True
             await asyncio.sleep(min(PAUSE_S, self._ttl_ms / 4000))
 
-    async def _retire_before(self, session: Session) -> None:
+    async def _retire_before(self, session: CoordinationSession) -> None:
         """Give up what the process before us led; and all it had in sync, when its disk is not there any more."""
         key = known_key(self.registration.node_id)
         entry = await self._coordination.get(key)
@@ -247,7 +247,7 @@ class Membership:
             await self._metadata.until(lambda: not any(find(self._metadata.image)), PAUSE_S)
         return True
 
-    async def _register(self, session: Session, revision: int) -> bool:
+    async def _register(self, session: CoordinationSession, revision: int) -> bool:
         """Write the registration on the one that was seen; False when it is not that any more."""
         key, document = broker_key(self.registration.node_id), encode_registration(self.registration)
         written = await self._coordination.compare_and_put(key, document, revision, session=session)

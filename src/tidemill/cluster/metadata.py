@@ -12,7 +12,7 @@ import structlog
 
 from tidemill.cluster.core.image import Image
 from tidemill.cluster.core.view import Told, Touched, View
-from tidemill.cluster.interface import Changed, Coordination, CoordinationAway, Listing, WatchGap
+from tidemill.cluster.interface import Changed, Coordination, CoordinationAway, PrefixListing, WatchGap
 from tidemill.model.errors import RequestTimedOut
 
 CATCH_UP_S = 30.0
@@ -25,7 +25,7 @@ OnChange = Callable[[Touched], Awaitable[None]]
 log = structlog.get_logger("tidemill.cluster")
 
 
-class Metadata:
+class ClusterMetadata:
     """What this broker knows of the cluster."""
 
     def __init__(self, coordination: Coordination, defaults: Mapping[str, str]) -> None:
@@ -121,7 +121,7 @@ class Metadata:
             self._fresh.set()
             return max(after, listing.revision)
 
-    def _take_listing(self, listing: Listing) -> Touched:
+    def _take_listing(self, listing: PrefixListing) -> Touched:
         told = [Told(key, entry.value, entry.revision) for key, entry in listing.entries.items()]
         # Topics before the states of their partitions, which are found by the topic's id.
         told.sort(key=lambda change: not change.key.startswith("topics/"))
@@ -134,7 +134,7 @@ class Metadata:
             self._seen.notify_all()
 
 
-def _differences(known: Mapping[str, int], listing: Listing) -> list[Changed]:
+def _differences(known: Mapping[str, int], listing: PrefixListing) -> list[Changed]:
     """What a listing says that was not known, and what is known that it does not say; in order of topics first."""
     gone = [Changed(key, None, listing.revision) for key in known if key not in listing.entries]
     new = [

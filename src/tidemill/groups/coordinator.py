@@ -9,24 +9,28 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tidemill.groups.core import described, heartbeats, joining, mixed, overview
+from tidemill.groups.core import overview
+from tidemill.groups.core import descriptions
+from tidemill.groups.core import consumer_heartbeat
+from tidemill.groups.core import classic_membership
+from tidemill.groups.core import protocol_migration
 from tidemill.groups.core.consumer_group import ConsumerGroup
-from tidemill.groups.core.described import DescribedConsumerGroup, DescribedGroup
-from tidemill.groups.core.group import ClassicGroup
-from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.descriptions import DescribedConsumerGroup, DescribedGroup
+from tidemill.groups.core.classic_group import ClassicGroup
+from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
 from tidemill.groups.core.messages import (
     JoinAnswer,
     JoinRequest,
     Leaver,
     Left,
-    Step,
+    GroupStep,
     SyncAnswer,
     SyncRequest,
 )
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.overview import Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
-from tidemill.groups.engine import GroupEngine
+from tidemill.groups.runtime import GroupEngine
 from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
@@ -61,11 +65,11 @@ class GroupCoordinator(GroupEngine):
         new_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
         ticket = self._ticket(request.group_id)
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             group = shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                return joining.join(shard.classic(request.group_id, now_ms), request, ticket, new_id, now_ms)
-            step, answer = mixed.join(group, request, new_id, self._topics_now(), now_ms)
+                return classic_membership.join(shard.classic(request.group_id, now_ms), request, ticket, new_id, now_ms)
+            step, answer = protocol_migration.join(group, request, new_id, self._topics_now(), now_ms)
             group.outbox.append((ticket, answer))
             return step
 
@@ -83,12 +87,12 @@ class GroupCoordinator(GroupEngine):
         shard = self._shard(request.group_id)
         ticket = self._ticket(request.group_id)
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             group = shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                return joining.sync(shard.known_classic(request.group_id), request, ticket, now_ms)
-            group.outbox.append((ticket, mixed.sync(group, request, self._topics_now(), now_ms)))
-            return Step()
+                return classic_membership.sync(shard.known_classic(request.group_id), request, ticket, now_ms)
+            group.outbox.append((ticket, protocol_migration.sync(group, request, self._topics_now(), now_ms)))
+            return GroupStep()
 
         async with self._turn(request.group_id):
             await self._perform(shard, request.group_id, decide)
@@ -103,7 +107,7 @@ class GroupCoordinator(GroupEngine):
             shard.known_classic(group_id).heartbeat(member_id, instance_id, generation, self._clock())
             return
         try:
-            mixed.beat(group, member_id, instance_id, generation, self._clock())
+            protocol_migration.beat(group, member_id, instance_id, generation, self._clock())
         finally:
             self._schedule(shard, group_id)
 
@@ -112,12 +116,12 @@ class GroupCoordinator(GroupEngine):
         shard = self._shard(group_id)
         results: list[Left] = []
 
-        def decide(some: Sequence[Leaver], now_ms: int) -> Step:
+        def decide(some: Sequence[Leaver], now_ms: int) -> GroupStep:
             group = shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                step, left = heartbeats.remove(group, some)
+                step, left = consumer_heartbeat.remove(group, some)
             else:
-                step, left = joining.leave(shard.known_classic(group_id), some, now_ms)
+                step, left = classic_membership.leave(shard.known_classic(group_id), some, now_ms)
             results.extend(left)
             return step
 
@@ -132,23 +136,23 @@ class GroupCoordinator(GroupEngine):
 
     async def consumer_heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
         """ConsumerGroupHeartbeat. A member that comes without an id is given one."""
-        joins = request.member_epoch == heartbeats.JOIN_EPOCH
+        joins = request.member_epoch == consumer_heartbeat.JOIN_EPOCH
         if joins and not request.member_id:
             request = request._replace(member_id=self._new_id())
         shard = self._shard(request.group_id)
-        heartbeats.check_request(request)
+        consumer_heartbeat.check_request(request)
         names = (*(request.topic_names or ()), request.topic_regex)
         self._check_names(request.member_id, request.instance_id, request.rack_id, *names)
         answers: list[HeartbeatAnswer] = []
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             if not joins and not isinstance(shard.groups.get(request.group_id), ConsumerGroup):
                 raise UnknownMemberId
             group = shard.consumer(request.group_id)
             if request.member_epoch < 0:
-                beat = heartbeats.leave(group, request, now_ms)
+                beat = consumer_heartbeat.leave(group, request, now_ms)
             else:
-                beat = heartbeats.heartbeat(group, request, topics, now_ms)
+                beat = consumer_heartbeat.heartbeat(group, request, topics, now_ms)
             answers.append(beat.answer)
             return beat.step
 
@@ -159,7 +163,7 @@ class GroupCoordinator(GroupEngine):
                 group = shard.groups.get(request.group_id)
                 known = group if isinstance(group, ConsumerGroup) else None
                 topics = self._topics_now()
-                size = heartbeats.decision_size(known, request, topics)
+                size = consumer_heartbeat.decision_size(known, request, topics)
                 await self._perform(shard, request.group_id, decide, size=size)
             finally:
                 shard.drop_unused(request.group_id)
@@ -283,11 +287,11 @@ class GroupCoordinator(GroupEngine):
 
     def describe(self, group_id: str) -> DescribedGroup:
         """DescribeGroups."""
-        return described.describe(self._shard(group_id), group_id)
+        return descriptions.describe(self._shard(group_id), group_id)
 
     def describe_consumers(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe."""
-        return described.describe_consumers(self._shard(group_id), group_id)
+        return descriptions.describe_consumers(self._shard(group_id), group_id)
 
     def group_ids(self) -> list[str]:
         """The groups that ListGroups goes through, a few at a time (`listed`)."""

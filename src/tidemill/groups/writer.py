@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from tidemill.groups.core.entries import Entry, weight
+from tidemill.groups.core.entries import GroupEntry, weight
 from tidemill.groups.core.records import encode
 from tidemill.groups.core.shard import Shard
 from tidemill.model.errors import (
@@ -33,8 +33,8 @@ REPLAYED_AT_ONCE = 1_000
 """After so many entries of one request, others have the event loop."""
 
 
-class _Waiting(NamedTuple):
-    entries: tuple[Entry, ...]
+class _WaitingEntries(NamedTuple):
+    entries: tuple[GroupEntry, ...]
     records: list[tuple[bytes, bytes | None]] | None  # None while many entries are not encoded
     done: asyncio.Future[None]
 
@@ -46,11 +46,11 @@ class ShardWriter:
         self._journal = journal
         self._partition = partition
         self._shard = shard
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_WaitingEntries] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def submit(self, entries: tuple[Entry, ...]) -> asyncio.Future[None]:
+    def submit(self, entries: tuple[GroupEntry, ...]) -> asyncio.Future[None]:
         """Queue the entries; the future is done when they are durable and replayed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
@@ -61,7 +61,7 @@ class ShardWriter:
             done.set_result(None)
             return done
         records = _encoded(entries) if sum(map(weight, entries)) <= ENCODED_IN_PLACE_MAX else None
-        self._queue.append(_Waiting(entries, records, done))
+        self._queue.append(_WaitingEntries(entries, records, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return done
@@ -72,7 +72,7 @@ class ShardWriter:
         if self._task is None:
             done.set_result(None)
         else:
-            self._queue.append(_Waiting((), [], done))
+            self._queue.append(_WaitingEntries((), [], done))
         return done
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class ShardWriter:
         finally:
             self._task = None
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[_WaitingEntries]:
         batch = [self._queue.popleft()]
         size = len(batch[0].entries)
         while self._queue and size + len(self._queue[0].entries) <= BATCH_ENTRIES_MAX:
@@ -96,7 +96,7 @@ class ShardWriter:
             size += len(batch[-1].entries)
         return batch
 
-    async def _write(self, batch: list[_Waiting]) -> None:
+    async def _write(self, batch: list[_WaitingEntries]) -> None:
         try:
             records: list[tuple[bytes, bytes | None]] = []
             for waiting in batch:
@@ -122,7 +122,7 @@ class ShardWriter:
                 waiting.done.set_result(None)
 
 
-def _encoded(entries: tuple[Entry, ...]) -> list[tuple[bytes, bytes | None]]:
+def _encoded(entries: tuple[GroupEntry, ...]) -> list[tuple[bytes, bytes | None]]:
     return [encode(entry) for entry in entries]
 
 

@@ -25,7 +25,7 @@ IN_TABLES = "clickhouse"
 SPREAD = "tidemill.spread.servers"
 
 
-class Kind(Enum):
+class SettingKind(Enum):
     """How the text of a setting is read; the value is Kafka's number for the type in DescribeConfigs."""
 
     BOOLEAN = 1
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     """One setting: what it is called, how it is read, and what it means."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: str
     doc: str
     low: float | None = None
@@ -62,7 +62,7 @@ class Setting(NamedTuple):
             raise InvalidConfig(f"{self.name}={text} is below {self.low:g}")
         if self.high is not None and value > self.high:
             raise InvalidConfig(f"{self.name}={text} is above {self.high:g}")
-        parts = value if self.kind is Kind.LIST else (value,)
+        parts = value if self.kind is SettingKind.LIST else (value,)
         if self.choices and (not parts or any(part not in self.choices for part in parts)):
             raise InvalidConfig(f"{self.name}={text[:60]!r} is none of {', '.join(self.choices)}")
         return value
@@ -102,21 +102,21 @@ def _double(text: str) -> float:
     return value
 
 
-_READERS: dict[Kind, Any] = {
-    Kind.BOOLEAN: _boolean,
-    Kind.STRING: str,
-    Kind.INT: _int,
-    Kind.LONG: _long,
-    Kind.DOUBLE: _double,
-    Kind.LIST: lambda text: tuple(part.strip() for part in text.split(",") if part.strip()),
+_READERS: dict[SettingKind, Any] = {
+    SettingKind.BOOLEAN: _boolean,
+    SettingKind.STRING: str,
+    SettingKind.INT: _int,
+    SettingKind.LONG: _long,
+    SettingKind.DOUBLE: _double,
+    SettingKind.LIST: lambda text: tuple(part.strip() for part in text.split(",") if part.strip()),
 }
 _WORDS = {
-    Kind.BOOLEAN: "true or false",
-    Kind.STRING: "a string",
-    Kind.INT: "a 32-bit number",
-    Kind.LONG: "a 64-bit number",
-    Kind.DOUBLE: "a number",
-    Kind.LIST: "a list",
+    SettingKind.BOOLEAN: "true or false",
+    SettingKind.STRING: "a string",
+    SettingKind.INT: "a 32-bit number",
+    SettingKind.LONG: "a 64-bit number",
+    SettingKind.DOUBLE: "a number",
+    SettingKind.LIST: "a list",
 }
 
 SETTINGS: dict[str, Setting] = {
@@ -124,82 +124,82 @@ SETTINGS: dict[str, Setting] = {
     for setting in (
         Setting(
             "cleanup.policy",
-            Kind.LIST,
+            SettingKind.LIST,
             "delete",
             "Old records are deleted, compacted by key, or both.",
             choices=("delete", "compact"),
         ),
         Setting(
             "compression.type",
-            Kind.STRING,
+            SettingKind.STRING,
             "producer",
             "Codec of stored batches; 'producer' keeps what the producer chose.",
             choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         ),
-        Setting("delete.retention.ms", Kind.LONG, str(DAY_MS), "How long compaction keeps tombstones.", low=0),
-        Setting("file.delete.delay.ms", Kind.LONG, "60000", "How long a removed segment file stays on disk.", low=0),
-        Setting("flush.messages", Kind.LONG, str(INT64_MAX), "Flush after this many records.", low=1),
-        Setting("flush.ms", Kind.LONG, str(INT64_MAX), "Flush at the latest after this time.", low=0),
-        Setting("index.interval.bytes", Kind.INT, "4096", "Bytes of log between two entries of the index.", low=0),
+        Setting("delete.retention.ms", SettingKind.LONG, str(DAY_MS), "How long compaction keeps tombstones.", low=0),
+        Setting("file.delete.delay.ms", SettingKind.LONG, "60000", "How long a removed segment file stays on disk.", low=0),
+        Setting("flush.messages", SettingKind.LONG, str(INT64_MAX), "Flush after this many records.", low=1),
+        Setting("flush.ms", SettingKind.LONG, str(INT64_MAX), "Flush at the latest after this time.", low=0),
+        Setting("index.interval.bytes", SettingKind.INT, "4096", "Bytes of log between two entries of the index.", low=0),
         Setting(
             "max.compaction.lag.ms",
-            Kind.LONG,
+            SettingKind.LONG,
             str(INT64_MAX),
             "A record is compacted at the latest after this time.",
             low=1,
         ),
-        Setting("max.message.bytes", Kind.INT, "1048588", "Largest record batch.", low=0),
+        Setting("max.message.bytes", SettingKind.INT, "1048588", "Largest record batch.", low=0),
         Setting(
             "message.timestamp.after.max.ms",
-            Kind.LONG,
+            SettingKind.LONG,
             "3600000",
             "How far a record's time may be ahead of the broker's.",
             low=0,
         ),
         Setting(
             "message.timestamp.before.max.ms",
-            Kind.LONG,
+            SettingKind.LONG,
             str(INT64_MAX),
             "How far a record's time may be behind the broker's.",
             low=0,
         ),
         Setting(
             "message.timestamp.type",
-            Kind.STRING,
+            SettingKind.STRING,
             "CreateTime",
             "Whose time a record carries: its producer's or the broker's.",
             choices=("CreateTime", "LogAppendTime"),
         ),
         Setting(
             "min.cleanable.dirty.ratio",
-            Kind.DOUBLE,
+            SettingKind.DOUBLE,
             "0.5",
             "Share of uncompacted log that starts a compaction.",
             low=0,
             high=1,
         ),
-        Setting("min.compaction.lag.ms", Kind.LONG, "0", "A record stays uncompacted at least this long.", low=0),
+        Setting("min.compaction.lag.ms", SettingKind.LONG, "0", "A record stays uncompacted at least this long.", low=0),
         Setting(
-            "min.insync.replicas", Kind.INT, "1", "Replicas that must have a record before acks=all is answered.", low=1
+            "min.insync.replicas", SettingKind.INT, "1", "Replicas that must have a record before acks=all is answered.", low=1
         ),
-        Setting("preallocate", Kind.BOOLEAN, "false", "Reserve a segment's space when it is created."),
-        Setting("retention.bytes", Kind.LONG, "-1", "Largest size of a partition; -1 is without limit.", low=-1),
-        Setting("retention.ms", Kind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is for ever.", low=-1),
-        Setting("segment.bytes", Kind.INT, "1073741824", "Size at which a segment is closed.", low=14),
-        Setting("segment.index.bytes", Kind.INT, "10485760", "Largest size of an index file.", low=4),
-        Setting("segment.jitter.ms", Kind.LONG, "0", "Spreads the closing of segments by up to this time.", low=0),
-        Setting("segment.ms", Kind.LONG, str(7 * DAY_MS), "Age at which a segment is closed.", low=1),
+        Setting("preallocate", SettingKind.BOOLEAN, "false", "Reserve a segment's space when it is created."),
+        Setting("retention.bytes", SettingKind.LONG, "-1", "Largest size of a partition; -1 is without limit.", low=-1),
+        Setting("retention.ms", SettingKind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is for ever.", low=-1),
+        Setting("segment.bytes", SettingKind.INT, "1073741824", "Size at which a segment is closed.", low=14),
+        Setting("segment.index.bytes", SettingKind.INT, "10485760", "Largest size of an index file.", low=4),
+        Setting("segment.jitter.ms", SettingKind.LONG, "0", "Spreads the closing of segments by up to this time.", low=0),
+        Setting("segment.ms", SettingKind.LONG, str(7 * DAY_MS), "Age at which a segment is closed.", low=1),
         Setting(
             "tidemill.flush",
-            Kind.STRING,
+            SettingKind.STRING,
             "fsync",
             "When acks=all is answered: after the disk has the records, or after the system has.",
             choices=("fsync", "os"),
         ),
-        Setting("tidemill.schedule.enable", Kind.BOOLEAN, "false", "Records with a delivery time wait until it comes."),
+        Setting("tidemill.schedule.enable", SettingKind.BOOLEAN, "false", "Records with a delivery time wait until it comes."),
         Setting(
             SPREAD,
-            Kind.INT,
+            SettingKind.INT,
             "0",
             "In ClickHouse: servers that share the partitions in turn; 0 leaves them to the ranges of --streams.",
             low=0,
@@ -207,21 +207,21 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "tidemill.storage",
-            Kind.STRING,
+            SettingKind.STRING,
             BROKERS_CHOICE,
             "Where records are: segment files, tables of ClickHouse, or where --streams says.",
             choices=(BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES),
         ),
         Setting(
             "tidemill.validate",
-            Kind.STRING,
+            SettingKind.STRING,
             "header",
             "How far a produced batch is checked: its header and uncompressed records, or every record.",
             choices=("header", "records"),
         ),
         Setting(
             "unclean.leader.election.enable",
-            Kind.BOOLEAN,
+            SettingKind.BOOLEAN,
             "false",
             "A replica out of sync may lead when no other lives.",
         ),

@@ -7,10 +7,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from tidemill.pipelines.core.addresses import Address
+from tidemill.pipelines.core.addresses import TableAddress
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.tables import (
-    Stage,
+    StageTables,
     create_filling,
     create_target,
     quoted,
@@ -22,10 +22,10 @@ CONNECT_TIMEOUT_S = 10
 LINE_CHARS_MAX = 300
 
 
-class Table:
+class TargetTable:
     """A target and the tables beside it; one connection, for one thread."""
 
-    def __init__(self, address: Address, stage: Stage) -> None:
+    def __init__(self, address: TableAddress, stage: StageTables) -> None:
         self._address = address
         self._stage = stage
         with self._translated():
@@ -140,7 +140,7 @@ def portions(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.Ta
         yield pa.Table.from_batches(waiting)
 
 
-def _connect(address: Address) -> Any:
+def _connect(address: TableAddress) -> Any:
     from clickhouse_connect.driver import create_client  # noqa: PLC0415 - an extra, and slow to load
 
     if address.path:

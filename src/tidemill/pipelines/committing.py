@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidemill.client.raw import GroupOffset, ProducerIdentity, RawClient
+from tidemill.client.kafka import GroupOffset, ProducerIdentity, KafkaClient
 from tidemill.model.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -39,8 +39,8 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError, SinkFenced
-from tidemill.pipelines.core.ledger import Branch, Entry, decided, pieces_of, read_entry, write_entry
-from tidemill.pipelines.crew import Crew
+from tidemill.pipelines.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
+from tidemill.pipelines.client_pool import Crew
 
 DECIDER_TIMEOUT_MS = 60_000
 GIVEN_UP = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, InvalidProducerIdMapping)
@@ -48,12 +48,12 @@ GIVEN_UP = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, InvalidProduc
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CommitPlan:
     """What the tasks of a micro-batch are told: the sink's name, who may decide, and what was decided before."""
 
     sink: str
     decider: ProducerIdentity
-    last: Entry | None
+    last: LedgerEntry | None
 
     def skips(self, query: str, batch: int, task: int) -> bool:
         """Whether the rows of a task are in the topic already."""
@@ -71,7 +71,7 @@ class Written:
     partition: TopicPartition | None = None
 
 
-def begin(client: RawClient, sink: str, before: Plan | None = None) -> Plan:
+def begin(client: KafkaClient, sink: str, before: CommitPlan | None = None) -> CommitPlan:
     """Fence earlier drivers, finish what they had decided, abort the rest.
 
     `before` is the plan that this process made last for the sink, if it did: see `_clean`.
@@ -85,10 +85,10 @@ def begin(client: RawClient, sink: str, before: Plan | None = None) -> Plan:
             ledger.write(last)
         if not _clean(before, decider, last):
             sweep(crew, sink)
-    return Plan(sink, decider, last)
+    return CommitPlan(sink, decider, last)
 
 
-def _clean(before: Plan | None, decider: ProducerIdentity, last: Entry | None) -> bool:
+def _clean(before: CommitPlan | None, decider: ProducerIdentity, last: LedgerEntry | None) -> bool:
     """Whether nothing can be open: what was begun before was written as a whole, and nobody else began since.
 
     Whoever begins takes the decider's id and so raises its epoch: the next one says that nobody was in between. To ask
@@ -101,7 +101,7 @@ def _clean(before: Plan | None, decider: ProducerIdentity, last: Entry | None) -
     return written and known == (decider.producer_id, decider.producer_epoch)
 
 
-def commit(client: RawClient, plan: Plan, told: Sequence[Written], query: str, batch: int) -> None:
+def commit(client: KafkaClient, plan: CommitPlan, told: Sequence[Written], query: str, batch: int) -> None:
     """Make visible what the tasks wrote: all of it, or nothing."""
     if plan.last is not None and plan.last.covers(query, batch):
         return
@@ -124,14 +124,14 @@ def commit(client: RawClient, plan: Plan, told: Sequence[Written], query: str, b
         )
 
 
-def abandon(client: RawClient, sink: str, told: Iterable[Written] = ()) -> None:
+def abandon(client: KafkaClient, sink: str, told: Iterable[Written] = ()) -> None:
     """Leave nothing open, whatever had been reached; what the broker cannot be told now ends with its timeout."""
     with suppress(TidemillError):
         begin(client, sink)  # first of all: it commits what may have been decided
         abort(client, told)
 
 
-def abort(client: RawClient, told: Iterable[Written]) -> None:
+def abort(client: KafkaClient, told: Iterable[Written]) -> None:
     """Undo what tasks wrote."""
     for task in told:
         if task.producer is not None:
@@ -139,7 +139,7 @@ def abort(client: RawClient, told: Iterable[Written]) -> None:
                 client.end_transaction(task.producer, commit=False)
 
 
-def commit_all(client: RawClient, sink: str, told: Sequence[Written]) -> None:
+def commit_all(client: KafkaClient, sink: str, told: Sequence[Written]) -> None:
     """Commit the tasks of a batch write, which nobody repeats: without a ledger."""
     producers = [task.producer for task in told if task.producer is not None]
     if not producers:
@@ -151,7 +151,7 @@ def commit_all(client: RawClient, sink: str, told: Sequence[Written]) -> None:
             sweep(crew, sink)
 
 
-def abort_all(client: RawClient, sink: str, told: Iterable[Written]) -> None:
+def abort_all(client: KafkaClient, sink: str, told: Iterable[Written]) -> None:
     """Undo a batch write; what the broker cannot be told now ends with its timeout."""
     abort(client, told)
     with suppress(TidemillError), Crew(client) as crew:
@@ -163,7 +163,7 @@ def check_open(crew: Crew, told: Iterable[Written]) -> None:
     crew.each(_check_open, told)
 
 
-def _check_open(client: RawClient, task: Written) -> None:
+def _check_open(client: KafkaClient, task: Written) -> None:
     if task.producer is None or task.partition is None:
         return
     try:
@@ -185,14 +185,14 @@ class _Ledger:
     """The entry of a sink, as offsets of its groups. It is under a partition that exists, whichever."""
 
     def __init__(
-        self, client: RawClient, sink: str, decider: ProducerIdentity, partition: TopicPartition | None = None
+        self, client: KafkaClient, sink: str, decider: ProducerIdentity, partition: TopicPartition | None = None
     ) -> None:
         self._client = client
         self._sink = sink
         self._decider = decider
         self._partition = partition
 
-    def read(self) -> Entry | None:
+    def read(self) -> LedgerEntry | None:
         found = self._client.group_offsets(self._group(0))
         if not found:
             return None
@@ -203,7 +203,7 @@ class _Ledger:
         rest = [self._client.group_offsets(self._group(index), [partition])[partition].metadata for index in more]
         return read_entry(newest.offset, [newest.metadata, *rest])
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: LedgerEntry) -> None:
         if self._partition is None:
             raise PipelineError("an entry needs a partition to be kept under")
         try:
@@ -221,7 +221,7 @@ class _Ledger:
 def _finish(crew: Crew, sink: str, branches: Iterable[Branch]) -> set[int]:
     """Commit what was decided; the tasks whose transactions are committed now. Doing it again changes nothing."""
 
-    def finish(client: RawClient, branch: Branch) -> int | None:
+    def finish(client: KafkaClient, branch: Branch) -> int | None:
         with suppress(*GIVEN_UP):
             _commit(client, ProducerIdentity(branch.producer_id, branch.producer_epoch, f"{sink}-{branch.name}"))
             return branch.task
@@ -230,7 +230,7 @@ def _finish(crew: Crew, sink: str, branches: Iterable[Branch]) -> set[int]:
     return {task for task in crew.each(finish, branches) if task is not None}
 
 
-def _commit(client: RawClient, producer: ProducerIdentity) -> None:
+def _commit(client: KafkaClient, producer: ProducerIdentity) -> None:
     client.end_transaction(producer, commit=True)
 
 

@@ -19,7 +19,7 @@ import yaml
 from tidemill.durable_files import replace_file
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.progress import Status
+from tidemill.pipelines.core.progress import PipelineStatus
 from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
 
@@ -29,7 +29,7 @@ STATUS = "status.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransformationStep:
     """A transformation with its text and the views that it reads."""
 
     transformation: Transformation
@@ -44,7 +44,7 @@ class Folder:
 
     root: Path
     spec: Spec
-    steps: tuple[Step, ...]
+    steps: tuple[TransformationStep, ...]
 
     @property
     def state(self) -> Path:
@@ -82,7 +82,7 @@ def load(root: Path) -> Folder:
     return Folder(root, spec, tuple(steps[name] for name in _order(file, spec, steps)))
 
 
-def _order(file: Path, spec: Spec, steps: Mapping[str, Step]) -> list[str]:
+def _order(file: Path, spec: Spec, steps: Mapping[str, TransformationStep]) -> list[str]:
     """A column may have the name of a view: what looks like a circle is looked at a second time, strictly."""
     try:
         return in_order(str(file), {name: step.reads for name, step in steps.items()})
@@ -91,13 +91,13 @@ def _order(file: Path, spec: Spec, steps: Mapping[str, Step]) -> list[str]:
         return in_order(str(file), strict)
 
 
-def _reads_strictly(spec: Spec, step: Step) -> tuple[str, ...]:
+def _reads_strictly(spec: Spec, step: TransformationStep) -> tuple[str, ...]:
     if not step.transformation.sql:
         return step.reads
     return tuple(sorted(views_in_sql(step.text, spec.views, strict=True)))
 
 
-def write_status(root: Path, status: Status) -> None:
+def write_status(root: Path, status: PipelineStatus) -> None:
     """Tell how the runner gets on; readers see the last whole status."""
     root.joinpath(STATE).mkdir(parents=True, exist_ok=True)
     replace_file(root / STATE / STATUS, json.dumps(status.to_json()).encode() + b"\n")
@@ -124,7 +124,7 @@ def pipelines_in(root: Path) -> list[Path]:
     return sorted(path.parent for path in root.glob(f"*/{SPEC}"))
 
 
-def _step(root: Path, spec: Spec, each: Transformation) -> Step:
+def _step(root: Path, spec: Spec, each: Transformation) -> TransformationStep:
     path = root / each.file
     try:
         text = path.read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def _step(root: Path, spec: Spec, each: Transformation) -> Step:
     others = [view for view in spec.views if view != each.name]
     if each.sql:
         check_query(str(path), text)
-        return Step(each, path, text, tuple(sorted(views_in_sql(text, others))))
+        return TransformationStep(each, path, text, tuple(sorted(views_in_sql(text, others))))
     names = parameters(str(path), text, each.name)
     check_parameters(str(path), each.name, names, others)
-    return Step(each, path, text, names)
+    return TransformationStep(each, path, text, names)

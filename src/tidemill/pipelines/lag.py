@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
-from tidemill.client.raw import EARLIEST, LATEST, RawClient
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
+from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.ledger import is_piece
 from tidemill.pipelines.core.replay import positions_from_texts
@@ -13,7 +13,7 @@ from tidemill.records.arrow import Decoder
 PEEK_BYTES = 64 * 1024
 
 
-def lags_of(client: RawClient, groups: Iterable[str], topics: Collection[str], now_ms: int) -> list[GroupLag]:
+def lags_of(client: KafkaClient, groups: Iterable[str], topics: Collection[str], now_ms: int) -> list[GroupLag]:
     """For each group and partition of these topics that it has read; sinks and replays, which keep notes, read none."""
     found: list[GroupLag] = []
     for group in sorted(groups):
@@ -31,7 +31,7 @@ def _is_note(text: str) -> bool:
     return is_piece(text) or bool(positions_from_texts([text]))
 
 
-def _age_s(client: RawClient, part: TopicPartition, offset: int, now_ms: int) -> float:
+def _age_s(client: KafkaClient, part: TopicPartition, offset: int, now_ms: int) -> float:
     """The age of the record at an offset, or of the first one behind it that is still there."""
     start = max(offset, client.list_offsets({part: EARLIEST})[part].offset)
     decoder = Decoder(

@@ -6,11 +6,11 @@ when a trigger is limited by bytes.
 
 from collections.abc import Iterable, Mapping
 
-from tidemill.client.raw import RawClient, TopicInfo
+from tidemill.client.kafka import KafkaClient, TopicInfo
 from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
-from tidemill.pipelines.core.offsets import OffsetRange, Progress, limited, newcomers, packed, ranges_between, split
+from tidemill.pipelines.core.offsets import OffsetRange, QueryProgress, limited, newcomers, packed, ranges_between, split
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
 from tidemill.pipelines.core.pushdown import Pushed
@@ -23,7 +23,7 @@ LARGEST_RECORD_BYTES = 1024 * 1024
 class Planner:
     """Plans for one query."""
 
-    def __init__(self, client: RawClient, options: SourceOptions) -> None:
+    def __init__(self, client: KafkaClient, options: SourceOptions) -> None:
         self._client = client
         self._options = options
 
@@ -36,15 +36,15 @@ class Planner:
         wanted = [pushed.cut(OffsetRange(part, start[part], end[part])) for part in partitions if pushed.wants(part)]
         return self._cut(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
 
-    def beginning(self) -> Progress:
+    def beginning(self) -> QueryProgress:
         """Where a streaming query without a checkpoint begins."""
         return self._as_told(self._place(self._options.starting, self._partitions()))
 
-    def newest(self) -> Progress:
+    def newest(self) -> QueryProgress:
         """Where the logs end now."""
         return self._as_told(self._ask(dict.fromkeys(self._partitions(), LATEST)))
 
-    def advance(self, start: Progress, newest: Progress, *, unlimited: bool) -> Progress:
+    def advance(self, start: QueryProgress, newest: QueryProgress, *, unlimited: bool) -> QueryProgress:
         """How far the next micro-batch goes; DataLost when something between is gone for ever."""
         self._check_losses(start, newest)
         if unlimited:
@@ -56,7 +56,7 @@ class Planner:
             end = limited(begin, end, self._options.max_offsets, {})
         if self._options.max_bytes is not None:
             end = self._within_bytes(begin, end, self._options.max_bytes)
-        return Progress(end, newest.ids)
+        return QueryProgress(end, newest.ids)
 
     def _within_bytes(
         self, begin: Mapping[TopicPartition, int], end: dict[TopicPartition, int], budget: int
@@ -70,15 +70,15 @@ class Planner:
         ends = end | {part: size.until for part, size in measured.items()}
         return limited(begin, ends, budget, {part: size.record_bytes for part, size in measured.items()})
 
-    def backlog(self, start: Progress, newest: Progress) -> int:
+    def backlog(self, start: QueryProgress, newest: QueryProgress) -> int:
         """How many offsets lie between."""
         return sum(each.size for each in self._between(start, newest))
 
-    def tasks(self, start: Progress, end: Progress) -> list[tuple[OffsetRange, ...]]:
+    def tasks(self, start: QueryProgress, end: QueryProgress) -> list[tuple[OffsetRange, ...]]:
         """The tasks of a micro-batch."""
         return self._cut(self._between(start, end))
 
-    def _between(self, start: Progress, end: Progress) -> list[OffsetRange]:
+    def _between(self, start: QueryProgress, end: QueryProgress) -> list[OffsetRange]:
         return ranges_between(start, end, self._first(newcomers(start, end)))
 
     def _since(self, ranges: list[OffsetRange], since_ms: int | None) -> list[OffsetRange]:
@@ -97,13 +97,13 @@ class Planner:
         limits = self._options.min_partitions, self._options.max_records
         return packed(split(ranges, *limits), *limits)
 
-    def _as_told(self, offsets: Mapping[TopicPartition, int]) -> Progress:
+    def _as_told(self, offsets: Mapping[TopicPartition, int]) -> QueryProgress:
         """Offsets, with the ids of the topics as they are behind the question and not before it.
 
         A topic that was deleted is asked for again for a while: who answers then may be another of the same name.
         """
         topics = self._client.known({part.topic for part in offsets})
-        return Progress(offsets, {each.name: each.topic_id.hex for each in topics if each.topic_id is not None})
+        return QueryProgress(offsets, {each.name: each.topic_id.hex for each in topics if each.topic_id is not None})
 
     def _partitions(self) -> list[TopicPartition]:
         wanted = self._options.subscription
@@ -172,7 +172,7 @@ class Planner:
                     f"where {starting.option} begins"
                 )
 
-    def _check_losses(self, start: Progress, newest: Progress) -> None:
+    def _check_losses(self, start: QueryProgress, newest: QueryProgress) -> None:
         for topic in sorted(start.renewed_in(newest)) if self._options.fail_on_recreation else ():
             raise DataLost(f"topic {topic} was deleted and created again since the last micro-batch; {GO_ON_ANEW}")
         if not self._options.fail_on_data_loss:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.report import Report
+from tidemill.pipelines.core.report import TrafficReport
 
 INK, GRID, PAPER = "#1f2933", "#d9e2ec", "#ffffff"
 COLOURS = ("#2f6f9f", "#e07a1f", "#3a9d5d", "#b0413e", "#7b5ea7", "#8a6d3b", "#d1608f", "#5f6c7b")
@@ -35,7 +35,7 @@ STYLE = {
 }
 
 
-def draw(report: Report, folder: Path) -> list[Path]:
+def draw(report: TrafficReport, folder: Path) -> list[Path]:
     """Write the plots; those of which there is nothing to show are left out."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to load
@@ -51,7 +51,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
     return drawn
 
 
-def _throughput(report: Report) -> Any:
+def _throughput(report: TrafficReport) -> Any:
     figure, (upper, lower) = _subplots(2, SIZE_INCHES, sharex=True)
     series, names = report.series(), [each.topic for each in report.topics]
     lines = [(name, [name]) for name in names[: TOPICS_MAX - 1]]
@@ -79,7 +79,7 @@ def _line(axes: Any, times: Sequence[datetime], values: Sequence[float], label: 
     axes.fill_between(times, values, color=colour, alpha=0.10, linewidth=0)
 
 
-def _lag(report: Report) -> Any:
+def _lag(report: TrafficReport) -> Any:
     rows = report.groups()[:BARS_MAX][::-1]
     figure, (axes,) = _subplots(1, (SIZE_INCHES[0], 1.3 + BAR_INCHES * max(2, len(rows))))
     names = [f"{row['group']}  \N{MIDDLE DOT}  {row['topic']}" for row in rows]

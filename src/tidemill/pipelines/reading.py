@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from tidemill.client.raw import EARLIEST, RawClient
-from tidemill.client.raw.kernels import HERE
+from tidemill.client.kafka import EARLIEST, KafkaClient
+from tidemill.client.kafka.kernels import HERE
 from tidemill.model.errors import OffsetOutOfRange, UnknownTopicOrPartition, UnreadableBatch
 from tidemill.pipelines.core.errors import GO_ON, SKIP_UNREADABLE, DataLost
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
-from tidemill.records.arrow import Decoder, Room
+from tidemill.records.arrow import Decoder, DecompressedRecords
 
 GROUP_BYTES = 1024 * 1024
 """Bytes after which an Arrow batch goes to Spark: what is decompressed, decoded, sent and taken is then still in the
 processor's cache. With records of 1 KB that saves a fifth of the processor time of 10,000 rows at a time."""
 log = logging.getLogger("tidemill.spark")
-_IDLE: list[Room] = []
+_IDLE: list[DecompressedRecords] = []
 """Rooms of tasks that are done, for the next task of this process; as many as had to work at the same time."""
 
 
@@ -29,15 +29,15 @@ def read_task(
     options: SourceOptions, task: Iterable[OffsetRange], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, over a connection of its own."""
-    room = _IDLE.pop() if _IDLE else Room()
-    with RawClient(options.client) as client:
+    room = _IDLE.pop() if _IDLE else DecompressedRecords()
+    with KafkaClient(options.client) as client:
         for wanted in task:
             yield from _read(client, options, wanted, columns, room)
     _IDLE.append(room)
 
 
 def _read(
-    client: RawClient, options: SourceOptions, wanted: OffsetRange, columns: tuple[str, ...], room: Room
+    client: KafkaClient, options: SourceOptions, wanted: OffsetRange, columns: tuple[str, ...], room: DecompressedRecords
 ) -> Iterator[pa.RecordBatch]:
     part = wanted.partition
     twin = HERE.of(wanted.size)
@@ -71,7 +71,7 @@ def _skip(error: UnreadableBatch) -> None:
     log.warning("batch_skipped: %s", error)
 
 
-def _behind_the_gap(client: RawClient, options: SourceOptions, wanted: OffsetRange, at: int, error: Exception) -> int:
+def _behind_the_gap(client: KafkaClient, options: SourceOptions, wanted: OffsetRange, at: int, error: Exception) -> int:
     """Where the log begins now; the end of the range when there is nothing more to read."""
     part = wanted.partition
     try:

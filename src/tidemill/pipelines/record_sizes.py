@@ -9,10 +9,10 @@ from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple
 
-from tidemill.client.raw import EARLIEST, RawClient
+from tidemill.client.kafka import EARLIEST, KafkaClient
 from tidemill.model.errors import KafkaError, OffsetOutOfRange
 from tidemill.pipelines.core.offsets import OffsetRange
-from tidemill.pipelines.crew import Crew
+from tidemill.pipelines.client_pool import Crew
 from tidemill.records.header import iter_headers
 
 SAMPLES_BYTES = 16 * 1024 * 1024
@@ -37,7 +37,7 @@ class _Sample(NamedTuple):
     next_offset: int
 
 
-def measure(client: RawClient, ranges: Collection[OffsetRange], budget: int, *, committed: bool) -> list[Measured]:
+def measure(client: KafkaClient, ranges: Collection[OffsetRange], budget: int, *, committed: bool) -> list[Measured]:
     """Measure the beginning of each range, as far as `budget` bytes reach."""
     sample_bytes = sample_size(len(ranges))
     with Crew(client) as crew:
@@ -49,7 +49,7 @@ def sample_size(partitions: int) -> int:
     return min(SAMPLE_BYTES_MAX, max(SAMPLE_BYTES_MIN, SAMPLES_BYTES // max(1, partitions)))
 
 
-def _measure(client: RawClient, wanted: OffsetRange, *, budget: int, sample_bytes: int, committed: bool) -> Measured:
+def _measure(client: KafkaClient, wanted: OffsetRange, *, budget: int, sample_bytes: int, committed: bool) -> Measured:
     sample = partial(_sample, client, wanted, max_bytes=sample_bytes, committed=committed)
     first = sample(wanted.start) or _Sample(UNKNOWN_RECORD_BYTES, wanted.start)
     size = first.record_bytes
@@ -63,7 +63,7 @@ def _measure(client: RawClient, wanted: OffsetRange, *, budget: int, sample_byte
     return Measured(size, until)
 
 
-def _sample(client: RawClient, wanted: OffsetRange, offset: int, *, max_bytes: int, committed: bool) -> _Sample | None:
+def _sample(client: KafkaClient, wanted: OffsetRange, offset: int, *, max_bytes: int, committed: bool) -> _Sample | None:
     """Records from this offset on, or from where the log begins now; None if there is none to measure."""
     part = wanted.partition
     fetch = partial(client.fetch, part, max_bytes=max_bytes, committed=committed)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tidemill.pipelines.core.report import Report
+from tidemill.pipelines.core.report import TrafficReport
 
 TRAFFIC = pa.schema(
     [
@@ -31,7 +31,7 @@ LAG = pa.schema(
 )
 
 
-def write_tables(report: Report, folder: Path) -> list[Path]:
+def write_tables(report: TrafficReport, folder: Path) -> list[Path]:
     """`traffic` by topic, partition and step; `lag` by group and partition."""
     lags = [{**asdict(each), "lag": each.lag} for each in report.lags]
     tables = {

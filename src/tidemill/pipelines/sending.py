@@ -15,7 +15,7 @@ from threading import Thread
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition
 
 REQUESTS_WAITING_MAX = 2
@@ -29,7 +29,7 @@ Batches = Mapping[TopicPartition, bytearray | memoryview]
 class Sender:
     """Sends what one task writes. Leave it before the client is used by anybody else."""
 
-    def __init__(self, client: RawClient, transactional_id: str | None) -> None:
+    def __init__(self, client: KafkaClient, transactional_id: str | None) -> None:
         self._pipe = client.pipe(transactional_id)
         self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._room: SimpleQueue[None] = SimpleQueue()

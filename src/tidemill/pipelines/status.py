@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidemill.pipelines.core.progress import Standing, Status, line
+from tidemill.pipelines.core.progress import SinkProgress, PipelineStatus, line
 from tidemill.pipelines.folder import Folder, read_status, write_status
 from tidemill.pipelines.runner import Reports
 
@@ -30,7 +30,7 @@ class Reporter:
         self._started_ms = clock()
         self._written_ms = 0
         self._state = ""
-        self._standings = {sink.name: Standing(sink.name) for sink in folder.spec.sinks}
+        self._standings = {sink.name: SinkProgress(sink.name) for sink in folder.spec.sinks}
 
     def __enter__(self) -> Self:
         self.keep("starting")
@@ -58,7 +58,7 @@ class Reporter:
         """Write the status file."""
         self._state = state
         self._written_ms = self._clock()
-        status = Status(
+        status = PipelineStatus(
             pipeline=self._folder.spec.name,
             state=state,
             pid=os.getpid(),

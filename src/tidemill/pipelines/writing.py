@@ -19,15 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.client.raw import ProducerIdentity, RawClient
-from tidemill.client.raw.kernels import HERE
+from tidemill.client.kafka import ProducerIdentity, KafkaClient
+from tidemill.client.kafka.kernels import HERE
 from tidemill.model.errors import InvalidTransactionTimeout
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.committing import Plan, Written, abort
+from tidemill.pipelines.committing import CommitPlan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.sending import Sender
-from tidemill.records.arrow import Draft, Encoder, Writer
+from tidemill.records.arrow import Draft, Encoder, BatchProducer
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
@@ -41,7 +41,7 @@ GATHERED_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskAttempt:
     """Which task this is, and which attempt at it."""
 
     task: int
@@ -53,10 +53,10 @@ class Place:
 
 
 def write_micro_batch(
-    client: RawClient,
+    client: KafkaClient,
     options: SinkOptions,
-    plan: Plan,
-    place: Place,
+    plan: CommitPlan,
+    place: TaskAttempt,
     batches: Iterable[pa.RecordBatch],
     *,
     of: tuple[str, int],
@@ -72,7 +72,7 @@ def write_micro_batch(
 class TaskWriter:
     """Writes the rows of one task."""
 
-    def __init__(self, client: RawClient, options: SinkOptions, place: Place, sink: str) -> None:
+    def __init__(self, client: KafkaClient, options: SinkOptions, place: TaskAttempt, sink: str) -> None:
         self._client = client
         self._options = options
         self._place = place
@@ -151,7 +151,7 @@ class TaskWriter:
         if part in self._full or sum(map(len, self._full.values())) >= REQUEST_BYTES:
             self._send(sender)
         producer = self._identity()
-        writer = Writer(
+        writer = BatchProducer(
             producer.producer_id, producer.producer_epoch, self._sequences[part], self._options.transactional
         )
         self._full[part] = draft.sealed(writer).batch

@@ -20,7 +20,7 @@ import pyarrow as pa
 from chdb.session import Session
 
 from tidemill.query_engine import confinement
-from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, PeerClosed, receive, send
+from tidemill.query_engine.frames import CONTROL_BYTES_MAX, FrameKind, PeerClosed, receive, send
 
 ERROR_OUTPUT = 2
 ROWS_BYTES_MAX = 1 << 31
@@ -72,7 +72,7 @@ class BrokerSide:
         with self._turn:
             self._streams += 1
             stream = self._streams
-            send(self.peer, Kind.OPEN, {"name": name, "stream": stream})
+            send(self.peer, FrameKind.OPEN, {"name": name, "stream": stream})
             found = receive(self.peer, ROWS_BYTES_MAX)
         return stream, pa.ipc.read_schema(pa.py_buffer(found.payload))
 
@@ -80,11 +80,11 @@ class BrokerSide:
         """The rows of a stream."""
         while True:
             with self._turn:
-                send(self.peer, Kind.PULL, {"stream": stream})
+                send(self.peer, FrameKind.PULL, {"stream": stream})
                 found = receive(self.peer, ROWS_BYTES_MAX)
-            if found.kind is Kind.END:
+            if found.kind is FrameKind.END:
                 return
-            if found.kind is not Kind.ROWS:
+            if found.kind is not FrameKind.ROWS:
                 raise OSError("rows cannot be read")
             yield pa.ipc.read_record_batch(pa.py_buffer(found.payload), schema)
 
@@ -134,14 +134,14 @@ def serve(broker: BrokerSide, engine: QueryEngine) -> None:
         try:
             found = answer(broker, engine, request)
         except ResultTooLarge:
-            send(broker.peer, Kind.ERROR, {"code": TOO_LARGE, "text": ""})
+            send(broker.peer, FrameKind.ERROR, {"code": TOO_LARGE, "text": ""})
         except PeerClosed:
             raise
         except Exception as error:  # noqa: BLE001 - the engine's errors have no type in common
             code = _CODE.search(str(error))
-            send(broker.peer, Kind.ERROR, {"code": int(code[1]) if code else 0, "text": str(error)})
+            send(broker.peer, FrameKind.ERROR, {"code": int(code[1]) if code else 0, "text": str(error)})
         else:
-            send(broker.peer, Kind.RESULT, found)
+            send(broker.peer, FrameKind.RESULT, found)
 
 
 def answer(broker: BrokerSide, engine: QueryEngine, request: Any) -> bytes:
@@ -181,7 +181,7 @@ def main(descriptor: int, parent_id: int, memory_bytes: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     protections += confinement.confine(memory_bytes, parent_id)
     _leave_error_output(nowhere)
-    send(peer, Kind.READY, {"protections": protections})
+    send(peer, FrameKind.READY, {"protections": protections})
     with contextlib.suppress(PeerClosed):
         serve(BrokerSide(peer), engine)
     os._exit(0)  # threads of the engine may be stuck

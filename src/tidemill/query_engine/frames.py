@@ -15,7 +15,7 @@ CONTROL_BYTES_MAX = 16 * 1024 * 1024
 """Largest message that is not a result or rows: the list of functions, and trees of queries."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a message says."""
 
     READY = 1
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 class Frame(NamedTuple):
     """One message."""
 
-    kind: Kind
+    kind: FrameKind
     payload: bytes
 
     def document(self) -> Any:
@@ -50,7 +50,7 @@ class PeerClosed(Exception):
     """The other side is gone, or sent something that is not a message."""
 
 
-def send(peer: socket.socket, kind: Kind, payload: Any = b"") -> None:
+def send(peer: socket.socket, kind: FrameKind, payload: Any = b"") -> None:
     """Send one message; bytes as they are, anything else as JSON."""
     data = payload if isinstance(payload, bytes | bytearray | memoryview) else json.dumps(payload).encode()
     try:
@@ -63,9 +63,9 @@ def send(peer: socket.socket, kind: Kind, payload: Any = b"") -> None:
 def receive(peer: socket.socket, bytes_max: int) -> Frame:
     """The next message; PeerClosed also for one that is too long."""
     kind, size = HEADER.unpack(_exactly(peer, HEADER.size))
-    if size > bytes_max or kind not in list(Kind):
+    if size > bytes_max or kind not in list(FrameKind):
         raise PeerClosed
-    return Frame(Kind(kind), bytes(_exactly(peer, size)))
+    return Frame(FrameKind(kind), bytes(_exactly(peer, size)))
 
 
 def _exactly(peer: socket.socket, size: int) -> bytearray:

@@ -23,7 +23,7 @@ import structlog
 
 from tidemill.query_engine.confinement import SECCOMP
 from tidemill.query_engine.error_output import ErrorOutput
-from tidemill.query_engine.frames import CONTROL_BYTES_MAX, Kind, PeerClosed, receive, send
+from tidemill.query_engine.frames import CONTROL_BYTES_MAX, FrameKind, PeerClosed, receive, send
 
 COMMAND = (sys.executable, "-I", "-m", "tidemill.query_engine.child")
 START_S = 60.0
@@ -110,7 +110,7 @@ class QueryProcess:
         """Wait until the engine is loaded and confined."""
         async with asyncio.timeout(START_S):
             frame = await _in_thread(lambda: receive(self._peer, CONTROL_BYTES_MAX))
-            if frame.kind is not Kind.READY:
+            if frame.kind is not FrameKind.READY:
                 raise PeerClosed
             self.protections = frame.document()["protections"]
             await self.call({"what": "configure", "settings": dict(self._allowance.settings)})
@@ -158,19 +158,19 @@ class QueryProcess:
     def _converse(self, request: Mapping[str, Any], rows: Mapping[str, Any]) -> bytes:
         streams: dict[int, pa.RecordBatchReader] = {}
         bytes_max = max(CONTROL_BYTES_MAX, self._allowance.result_bytes)
-        send(self._peer, Kind.REQUEST, dict(request))
+        send(self._peer, FrameKind.REQUEST, dict(request))
         while True:
             frame = receive(self._peer, bytes_max)
-            if frame.kind is Kind.RESULT:
+            if frame.kind is FrameKind.RESULT:
                 return frame.payload
             document = frame.document()
-            if frame.kind is Kind.ERROR:
+            if frame.kind is FrameKind.ERROR:
                 raise QueryFailed(document["code"], document["text"])
-            if frame.kind is Kind.OPEN and document["name"] in rows:
+            if frame.kind is FrameKind.OPEN and document["name"] in rows:
                 reader = pa.RecordBatchReader.from_stream(rows[document["name"]])
                 streams[document["stream"]] = reader
-                send(self._peer, Kind.ROWS, memoryview(reader.schema.serialize()))
-            elif frame.kind is Kind.PULL and document["stream"] in streams:
+                send(self._peer, FrameKind.ROWS, memoryview(reader.schema.serialize()))
+            elif frame.kind is FrameKind.PULL and document["stream"] in streams:
                 self._send_batch(streams[document["stream"]])
             else:
                 raise PeerClosed
@@ -179,11 +179,11 @@ class QueryProcess:
         try:
             batch = reader.read_next_batch()
         except StopIteration:
-            send(self._peer, Kind.END)
+            send(self._peer, FrameKind.END)
         except (pa.ArrowException, OSError):  # the rows keep the reason
-            send(self._peer, Kind.FAILED)
+            send(self._peer, FrameKind.FAILED)
         else:
-            send(self._peer, Kind.ROWS, memoryview(batch.serialize()))
+            send(self._peer, FrameKind.ROWS, memoryview(batch.serialize()))
 
     async def _watch_memory(self) -> None:
         memory_bytes, result_bytes = self._allowance.memory_bytes, self._allowance.result_bytes

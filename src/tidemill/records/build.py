@@ -25,7 +25,7 @@ from tidemill.records.header import (
     read_header,
     seal,
 )
-from tidemill.records.packing import Compression, pack_whole
+from tidemill.records.incremental_compression import Compression, pack_whole
 from tidemill.records.read import read_records
 from tidemill.records.record import Headers
 

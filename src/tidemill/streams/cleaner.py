@@ -17,11 +17,11 @@ from functools import partial
 
 from tidemill.model.errors import TidemillError
 from tidemill.records.header import Buffer, read_header
-from tidemill.streams.core.compaction import AbortedRecords, Compactor, KeyMap, Plan, groups
+from tidemill.streams.core.compaction import AbortedRecords, Compactor, KeyMap, CompactionPlan, groups
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import StreamLog
-from tidemill.streams.writer import Writer
+from tidemill.streams.writer import PartitionWriter
 
 PIECE_BYTES = 256 * 1024
 WORK_SHARE = 0.5
@@ -34,7 +34,7 @@ class CleaningStopped(TidemillError):
 class Cleaner:
     """Compacts one partition."""
 
-    def __init__(self, log: StreamLog, leader: Leader, writer: Writer) -> None:
+    def __init__(self, log: StreamLog, leader: Leader, writer: PartitionWriter) -> None:
         self._log = log
         self._leader = leader
         self._writer = writer
@@ -49,7 +49,7 @@ class Cleaner:
         """Let the next pass run."""
         self._stopping = False
 
-    async def run(self, plan: Plan, now_ms: int) -> None:
+    async def run(self, plan: CompactionPlan, now_ms: int) -> None:
         """One pass. The log must have been saved, so that a start knows its closed segments as flushed."""
         aborted = AbortedRecords(self._leader.aborted.ranges())
         keys = KeyMap(aborted)
@@ -68,7 +68,7 @@ class Cleaner:
         self._leader.aborted.forget(compactor.emptied)
         self._leader.clean_until = end_offset
 
-    async def _learn(self, keys: KeyMap, plan: Plan) -> int:
+    async def _learn(self, keys: KeyMap, plan: CompactionPlan) -> int:
         """Take in the keys of the dirty part; the offset up to which they fit."""
         async with aclosing(self._pieces(plan.dirty_offset, plan.end_offset)) as pieces:
             async for piece in pieces:

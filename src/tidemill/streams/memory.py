@@ -17,7 +17,7 @@ NO_TIMESTAMP = -1
 T = TypeVar("T")
 
 
-class _Piece:
+class _MemorySegment:
     """What a segment is on disk."""
 
     def __init__(self, base_offset: int, now_ms: int) -> None:
@@ -50,7 +50,7 @@ class MemoryLog:
         self.settings = settings
         self._start_offset = 0
         self._end_offset = 0
-        self._pieces = [_Piece(0, 0)]
+        self._pieces = [_MemorySegment(0, 0)]
         self._saved: Saved | None = None
 
     @property
@@ -143,7 +143,7 @@ class MemoryLog:
         gone = sum(end <= self._start_offset for end in ends)
         del self._pieces[:gone]
         if self._start_offset == self._end_offset and self._pieces[-1].batches:
-            self._pieces = [_Piece(self._end_offset, 0)]
+            self._pieces = [_MemorySegment(self._end_offset, 0)]
         await self.save(state)
 
     async def truncate(self, end_offset: int) -> None:
@@ -153,13 +153,13 @@ class MemoryLog:
             break
         for piece in self._pieces:
             piece.reset([stored for stored in piece.batches if stored.header.next_offset <= self._end_offset])
-        self._pieces = [piece for piece in self._pieces if piece.batches] or [_Piece(self._end_offset, 0)]
+        self._pieces = [piece for piece in self._pieces if piece.batches] or [_MemorySegment(self._end_offset, 0)]
         self._saved = None
 
     async def reset(self, offset: int) -> None:
         """Forget all batches."""
         self._start_offset = self._end_offset = offset
-        self._pieces = [_Piece(offset, 0)]
+        self._pieces = [_MemorySegment(offset, 0)]
         self._saved = None
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
@@ -197,11 +197,11 @@ class MemoryLog:
     async def delete(self) -> None:
         """Forget everything."""
         self._start_offset = self._end_offset = 0
-        self._pieces = [_Piece(0, 0)]
+        self._pieces = [_MemorySegment(0, 0)]
         self._saved = None
 
-    def _begin(self, now_ms: int) -> _Piece:
-        piece = _Piece(self._end_offset, now_ms)
+    def _begin(self, now_ms: int) -> _MemorySegment:
+        piece = _MemorySegment(self._end_offset, now_ms)
         self._pieces.append(piece)
         return piece
 
@@ -212,7 +212,7 @@ class MemoryLog:
                 yield piece.batches[place]
 
 
-class MemoryStore:
+class MemoryLogStore:
     """Logs in memory, by topic and partition."""
 
     missing: Sequence[str] = ()

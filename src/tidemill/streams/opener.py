@@ -12,7 +12,7 @@ from tidemill.streams.core.leader import Leader
 from tidemill.streams.interface import LogStore, StreamLog
 from tidemill.streams.partition import Clock, Partition
 from tidemill.streams.replay import replay
-from tidemill.streams.upkeep import Random
+from tidemill.streams.maintenance import Random
 
 LOGGER = structlog.get_logger(__name__)
 

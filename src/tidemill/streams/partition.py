@@ -1,7 +1,7 @@
 """The shell of a partition: what doors, coordinators and replicas call.
 
-The walk of a batch: it is checked (`Admitting`), judged and placed (`core.leader`, by the writer), written
-(`StreamLog`), and for acks=all flushed together with others (`Flusher`) and copied by all replicas in sync (`Leading`).
+The walk of a batch: it is checked (`BatchAdmission`), judged and placed (`core.leader`, by the writer), written
+(`StreamLog`), and for acks=all flushed together with others (`Flusher`) and copied by all replicas in sync (`LeaderReplication`).
 
 A partition that has no other replica leads from the start: its high watermark moves with the write, and acks=all is
 answered after the flush. In a cluster `lead` and `follow` say what this broker is to the partition in each epoch. A
@@ -21,29 +21,29 @@ from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower, Offset
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
-from tidemill.streams.admitting import Admitting, Verify
-from tidemill.streams.copying import Copied, Copier
+from tidemill.streams.admission import BatchAdmission, Verify
+from tidemill.streams.follower_log import Copied, FollowerLog
 from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
 from tidemill.streams.core.epochs import UNKNOWN as UNKNOWN_EPOCH
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
 from tidemill.streams.core.insync import InSync, Lag, Term
-from tidemill.streams.core.leader import Duplicate, Leader, Marker, Refused
+from tidemill.streams.core.leader import Duplicate, Leader, ControlMarker, Refused
 from tidemill.streams.core.producers import EXPIRY_MS, ProducerSnapshot
 from tidemill.streams.core.waiters import Waiters
 from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import StreamLog
-from tidemill.streams.leading import Agreement, Leading
+from tidemill.streams.leader_replication import Agreement, LeaderReplication
 from tidemill.streams.reservation import Reservation
 from tidemill.streams.search import NOT_FOUND, FoundOffset, first_at, first_with_largest
-from tidemill.streams.upkeep import ALL_CHORES, Chores, Random, Upkeep
-from tidemill.streams.writer import Placed, Writer
+from tidemill.streams.maintenance import ALL_CHORES, MaintenanceTasks, Random, PartitionMaintenance
+from tidemill.streams.writer import Placed, PartitionWriter
 
 ACKS_ALL = -1
 HIGH_WATERMARK = -1
 VERSION_NEWEST = 99
 FLUSHED = "fsync"
 
-__all__ = ["NOT_FOUND", "Appended", "FoundOffset", "Partition", "Slice"]
+__all__ = ["NOT_FOUND", "Appended", "FoundOffset", "Partition", "ReadResult"]
 
 Clock = Callable[[], int]
 
@@ -56,7 +56,7 @@ class Appended(NamedTuple):
     log_start_offset: int
 
 
-class Slice(NamedTuple):
+class ReadResult(NamedTuple):
     """Whole batches in order, and where the partition stood when they were read."""
 
     records: list[Buffer]
@@ -88,15 +88,15 @@ class Partition:
         self._clock = clock
         self._closed = False
         self._term: Term | None = None
-        self._leading: Leading | None = None
+        self._leading: LeaderReplication | None = None
         self._waiters = Waiters()
         self._replicas = Waiters()
-        self._writer = Writer(log, leader, clock, self._on_written)
+        self._writer = PartitionWriter(log, leader, clock, self._on_written)
         self._flusher = Flusher(log, log.end_offset, self._on_flushed)
         self._high_watermark = log.end_offset
         self._stable_offset = leader.stable_offset(log.end_offset)
-        self._admitting = Admitting(clock)
-        self._upkeep = Upkeep(
+        self._admitting = BatchAdmission(clock)
+        self._upkeep = PartitionMaintenance(
             log,
             leader,
             self._writer,
@@ -106,7 +106,7 @@ class Partition:
             one_cleaning=one_cleaning,
             random=random,
         )
-        self._copier = Copier(log, leader, self._writer, self._flusher, self._upkeep, clock)
+        self._copier = FollowerLog(log, leader, self._writer, self._flusher, self._upkeep, clock)
 
     @property
     def leader_epoch(self) -> int:
@@ -211,7 +211,7 @@ class Partition:
     ) -> Appended:
         """End a transaction in this partition; committed when this returns."""
         batch = end_marker(producer_id, producer_epoch, commit, self._clock(), coordinator_epoch)
-        return await self._append_durably(batch, Marker(commit, coordinator_epoch))
+        return await self._append_durably(batch, ControlMarker(commit, coordinator_epoch))
 
     async def read(
         self,
@@ -221,7 +221,7 @@ class Partition:
         committed: bool = False,
         at_least_one: bool = True,
         leader_epoch: int = -1,
-    ) -> Slice:
+    ) -> ReadResult:
         """Batches from the one with `offset` on, up to the high watermark or, `committed`, the last stable offset."""
         self.check_leads()
         self._leader.check_epoch(leader_epoch)
@@ -234,7 +234,7 @@ class Partition:
         if offset < end_offset and (max_bytes > 0 or at_least_one):
             records = await log.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
         aborted = self._aborted(offset, records) if committed and records else []
-        return Slice(records, sum(map(len, records)), high_watermark, stable_offset, log.start_offset, aborted)
+        return ReadResult(records, sum(map(len, records)), high_watermark, stable_offset, log.start_offset, aborted)
 
     def watch(self, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
         """Call `wake` whenever readers (replicas) may see more and when that ends; the answer stops it."""
@@ -337,7 +337,7 @@ class Partition:
 
     async def read_as_replica(
         self, node: int, asked: Question, max_bytes: int, *, at_least_one: bool = True
-    ) -> Slice | Diverged | OutOfRange:
+    ) -> ReadResult | Diverged | OutOfRange:
         """What a follower gets: batches up to the end of the log, or where its own log is another one.
 
         That it asks from an offset says that it has everything before for good.
@@ -354,7 +354,7 @@ class Partition:
             records = await log.read(asked.offset, end_offset, max_bytes, at_least_one=at_least_one)
             self._check_asked(node, asked)
         size = sum(map(len, records))
-        return Slice(records, size, self._high_watermark, self.last_stable_offset, log.start_offset, [])
+        return ReadResult(records, size, self._high_watermark, self.last_stable_offset, log.start_offset, [])
 
     async def ask(self) -> Question | None:
         """What this follower asks its leader next, with all that it has flushed; None when there is nobody to ask."""
@@ -465,7 +465,7 @@ class Partition:
         await self._writer.settled()
         await self._flusher.settled()
 
-    async def _append_durably(self, batch: bytearray, marker: Marker | None) -> Appended:
+    async def _append_durably(self, batch: bytearray, marker: ControlMarker | None) -> Appended:
         self.check_leads()
         leading = self._leading
         if leading is not None:
@@ -477,7 +477,7 @@ class Partition:
             await self._flusher.reach(placed.next_offset)
         return Appended(placed.base_offset, placed.append_time_ms, self._log.start_offset)
 
-    async def _commit(self, leading: Leading, placed: Placed, timeout_s: float | None) -> None:
+    async def _commit(self, leading: LeaderReplication, placed: Placed, timeout_s: float | None) -> None:
         """Wait for the leader's own disk, then for the replicas, which copy meanwhile."""
         clock = asyncio.get_running_loop().time
         deadline = None if timeout_s is None else clock() + timeout_s
@@ -494,9 +494,9 @@ class Partition:
             await leading.end(self._not_leader())
         self._wake()
 
-    def _make_leading(self, term: Term, agreement: Agreement) -> Leading:
+    def _make_leading(self, term: Term, agreement: Agreement) -> LeaderReplication:
         now_ms = asyncio.get_running_loop().time() * 1000
-        return Leading(
+        return LeaderReplication(
             InSync(term, self._log.end_offset, self._high_watermark, now_ms),
             agreement,
             min_insync=lambda: self.settings.min_insync_replicas,
@@ -568,7 +568,7 @@ class Partition:
         term = self._follows()
         return term is not None and still_true(asked, term, self._log.end_offset)
 
-    def _check_asked(self, node: int, asked: Question) -> Leading:
+    def _check_asked(self, node: int, asked: Question) -> LeaderReplication:
         self.check_leads()
         self._leader.check_epoch(max(asked.epoch, 0))
         leading = self._leading

@@ -5,7 +5,7 @@ from struct import Struct
 from tidemill.records.build import MarkerType, marker_of
 from tidemill.records.header import BatchHeader, Buffer
 from tidemill.records.read import read_records
-from tidemill.streams.core.leader import Leader, Marker
+from tidemill.streams.core.leader import Leader, ControlMarker
 from tidemill.streams.interface import StreamLog
 
 _MARKER_VALUE = Struct(">hi")
@@ -24,7 +24,7 @@ async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
     leader.end_offset = log.end_offset
 
 
-def marker_in(header: BatchHeader, batch: Buffer) -> Marker | None:
+def marker_in(header: BatchHeader, batch: Buffer) -> ControlMarker | None:
     """The end of a transaction that the batch says, if it is a marker.
 
     Compaction may have emptied it. That happens only when no record of the transaction is left, so nobody needs to
@@ -33,7 +33,7 @@ def marker_in(header: BatchHeader, batch: Buffer) -> Marker | None:
     if not header.control:
         return None
     if header.count == 0:
-        return Marker(commit=True, coordinator_epoch=0)
+        return ControlMarker(commit=True, coordinator_epoch=0)
     value = next(record.value for record in read_records(batch))
     coordinator_epoch = _MARKER_VALUE.unpack_from(value)[1] if value else 0
-    return Marker(marker_of(batch) is MarkerType.COMMIT, coordinator_epoch)
+    return ControlMarker(marker_of(batch) is MarkerType.COMMIT, coordinator_epoch)

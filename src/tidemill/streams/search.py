@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.read import read_records
-from tidemill.streams.admitting import opened_in_place, run_aside
+from tidemill.streams.admission import opened_in_place, run_aside
 from tidemill.streams.interface import StoredBatch, StreamLog
 
 _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)

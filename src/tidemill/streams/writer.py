@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from tidemill.records.header import BatchHeader, Buffer, place
-from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Undo
+from tidemill.streams.core.leader import Accepted, Duplicate, Leader, ControlMarker, Undo
 from tidemill.streams.interface import StoredBatch, StreamLog
 from tidemill.streams.replay import marker_in
 from tidemill.streams.reservation import Reservation
@@ -41,10 +41,10 @@ class Placed(NamedTuple):
     append_time_ms: int
 
 
-class _Pending(NamedTuple):
+class _PendingBatch(NamedTuple):
     batch: bytearray | memoryview
     header: BatchHeader
-    marker: Marker | None
+    marker: ControlMarker | None
     done: asyncio.Future[Placed]
 
 
@@ -60,7 +60,7 @@ class _Group:
         self.outcomes: list[Placed | KafkaError] = []
 
 
-class Writer:
+class PartitionWriter:
     """Writes the batches of one partition in the order in which they came."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Writer:
         self._leader = leader
         self._clock = clock
         self._on_written = on_written
-        self._queue: deque[_Pending] = deque()
+        self._queue: deque[_PendingBatch] = deque()
         self._queued_bytes = 0
         self.written_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -86,7 +86,7 @@ class Writer:
         self,
         batch: bytearray | memoryview,
         header: BatchHeader,
-        marker: Marker | None = None,
+        marker: ControlMarker | None = None,
         *,
         timeout_s: float | None = None,
     ) -> Placed:
@@ -101,7 +101,7 @@ class Writer:
         return placed
 
     async def _write(
-        self, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None, timeout_s: float | None
+        self, batch: bytearray | memoryview, header: BatchHeader, marker: ControlMarker | None, timeout_s: float | None
     ) -> Placed:
         if self._free and len(batch) <= self._inline_bytes_max:
             group = _Group()
@@ -120,7 +120,7 @@ class Writer:
             return outcome
         await self._wait_for_room()
         done: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Pending(batch, header, marker, done))
+        self._queue.append(_PendingBatch(batch, header, marker, done))
         self._queued_bytes += len(batch)
         self._start()
         if timeout_s is None:
@@ -224,7 +224,7 @@ class Writer:
             self._task = None
             self._changed.set()
 
-    def _take(self) -> list[_Pending]:
+    def _take(self) -> list[_PendingBatch]:
         """The oldest of the queue, as many as go into one write and one segment."""
         limit = min(GROUP_BYTES_MAX, self._log.settings.segment_bytes)
         taken = [self._queue.popleft()]
@@ -236,7 +236,7 @@ class Writer:
         self._changed.set()
         return taken
 
-    async def _write_group(self, taken: list[_Pending]) -> None:
+    async def _write_group(self, taken: list[_PendingBatch]) -> None:
         group = _Group()
         try:
             for pending in taken:
@@ -267,7 +267,7 @@ class Writer:
         self.written_bytes += size
         self._on_written()
 
-    def _judge(self, group: _Group, batch: bytearray | memoryview, header: BatchHeader, marker: Marker | None) -> None:
+    def _judge(self, group: _Group, batch: bytearray | memoryview, header: BatchHeader, marker: ControlMarker | None) -> None:
         leader = self._leader
         verdict = leader.judge(header, marker)
         if isinstance(verdict, Accepted):

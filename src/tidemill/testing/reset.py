@@ -25,7 +25,7 @@ def reset(bootstrap_servers: str) -> None:
 
 def reset_timelines(grpc: str) -> None:
     """Delete every timeline with its messages, and wait until they are gone: deletion goes on in the background."""
-    from tidemill.client.timeline import Timeline  # noqa: PLC0415 -- as above
+    from tidemill.client.timelines import Timeline  # noqa: PLC0415 -- as above
 
     deadline = time.monotonic() + TIMEOUT_S
     with Timeline(grpc, "any") as client:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidemill.model.timeline_errors import TimelineError
-from tidemill.timelines.core.dealer import Member
-from tidemill.timelines.core.lease import Lease
-from tidemill.timelines.core.message import Message
+from tidemill.timelines.core.dealer import DealtConsumer
+from tidemill.timelines.core.lease import LeaseGrant
+from tidemill.timelines.core.message import TimedMessage
 
 IN_FLIGHT_MAX = 10_000
 SILENCE_MS_MAX = 5_000
@@ -25,8 +25,8 @@ US_PER_MS = 1_000
 class Granted(NamedTuple):
     """A message with the lease that its consumer got for it."""
 
-    message: Message
-    lease: Lease
+    message: TimedMessage
+    lease: LeaseGrant
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ConsumerTerms:
     """It hands nothing out before its due time, whatever was sent to it."""
 
 
-class Consumer:
+class TimelineConsumer:
     """One connected consumer of one timeline."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Consumer:
         notify: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self.terms = terms
-        self.member = Member(terms.id, terms.rack)
+        self.member = DealtConsumer(terms.id, terms.rack)
         self.busy = False
         self.latency_us = 0
         self._ways_us: deque[int] = deque(maxlen=WAYS_KEPT)

@@ -24,21 +24,21 @@ import structlog
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.supervision.supervisor import Supervisor
-from tidemill.timelines.alarm import Alarm
-from tidemill.timelines.burial import Burial, Bury
+from tidemill.timelines.wakeup import Wakeup
+from tidemill.timelines.dead_letter_queue import DeadLetterQueue, Bury
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import Consumer, Granted
-from tidemill.timelines.core.agreed import Seat
-from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, Lease, Outcome, Release
-from tidemill.timelines.core.message import Message, NewMessage, Scheduled
+from tidemill.timelines.consumer import TimelineConsumer, Granted
+from tidemill.timelines.core.shared_windows import ConsumerPlace
+from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, LeaseGrant, CommandOutcome, Release
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings
-from tidemill.timelines.feed import Feed
-from tidemill.timelines.guard import Guard
-from tidemill.timelines.interface import Attendance, TimelineStore
-from tidemill.timelines.ledger import Held, Ledger
-from tidemill.timelines.outgoing import Outgoing
+from tidemill.timelines.prefetcher import Prefetcher
+from tidemill.timelines.health import HealthMonitor
+from tidemill.timelines.interface import SharedConsumers, TimelineStore
+from tidemill.timelines.leases import Held, LeaseTable
+from tidemill.timelines.push_timer import PushTimer
 from tidemill.timelines.prefetch import Prefetch
-from tidemill.timelines.roster import Roster
+from tidemill.timelines.consumer_queues import ConsumerQueues
 from tidemill.timelines.stats import TimelineStats
 
 EARLY_MS = 100
@@ -55,7 +55,7 @@ PAUSE_S_MAX = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Delivery:
+class TimelineDelivery:
     """Delivers the messages of one timeline to its consumers."""
 
     def __init__(
@@ -64,29 +64,29 @@ class Delivery:
         settings: TimelineSettings,
         store: TimelineStore,
         clock: Clock,
-        guard: Guard,
+        guard: HealthMonitor,
         stats: TimelineStats,
         supervisor: Supervisor,
         *,
         shared: bool,
-        attendance: Attendance | None,
+        attendance: SharedConsumers | None,
         bury: Bury,
     ) -> None:
         self.name = name
         self.settings = settings
-        self.roster = Roster(name, settings, attendance)
+        self.roster = ConsumerQueues(name, settings, attendance)
         self._store = store
         self._clock = clock
         self._guard = guard
         self._stats = stats
         self._supervisor = supervisor
-        self._burial = Burial(name, bury, buried=self._buried)
-        self._alarm = Alarm()
-        self._ledger = Ledger()
+        self._burial = DeadLetterQueue(name, bury, buried=self._buried)
+        self._alarm = Wakeup()
+        self._ledger = LeaseTable()
         self._prefetch = Prefetch(early_ms=EARLY_MS, gather_ms=GATHER_MS)
-        self._outgoing = Outgoing(clock, self._pushed)
+        self._outgoing = PushTimer(clock, self._pushed)
         self._moving: dict[int, int] = {}
-        self._feed = Feed(
+        self._feed = Prefetcher(
             name, store, clock, guard, self._prefetch, shared=shared, skip=self._in_hand, fed=self._alarm.ring
         )
         self._feed.wanted = settings.max_attempts > 0
@@ -105,7 +105,7 @@ class Delivery:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._returning, return_exceptions=True)
 
-    def join(self, consumer: Consumer) -> None:
+    def join(self, consumer: TimelineConsumer) -> None:
         """A consumer is there."""
         self.roster.join(consumer, self._clock.now_ms())
         if not self._feed.wants_bodies:
@@ -113,7 +113,7 @@ class Delivery:
             self._feed.start_over()
         self._dealt()
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: TimelineConsumer) -> None:
         """A consumer is gone; without any, nothing is kept in memory for nobody."""
         self.roster.leave(consumer, self._clock.now_ms())
         if not self.roster.consumers:
@@ -124,7 +124,7 @@ class Delivery:
             self._feed.start_over()
         self._dealt()
 
-    def attend(self, seats: Iterable[Seat]) -> None:
+    def attend(self, seats: Iterable[ConsumerPlace]) -> None:
         """Consumers of other brokers came or went, or ours are known to all."""
         self.roster.told(seats, self._clock.now_ms())
         self._dealt()
@@ -155,7 +155,7 @@ class Delivery:
         """Messages came in by another way."""
         self._feed.rescan()
 
-    async def settle(self, commands: Sequence[Command]) -> list[Outcome]:
+    async def settle(self, commands: Sequence[Command]) -> list[CommandOutcome]:
         """Carry out what consumers report about their leases."""
         now_ms = self._clock.now_ms()
         outcomes = await self._guard.ask_store(lambda: self._store.settle(self.name, commands, now_ms=now_ms))
@@ -165,19 +165,19 @@ class Delivery:
         self._alarm.ring()
         return outcomes
 
-    def _settled(self, command: Command, outcome: Outcome, now_ms: int) -> None:
+    def _settled(self, command: Command, outcome: CommandOutcome, now_ms: int) -> None:
         if not isinstance(command, Complete | Release | Extend):
             return
-        if outcome is Outcome.DONE and isinstance(command, Extend):
+        if outcome is CommandOutcome.DONE and isinstance(command, Extend):
             self._ledger.extend(command.seq, command.token, command.until_ms)
-        elif outcome is Outcome.DONE or outcome is Outcome.MISSING:
+        elif outcome is CommandOutcome.DONE or outcome is CommandOutcome.MISSING:
             held = self._ledger.drop(command.seq, command.token)
             if held is not None:
                 held.consumer.moved_ms = now_ms
                 if isinstance(command, Release):
                     self._feed.note(held.id, command.due_ms)
 
-    def _in_hand(self, message: Message) -> bool:
+    def _in_hand(self, message: TimedMessage) -> bool:
         """Whether this state of the message is queued, being leased, or leased by us."""
         if self._moving.get(message.seq, -1) >= message.version:
             return True
@@ -228,10 +228,10 @@ class Delivery:
             await self._lease(pairs)
         return bool(pairs)
 
-    def _ripen(self, now_ms: int) -> list[Message]:
+    def _ripen(self, now_ms: int) -> list[TimedMessage]:
         """Queue what is ripe; the messages whose attempts are used up are returned instead."""
-        exhausted: list[Message] = []
-        ripe: list[Message] = []
+        exhausted: list[TimedMessage] = []
+        ripe: list[TimedMessage] = []
         wake_ms = self._prefetch.wake_ms()
         if wake_ms is None or wake_ms > now_ms:
             return exhausted
@@ -250,13 +250,13 @@ class Delivery:
     def _queue_room(self) -> int:
         return QUEUED_MESSAGES_MAX - self.roster.queued if self.roster.queued_bytes < QUEUED_BYTES_MAX else 0
 
-    def _buried(self, dead: Sequence[Message], done: bool) -> None:
+    def _buried(self, dead: Sequence[TimedMessage], done: bool) -> None:
         for message in dead:
             self._moving.pop(message.seq, None)
         if not done:
             self._feed.rescan()
 
-    async def _lease(self, pairs: Sequence[tuple[Consumer, Message]]) -> None:
+    async def _lease(self, pairs: Sequence[tuple[TimelineConsumer, TimedMessage]]) -> None:
         now_ms = self._clock.now_ms()
         default_ms = self.settings.lease_ms
         claims = [
@@ -265,7 +265,7 @@ class Delivery:
             )
             for holder, one in ((consumer.terms, message) for consumer, message in pairs)
         ]
-        leases: Sequence[Lease | None] = ()
+        leases: Sequence[LeaseGrant | None] = ()
         try:
             leases = await self._guard.ask_store(
                 lambda: self._store.acquire(self.name, claims, now_ms=now_ms, early_ms=EARLY_MS)
@@ -281,7 +281,7 @@ class Delivery:
         if gone:
             await self._give_back(gone)
 
-    def _grant(self, pair: tuple[Consumer, Message], lease: Lease | None) -> Held | None:
+    def _grant(self, pair: tuple[TimelineConsumer, TimedMessage], lease: LeaseGrant | None) -> Held | None:
         """Enter the lease and send it; returned is one whose consumer left in the meantime."""
         consumer, message = pair
         if lease is None:
@@ -298,7 +298,7 @@ class Delivery:
         with suppress(TimelineError):  # then they return when their leases end
             await self.settle([Release(one.seq, one.token, now_ms) for one in gone])
 
-    def _pushed(self, consumer: Consumer, granted: list[Granted]) -> None:
+    def _pushed(self, consumer: TimelineConsumer, granted: list[Granted]) -> None:
         now_ms = self._clock.late_ms(0)
         late_ms = [max(0.0, now_ms - message.scheduled_ms) for message, lease in granted if lease.attempts <= 1]
         self._stats.leased(len(granted), sum(one.message.size for one in granted), late_ms)

@@ -23,23 +23,23 @@ from tidemill.model.timeline_errors import (
 )
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
+from tidemill.timelines.consumer import TimelineConsumer, ConsumerTerms, Granted
 from tidemill.timelines.core.buckets import BUCKETS
-from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, Outcome, Release, check_commands
+from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, CommandOutcome, Release, check_commands
 from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
-    Message,
+    TimedMessage,
     NewMessage,
-    Place,
+    TimelinePosition,
     Scheduled,
     Selection,
     check_new,
 )
-from tidemill.timelines.core.timeline import Created, Timeline, TimelineSettings
-from tidemill.timelines.delivery import Delivery
-from tidemill.timelines.graves import Append, Graves
-from tidemill.timelines.guard import Guard, Health
-from tidemill.timelines.interface import Attendance, ClockTrust, TimelineStore
+from tidemill.timelines.core.timeline import Created, TimelineInfo, TimelineSettings
+from tidemill.timelines.delivery import TimelineDelivery
+from tidemill.timelines.dead_letters import Append, DeadLetterRouter
+from tidemill.timelines.health import HealthMonitor, Health
+from tidemill.timelines.interface import SharedConsumers, ClockTrust, TimelineStore
 from tidemill.timelines.lifecycle import Lifecycle
 from tidemill.timelines.stats import TimelineStats
 
@@ -50,7 +50,7 @@ COUNTED_AS: dict[type[Command], str] = {Complete: "completed", Release: "release
 log = structlog.get_logger(__name__)
 
 
-class Wanted(NamedTuple):
+class ScheduleRequest(NamedTuple):
     """A message as a producer asks for it; without an id one is drawn."""
 
     body: bytes
@@ -69,13 +69,13 @@ class Dispatcher:
         rng: random.Random,
         *,
         append: Append | None = None,
-        attendance: Attendance | None = None,
+        attendance: SharedConsumers | None = None,
         trust: ClockTrust | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
         self.supervisor = supervisor or Supervisor()
         self.clock = clock
-        self.guard = Guard(clock, rng, trust=trust)
+        self.guard = HealthMonitor(clock, rng, trust=trust)
         self._trust = trust
         self.stats: dict[str, TimelineStats] = {}
         self._store = store
@@ -83,8 +83,8 @@ class Dispatcher:
         self._shared = False
         self._attendance = attendance
         self._life = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", self.supervisor, gone=self._gone)
-        self._graves = Graves(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
-        self._deliveries: dict[str, Delivery] = {}
+        self._graves = DeadLetterRouter(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
+        self._deliveries: dict[str, TimelineDelivery] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -125,21 +125,21 @@ class Dispatcher:
         """For `/health`: the state and its reasons."""
         return self.guard.health()
 
-    def timelines(self) -> list[Timeline]:
+    def timelines(self) -> list[TimelineInfo]:
         """All timelines, in the order of their names."""
         return [self._life.timelines[name] for name in sorted(self._life.timelines)]
 
-    def timeline(self, name: str) -> Timeline:
+    def timeline(self, name: str) -> TimelineInfo:
         """The timeline, if clients may use it."""
         return self._life.usable(name)
 
-    async def find(self, name: str) -> Timeline:
+    async def find(self, name: str) -> TimelineInfo:
         """The timeline, if clients may use it, also when another broker has created it a moment ago."""
         if self._shared and name not in self._life.timelines:
             await self._refresh()
         return self.timeline(name)
 
-    def consumers(self, name: str) -> list[Consumer]:
+    def consumers(self, name: str) -> list[TimelineConsumer]:
         """The consumers that are connected here."""
         delivery = self._deliveries.get(name)
         return list(delivery.roster.consumers.values()) if delivery else []
@@ -164,7 +164,7 @@ class Dispatcher:
             delivery.rescan()
             delivery.wake()
 
-    async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
+    async def alter(self, name: str, settings: TimelineSettings) -> TimelineInfo:
         """Change the settings of a timeline; its consumers reconnect."""
         timeline = await self._life.alter(name, settings)
         if timeline.settings.max_attempts:
@@ -179,7 +179,7 @@ class Dispatcher:
         """Returns when nothing of a deleted timeline is left, and its name is free."""
         await self._life.removed(name)
 
-    async def schedule(self, name: str, messages: Sequence[Wanted], *, group: str = "") -> list[Scheduled]:
+    async def schedule(self, name: str, messages: Sequence[ScheduleRequest], *, group: str = "") -> list[Scheduled]:
         """Keep messages for later; durable when it returns. One that is wrong refuses the whole batch."""
         timeline = self.timeline(name)
         new = [
@@ -195,20 +195,20 @@ class Dispatcher:
             delivery.scheduled(new, kept)
         return kept
 
-    async def cancel(self, name: str, ids: Sequence[str], *, group: str = "") -> list[Outcome]:
+    async def cancel(self, name: str, ids: Sequence[str], *, group: str = "") -> list[CommandOutcome]:
         """Take messages back that no consumer holds."""
         return await self._change(name, [Cancel(one, group) for one in ids], "cancelled")
 
-    async def move(self, name: str, ids: Sequence[str], due_ms: int, *, group: str = "") -> list[Outcome]:
+    async def move(self, name: str, ids: Sequence[str], due_ms: int, *, group: str = "") -> list[CommandOutcome]:
         """Give messages another due time."""
         outcomes = await self._change(name, [Move(one, due_ms, group) for one in ids], "moved")
         delivery = self._deliveries.get(name)
         for message_id, outcome in zip(ids, outcomes, strict=True):
-            if delivery is not None and outcome is Outcome.DONE:
+            if delivery is not None and outcome is CommandOutcome.DONE:
                 delivery.moved(message_id, due_ms)
         return outcomes
 
-    async def _change(self, name: str, commands: Sequence[Command], counted_as: str) -> list[Outcome]:
+    async def _change(self, name: str, commands: Sequence[Command], counted_as: str) -> list[CommandOutcome]:
         self.timeline(name)
         now_ms = self.clock.now_ms()
         check_commands(commands, now_ms)
@@ -216,7 +216,7 @@ class Dispatcher:
         self._count(name, counted_as, outcomes)
         return outcomes
 
-    async def settle(self, name: str, commands: Sequence[Command]) -> list[Outcome | TimelineError]:
+    async def settle(self, name: str, commands: Sequence[Command]) -> list[CommandOutcome | TimelineError]:
         """What consumers report about their leases; a command that is wrong is refused by itself."""
         if len(commands) > BATCH_MESSAGES_MAX:
             raise BatchTooLarge(f"{len(commands)} operations in one batch; at most {BATCH_MESSAGES_MAX}")
@@ -248,8 +248,8 @@ class Dispatcher:
         )
 
     async def messages(
-        self, name: str, selection: Selection, limit: int, *, after: Place | None = None, bodies: bool = True
-    ) -> list[Message]:
+        self, name: str, selection: Selection, limit: int, *, after: TimelinePosition | None = None, bodies: bool = True
+    ) -> list[TimedMessage]:
         """The first of the selected messages, from a place on."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
@@ -266,10 +266,10 @@ class Dispatcher:
         push: Callable[[list[Granted]], None],
         end: Callable[[TimelineError], None],
         notify: Callable[[Sequence[str]], None] = lambda _: None,
-    ) -> Consumer:
+    ) -> TimelineConsumer:
         """A consumer is connected; it takes the place of one with the same id."""
         delivery = self._delivery(self.timeline(name))
-        consumer = Consumer(terms, push=push, end=end, now_ms=self.clock.now_ms(), notify=notify)
+        consumer = TimelineConsumer(terms, push=push, end=end, now_ms=self.clock.now_ms(), notify=notify)
         if self.guard.clock_reasons:
             notify(self.guard.clock_reasons)
         before = delivery.roster.consumers.get(terms.id)
@@ -279,19 +279,19 @@ class Dispatcher:
         delivery.join(consumer)
         return consumer
 
-    def detach(self, name: str, consumer: Consumer) -> None:
+    def detach(self, name: str, consumer: TimelineConsumer) -> None:
         """A consumer is gone; a timeline without consumers is not delivered any more."""
         self.guard.forget(f"{name}/{consumer.id}")
         delivery = self._deliveries.get(name)
         if delivery is not None:
             delivery.leave(consumer)
 
-    def heard(self, name: str, consumer: Consumer, *, latency_us: int, drift_us: int) -> None:
+    def heard(self, name: str, consumer: TimelineConsumer, *, latency_us: int, drift_us: int) -> None:
         """A consumer answered a ping."""
         consumer.measured(latency_us, drift_us)
         self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000)
 
-    def alive(self, name: str, consumer: Consumer) -> None:
+    def alive(self, name: str, consumer: TimelineConsumer) -> None:
         """A consumer was heard; one that had been silent can work again."""
         now_ms = self.clock.now_ms()
         was_silent = consumer.silent(now_ms)
@@ -300,18 +300,18 @@ class Dispatcher:
         if was_silent and delivery is not None:
             delivery.wake()
 
-    def ready(self, name: str, consumer: Consumer, *, busy: bool) -> None:
+    def ready(self, name: str, consumer: TimelineConsumer, *, busy: bool) -> None:
         """A consumer says whether it can take more."""
         consumer.busy = busy
         delivery = self._deliveries.get(name)
         if delivery is not None:
             delivery.wake()
 
-    def _delivery(self, timeline: Timeline) -> Delivery:
+    def _delivery(self, timeline: TimelineInfo) -> TimelineDelivery:
         delivery = self._deliveries.get(timeline.name)
         if delivery is None:
             stats = self._stats(timeline.name)
-            delivery = self._deliveries[timeline.name] = Delivery(
+            delivery = self._deliveries[timeline.name] = TimelineDelivery(
                 timeline.name,
                 timeline.settings,
                 self._store,
@@ -333,7 +333,7 @@ class Dispatcher:
             if delivery is not None:
                 self._seat(name, delivery)
 
-    def _seat(self, name: str, delivery: Delivery) -> None:
+    def _seat(self, name: str, delivery: TimelineDelivery) -> None:
         if self._attendance is None:
             return
         for consumer_id in self._attendance.ousted(name):
@@ -367,11 +367,11 @@ class Dispatcher:
             stats = self.stats[name] = TimelineStats()
         return stats
 
-    def _count(self, name: str, counted_as: str, outcomes: Sequence[Outcome]) -> None:
+    def _count(self, name: str, counted_as: str, outcomes: Sequence[CommandOutcome]) -> None:
         stats = self._stats(name)
-        stats.messages[counted_as] += outcomes.count(Outcome.DONE)
+        stats.messages[counted_as] += outcomes.count(CommandOutcome.DONE)
         for outcome in outcomes:
-            if outcome is not Outcome.DONE:
+            if outcome is not CommandOutcome.DONE:
                 stats.errors[outcome.value] += 1
 
     def _new_id(self) -> str:

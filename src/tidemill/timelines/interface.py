@@ -14,11 +14,11 @@ the call may have happened: repeat it (natural ids, versions and tokens make tha
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from tidemill.timelines.core.agreed import Seat
-from tidemill.timelines.core.dealer import Member
-from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
-from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection
-from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
+from tidemill.timelines.core.shared_windows import ConsumerPlace
+from tidemill.timelines.core.dealer import DealtConsumer
+from tidemill.timelines.core.lease import Claim, Command, LeaseGrant, CommandOutcome
+from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection
+from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 
 
 class ClockTrust(Protocol):
@@ -41,10 +41,10 @@ class TimelineStore(Protocol):
     async def catalogue(self) -> Catalogue:
         """All timelines with their settings and states."""
 
-    async def govern(self, step: Step) -> Timeline | None:
+    async def govern(self, step: Step) -> TimelineInfo | None:
         """Take one step in the life of a timeline; the timeline afterwards, None when the last purge removed it."""
 
-    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:
+    async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:
         """Become or stay the only broker that finishes this creation or deletion, for this long by the store's clock.
 
         False when another broker's claim still holds, or the timeline is gone.
@@ -60,9 +60,9 @@ class TimelineStore(Protocol):
         *,
         now_ms: int,
         limit: int,
-        after: Place | None = None,
+        after: TimelinePosition | None = None,
         bodies: bool = False,
-    ) -> list[Message]:
+    ) -> list[TimedMessage]:
         """The selected messages in order of (due_ms, seq), the first `limit` after `after`; reads nothing beyond.
 
         With bodies the answer also ends at FIND_BYTES_MAX, so a short answer is not the end: an empty one is.
@@ -70,10 +70,10 @@ class TimelineStore(Protocol):
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
-    ) -> list[Lease | None]:
+    ) -> list[LeaseGrant | None]:
         """Lease the claimed messages: those still at the version seen and due by now (see `core.lease.take`)."""
 
-    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
         """Complete, release, extend, cancel, move or bury, each if its token, version or owner still holds."""
 
     async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
@@ -83,16 +83,16 @@ class TimelineStore(Protocol):
         """Finish what was accepted and let go of files and connections."""
 
 
-class Attendance(Protocol):
+class SharedConsumers(Protocol):
     """The consumers of all brokers that share a store, as each of these brokers knows them."""
 
-    def enter(self, timeline: str, member: Member) -> None:
+    def enter(self, timeline: str, member: DealtConsumer) -> None:
         """A consumer is connected here: let everybody know, also when others have one of that id."""
 
     def leave(self, timeline: str, consumer: str) -> None:
         """It is not, or cannot work."""
 
-    def seats(self, timeline: str) -> Sequence[Seat]:
+    def seats(self, timeline: str) -> Sequence[ConsumerPlace]:
         """Everybody who is registered, as far as this broker has heard."""
 
     def ousted(self, timeline: str) -> Sequence[str]:

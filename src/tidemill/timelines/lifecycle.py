@@ -23,15 +23,15 @@ from tidemill.timelines.core.timeline import (
     Delete,
     MakeReady,
     Purge,
-    State,
+    TimelineState,
     Step,
-    Timeline,
+    TimelineInfo,
     TimelineSettings,
     check_chain,
     check_name,
     usable,
 )
-from tidemill.timelines.guard import Guard
+from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import TimelineStore
 
 PURGE_PAUSE_S = 0.02
@@ -73,13 +73,13 @@ class Lifecycle:
     def __init__(
         self,
         store: TimelineStore,
-        guard: Guard,
+        guard: HealthMonitor,
         owner: str,
         supervisor: Supervisor,
         *,
         gone: Callable[[str], None],
     ) -> None:
-        self.timelines: dict[str, Timeline] = {}
+        self.timelines: dict[str, TimelineInfo] = {}
         self._store = store
         self._guard = guard
         self._owner = owner
@@ -107,7 +107,7 @@ class Lifecycle:
                 await self._take_over(one)
         return catalogue.now_ms
 
-    def usable(self, name: str) -> Timeline:
+    def usable(self, name: str) -> TimelineInfo:
         """The timeline, if clients may use it."""
         return usable(self.timelines.get(name), name)
 
@@ -117,11 +117,11 @@ class Lifecycle:
         check_chain(name, settings, self.timelines)
         await self.dig(name, settings)
         entered = await self._take(Create(name, settings))
-        if entered.state is not State.CREATING:
+        if entered.state is not TimelineState.CREATING:
             return Created(entered, is_new=False)
         return Created(await self._take(MakeReady(name)), is_new=True)
 
-    async def alter(self, name: str, settings: TimelineSettings) -> Timeline:
+    async def alter(self, name: str, settings: TimelineSettings) -> TimelineInfo:
         """Give the timeline other settings; consumers reconnect to them."""
         self.usable(name)
         check_chain(name, settings, self.timelines)
@@ -155,25 +155,25 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._purges.values(), return_exceptions=True)
 
-    async def _take(self, step: Step) -> Timeline:
+    async def _take(self, step: Step) -> TimelineInfo:
         timeline = await self._guard.ask_store(lambda: self._store.govern(step))
         if timeline is None:
             raise TimelineError(f"timeline {step.name!r} went away")
         self.timelines[timeline.name] = timeline
         return timeline
 
-    async def _take_over(self, timeline: Timeline) -> None:
+    async def _take_over(self, timeline: TimelineInfo) -> None:
         """Finish what another broker, or an earlier life of this one, may have left unfinished."""
-        if timeline.state is State.DELETING:
+        if timeline.state is TimelineState.DELETING:
             self._purge(timeline)
-        elif timeline.state is State.CREATING and await self._claims(timeline):
+        elif timeline.state is TimelineState.CREATING and await self._claims(timeline):
             await self._take(MakeReady(timeline.name))
             log.info("timeline_creation_finished", timeline=timeline.name)
 
-    async def _claims(self, timeline: Timeline) -> bool:
+    async def _claims(self, timeline: TimelineInfo) -> bool:
         return await self._guard.ask_store(lambda: self._store.claim(timeline, self._owner, for_ms=CLAIM_MS))
 
-    def _purge(self, timeline: Timeline) -> None:
+    def _purge(self, timeline: TimelineInfo) -> None:
         name = timeline.name
         if name not in self._purges:
             self._purges[name] = self._supervisor.keep(
@@ -181,7 +181,7 @@ class Lifecycle:
             )
             self._purges[name].add_done_callback(lambda _: self._purges.pop(name, None))
 
-    async def _purge_all(self, timeline: Timeline) -> None:
+    async def _purge_all(self, timeline: TimelineInfo) -> None:
         name = timeline.name
         while True:
             try:

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
-from tidemill.timelines.core.lease import Bury, Claim, Command, Lease, Outcome, check_claims, check_commands
+from tidemill.timelines.core.lease import Bury, Claim, Command, LeaseGrant, CommandOutcome, check_claims, check_commands
 from tidemill.timelines.core.message import (
     EVERYTHING,
-    Message,
+    TimedMessage,
     NewMessage,
-    Place,
+    TimelinePosition,
     Scheduled,
     Selection,
     bar_width_ms,
@@ -23,21 +23,21 @@ from tidemill.timelines.core.message import (
     selected,
     within_bytes,
 )
-from tidemill.timelines.core.timeline import Catalogue, Purge, Step, Timeline, after, usable
+from tidemill.timelines.core.timeline import Catalogue, Purge, Step, TimelineInfo, after, usable
 
 _BEFORE_ALL = -1
 
 
-class _Line:
+class _MemoryTimeline:
     """The messages of one timeline: by number, by id, and in their order."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: TimelineInfo) -> None:
         self.timeline = timeline
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, TimedMessage] = {}
         self.seq_of: dict[str, int] = {}
         self.order: list[tuple[int, int]] = []
 
-    def put(self, message: Message) -> None:
+    def put(self, message: TimedMessage) -> None:
         """Enter the message, in place of its former state if there is one."""
         self.drop(message.seq)
         self.messages[message.seq] = message
@@ -51,15 +51,15 @@ class _Line:
             del self.seq_of[message.id]
             del self.order[bisect_left(self.order, (message.due_ms, seq))]
 
-    def numbered(self, numbers: Sequence[int]) -> list[Message]:
+    def numbered(self, numbers: Sequence[int]) -> list[TimedMessage]:
         """Those of the messages that are here, by number."""
         return [self.messages[seq] for seq in numbers if seq in self.messages]
 
-    def named(self, ids: Sequence[str]) -> list[Message]:
+    def named(self, ids: Sequence[str]) -> list[TimedMessage]:
         """Those of the messages that are here, by id."""
         return [self.messages[self.seq_of[one]] for one in ids if one in self.seq_of]
 
-    def walk(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[Message]:
+    def walk(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[TimedMessage]:
         """The selected messages after `start`, in order."""
         first = bisect_right(self.order, max(start, (selection.start_ms, _BEFORE_ALL)))
         for index in range(first, bisect_left(self.order, (selection.end_ms, _BEFORE_ALL))):
@@ -68,22 +68,22 @@ class _Line:
                 yield message
 
 
-class MemoryStore:
+class MemoryTimelineStore:
     """A TimelineStore that forgets when it is closed."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _MemoryTimeline] = {}
         self._numbers = count(1)
 
     async def catalogue(self) -> Catalogue:
         """All timelines."""
         return Catalogue(tuple(line.timeline for _, line in sorted(self._lines.items())), None)
 
-    async def govern(self, step: Step) -> Timeline | None:
+    async def govern(self, step: Step) -> TimelineInfo | None:
         """Take one step in the life of a timeline."""
         line = self._lines.get(step.name)
         timeline = after(line.timeline if line else None, step, next(self._numbers))
-        line = self._lines.setdefault(step.name, line or _Line(timeline))
+        line = self._lines.setdefault(step.name, line or _MemoryTimeline(timeline))
         line.timeline = timeline
         if isinstance(step, Purge):
             for seq in list(islice(line.messages, step.limit)):
@@ -93,7 +93,7 @@ class MemoryStore:
                 return None
         return timeline
 
-    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
+    async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
         """Always: one broker uses this store."""
         return True
 
@@ -112,9 +112,9 @@ class MemoryStore:
         *,
         now_ms: int,
         limit: int,
-        after: Place | None = None,
+        after: TimelinePosition | None = None,
         bodies: bool = False,
-    ) -> list[Message]:
+    ) -> list[TimedMessage]:
         """The selected messages in order."""
         check_find(selection, limit)
         walk = self._line(timeline).walk(selection, now_ms, after or (_BEFORE_ALL, _BEFORE_ALL))
@@ -123,7 +123,7 @@ class MemoryStore:
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
-    ) -> list[Lease | None]:
+    ) -> list[LeaseGrant | None]:
         """Lease the claimed messages."""
         line = self._line(timeline)
         check_claims(claims, now_ms, early_ms)
@@ -132,7 +132,7 @@ class MemoryStore:
         self._write(line, changes)
         return leases
 
-    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
         """Carry out the commands that still hold."""
         line = self._line(timeline)
         check_commands(commands, now_ms)
@@ -157,15 +157,15 @@ class MemoryStore:
         """Forget everything."""
         self._lines.clear()
 
-    def _line(self, name: str) -> _Line:
+    def _line(self, name: str) -> _MemoryTimeline:
         line = self._lines.get(name)
         usable(line.timeline if line else None, name)
         return self._lines[name]
 
-    def _keep(self, line: _Line, new: NewMessage) -> int:
+    def _keep(self, line: _MemoryTimeline, new: NewMessage) -> int:
         seq = next(self._numbers)
         line.put(
-            Message(
+            TimedMessage(
                 seq=seq,
                 id=new.id,
                 due_ms=new.due_ms,
@@ -183,7 +183,7 @@ class MemoryStore:
         )
         return seq
 
-    def _write(self, line: _Line, changes: Sequence[Change]) -> None:
+    def _write(self, line: _MemoryTimeline, changes: Sequence[Change]) -> None:
         for before, now, timeline in changes:
             line.drop(before.seq)
             if now is not None:

@@ -17,7 +17,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from tidemill.timelines.core.message import Message, Place
+from tidemill.timelines.core.message import TimedMessage, TimelinePosition
 
 PREFETCH_MESSAGES_MAX = 20_000
 PREFETCH_BYTES_MAX = 64 * 1024 * 1024
@@ -38,7 +38,7 @@ class Prefetch:
         messages_max: int = PREFETCH_MESSAGES_MAX,
         bytes_max: int = PREFETCH_BYTES_MAX,
     ) -> None:
-        self.frontier: Place | None = None
+        self.frontier: TimelinePosition | None = None
         self.size_bytes = 0
         self.generation = 0
         """Grows whenever messages before the frontier were forgotten: a fill under way must not move it then."""
@@ -46,7 +46,7 @@ class Prefetch:
         self._gather_ms = gather_ms
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        self._known: dict[int, Message] = {}
+        self._known: dict[int, TimedMessage] = {}
         self._line: deque[_Entry] = deque()
         self._heap: list[_Entry] = []
 
@@ -65,7 +65,7 @@ class Prefetch:
         """Whether a message due then would never be fetched, because the frontier is past it."""
         return self.frontier is not None and due_ms <= self.frontier.due_ms
 
-    def add(self, message: Message) -> None:
+    def add(self, message: TimedMessage) -> None:
         """Take the message in, in place of an older state of it."""
         seq, version = message.seq, message.version
         known = self._known.get(seq)
@@ -89,7 +89,7 @@ class Prefetch:
         if known is not None:
             self.size_bytes -= known.size
 
-    def pop_ripe(self, now_ms: int, limit: int) -> Iterator[Message]:
+    def pop_ripe(self, now_ms: int, limit: int) -> Iterator[TimedMessage]:
         """Take out up to `limit` messages that are ripe at `now_ms`, in their order."""
         taken = 0
         while taken < limit:
@@ -134,7 +134,7 @@ class Prefetch:
     def _leave(self, queue: "deque[_Entry] | list[_Entry]") -> _Entry:
         return self._line.popleft() if queue is self._line else heapq.heappop(self._heap)
 
-    def _ripe_ms(self, message: Message) -> int:
+    def _ripe_ms(self, message: TimedMessage) -> int:
         return message.due_ms if message.attempts else message.due_ms - self._early_ms
 
     def _draw_back(self) -> None:
@@ -148,10 +148,10 @@ class Prefetch:
         self._heap = []
         self.size_bytes = sum(one.size for one in ordered[:keep])
         self.generation += 1
-        place = Place(first_dropped.due_ms, first_dropped.seq - 1)
+        place = TimelinePosition(first_dropped.due_ms, first_dropped.seq - 1)
         self.frontier = min(self.frontier, place) if self.frontier else place
 
-    def _fitting(self, ordered: Iterable[Message]) -> int:
+    def _fitting(self, ordered: Iterable[TimedMessage]) -> int:
         """How many of the messages, from the first on, are within the limits; at least one."""
         size_bytes = 0
         for index, message in enumerate(ordered):

@@ -45,10 +45,10 @@ from tidemill.records.journal import Journal
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
-from tidemill.transactions.core.rules import InitProducer, Outcome
-from tidemill.transactions.core.state import Identity, Transaction
+from tidemill.transactions.core.rules import InitProducer, Decision
+from tidemill.transactions.core.state import ProducerIdAndEpoch, Transaction
 from tidemill.transactions.core.table import TransactionTable
-from tidemill.transactions.interface import Marker, TransactionLimits, WriteMarker
+from tidemill.transactions.interface import TransactionMarker, TransactionLimits, WriteMarker
 
 MARKERS_WAIT_S = 10.0
 MARKERS_IN_FLIGHT_MAX = 256
@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 log = structlog.get_logger("tidemill.transactions")
 
 
-class _Line:
+class _JoiningWrites:
     """Writes of one transactional id that wait for their partitions to join its transaction."""
 
     __slots__ = ("length", "turn")
@@ -99,7 +99,7 @@ class TransactionCoordinator:
         self._loaded: dict[int, int] = {}
         """The partitions that were read, and in which epochs."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _JoiningWrites] = {}
         self._spare: int | None = None
         self._finishing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -168,13 +168,13 @@ class TransactionCoordinator:
             for transactional_id in self._table.forgettable(self._clock(), self._limits.id_expiry_ms):
                 await self._try(transactional_id, self._forget(transactional_id))
 
-    async def init_producer(self, request: InitProducer | None) -> Identity:
+    async def init_producer(self, request: InitProducer | None) -> ProducerIdAndEpoch:
         """Give a producer its identity; without a transactional id (None) it is simply a new one."""
         if request is None:
-            return Identity(await self._new_producer_id(), 0)
+            return ProducerIdAndEpoch(await self._new_producer_id(), 0)
         request.check(self._limits.timeout_ms_max)
 
-        def decide(known: Transaction | None, spare: int) -> Outcome:
+        def decide(known: Transaction | None, spare: int) -> Decision:
             return rules.init_producer(known, request, spare_producer_id=spare, now_ms=self._clock())
 
         outcome = await self._run(self._change_identity(request.transactional_id, decide))
@@ -183,11 +183,11 @@ class TransactionCoordinator:
         return outcome.identity
 
     async def add_partitions(
-        self, transactional_id: str, asker: Identity, partitions: AbstractSet[TopicPartition]
+        self, transactional_id: str, asker: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition]
     ) -> None:
         """Let the transaction write to these partitions."""
 
-        def decide(known: Transaction | None) -> Outcome:
+        def decide(known: Transaction | None) -> Decision:
             return rules.add_partitions(known, asker, partitions, self._clock())
 
         await self._run(self._change(transactional_id, decide))
@@ -208,7 +208,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise InvalidTxnState("a transactional batch without a transactional id")
-        asker = Identity(producer_id, producer_epoch)
+        asker = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
             if implicit and (transactional_id in self._lines or not self._covers(transactional_id, asker, partition)):
                 await self._join(transactional_id, asker, partition)
@@ -216,7 +216,7 @@ class TransactionCoordinator:
             raise InvalidProducerEpoch(str(error)) from error
         self.check(transactional_id, asker, partition)
 
-    def check(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> None:
+    def check(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         """`verify` without waiting, for a partition that has joined."""
         self._check_seat(transactional_id)
         try:
@@ -224,10 +224,10 @@ class TransactionCoordinator:
         except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
             raise InvalidProducerEpoch(str(error)) from error
 
-    async def end_transaction(self, transactional_id: str, asker: Identity, *, commit: bool, bump: bool) -> Identity:
+    async def end_transaction(self, transactional_id: str, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool) -> ProducerIdAndEpoch:
         """Commit or abort; returns the identity for the next transaction (a new epoch with `bump`)."""
 
-        def decide(known: Transaction | None, spare: int) -> Outcome:
+        def decide(known: Transaction | None, spare: int) -> Decision:
             return rules.end_transaction(
                 known, asker, commit=commit, bump=bump, spare_producer_id=spare, now_ms=self._clock()
             )
@@ -256,13 +256,13 @@ class TransactionCoordinator:
         """The ids that pass the filters of ListTransactions."""
         return self._table.select(states=states, producer_ids=producer_ids, older_ms=older_ms, now_ms=self._clock())
 
-    def _covers(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> bool:
+    def _covers(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         known = self._table.get(transactional_id)
         return known is not None and known.identity == asker and partition in known.partitions
 
-    async def _join(self, transactional_id: str, asker: Identity, partition: TopicPartition) -> None:
+    async def _join(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         """Add a partition on its first write. Writes that come meanwhile queue: none may overtake another."""
-        line = self._lines.setdefault(transactional_id, _Line())
+        line = self._lines.setdefault(transactional_id, _JoiningWrites())
         line.length += 1
         try:
             async with line.turn:
@@ -274,17 +274,17 @@ class TransactionCoordinator:
                 del self._lines[transactional_id]
 
     async def _time_out(self, transactional_id: str) -> None:
-        def decide(known: Transaction | None) -> Outcome:
+        def decide(known: Transaction | None) -> Decision:
             late = known is not None and self._table.is_late(transactional_id, self._steady())
-            return rules.time_out(known, self._clock()) if known is not None and late else Outcome(None)
+            return rules.time_out(known, self._clock()) if known is not None and late else Decision(None)
 
         outcome = await self._change(transactional_id, decide)
         if outcome.change is not None:
             log.info("transaction timed out", transactional_id=transactional_id)
 
     async def _change_identity(
-        self, transactional_id: str, decide: Callable[[Transaction | None, int], Outcome]
-    ) -> Outcome:
+        self, transactional_id: str, decide: Callable[[Transaction | None, int], Decision]
+    ) -> Decision:
         """A change that may give away a producer id: one is always at hand, since the rules cannot wait for it."""
         async with self._turn(transactional_id):
             self._check_seat(transactional_id)
@@ -296,7 +296,7 @@ class TransactionCoordinator:
             await self._write(outcome.change)
         return outcome
 
-    async def _change(self, transactional_id: str, decide: Callable[[Transaction | None], Outcome]) -> Outcome:
+    async def _change(self, transactional_id: str, decide: Callable[[Transaction | None], Decision]) -> Decision:
         async with self._turn(transactional_id):
             self._check_seat(transactional_id)
             outcome = decide(self._table.get(transactional_id))
@@ -360,16 +360,16 @@ class TransactionCoordinator:
         except TidemillError as error:
             log.warning("transaction not completed yet", transactional_id=transactional_id, error=str(error))
 
-    def _complete(self, known: Transaction | None) -> Outcome:
+    def _complete(self, known: Transaction | None) -> Decision:
         if known is None or not known.state.preparing:
-            return Outcome(None)
-        return Outcome(rules.complete(known, self._clock()))
+            return Decision(None)
+        return Decision(rules.complete(known, self._clock()))
 
     async def _mark(self, known: Transaction, partition: TopicPartition) -> bool:
         producer_id, epoch = known.identity
         try:
             async with self._markers:
-                await self._write_marker(Marker(partition, producer_id, epoch, known.commits, self._epoch_of(known)))
+                await self._write_marker(TransactionMarker(partition, producer_id, epoch, known.commits, self._epoch_of(known)))
         except (UnknownTopicOrPartition, InvalidProducerEpoch):
             return True  # deleted, or a later epoch was there already: nothing is left to end
         except TidemillError as error:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 from tidemill.model.topics import TopicPartition
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """The end of a transaction on one partition."""
 
     partition: TopicPartition
@@ -17,7 +17,7 @@ class Marker(NamedTuple):
     """The epoch under which the coordinator leads its part of the journal."""
 
 
-WriteMarker: TypeAlias = Callable[[Marker], Awaitable[None]]
+WriteMarker: TypeAlias = Callable[[TransactionMarker], Awaitable[None]]
 """Durable when it returns. The same marker may come again after a crash; writing it twice does no harm."""
 
 

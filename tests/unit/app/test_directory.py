@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.app.directory import FILE, FORMAT, DataDirectory
+from tidemill.app.data_directory import FILE, FORMAT, DataDirectory
 from tidemill.model.errors import InvalidConfig
 
 

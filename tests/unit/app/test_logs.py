@@ -73,7 +73,7 @@ def test_colors_are_for_terminals_that_want_them(
 def test_a_broker_starts_without_rich_and_shows_tracebacks_with_it() -> None:
     program = """
 import sys
-from tidemill.app.quick import import_structlog
+from tidemill.app.startup import import_structlog
 import_structlog()
 import structlog
 from tidemill.app import logs

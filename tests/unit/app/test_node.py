@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.addresses import speaks_ipv6
 
-from tidemill.app.node import DoorUnavailable, Node
-from tidemill.broker.broker import Broker
-from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.app.node import ServerUnavailable, Node
+from tidemill.broker.broker import BrokerNode
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.settings import Settings, load
@@ -57,7 +57,7 @@ def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
         first = Node(settings_of(tmp_path))
         await first.start()
         second = Node(settings_of(tmp_path / "other", kafka=str(first.kafka)))
-        with pytest.raises(DoorUnavailable, match="is in use"):
+        with pytest.raises(ServerUnavailable, match="is in use"):
             await second.start()
         third = Node(settings_of(tmp_path / "other"))
         await third.start()
@@ -97,18 +97,18 @@ def test_members_that_wait_are_answered_before_the_door_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    release, leave = Broker.release, KafkaDoor.close
+    release, leave = BrokerNode.release, KafkaServer.close
 
-    async def noted_release(self: Broker) -> None:
+    async def noted_release(self: BrokerNode) -> None:
         order.append("release")
         await release(self)
 
-    async def noted_close(self: KafkaDoor) -> None:
+    async def noted_close(self: KafkaServer) -> None:
         order.append("close")
         await leave(self)
 
-    monkeypatch.setattr(Broker, "release", noted_release)
-    monkeypatch.setattr(KafkaDoor, "close", noted_close)
+    monkeypatch.setattr(BrokerNode, "release", noted_release)
+    monkeypatch.setattr(KafkaServer, "close", noted_close)
 
     async def scenario() -> None:
         node = Node(settings_of(tmp_path))

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tidemill.app.times import Times
+from tidemill.app.clocks import SystemClocks
 
 
 def test_the_boot_clock_counts_sleep_where_there_is_no_boottime(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,10 +12,10 @@ def test_the_boot_clock_counts_sleep_where_there_is_no_boottime(monkeypatch: pyt
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
     read_ns = {time.CLOCK_MONOTONIC: 36_000_000_000_000}
     monkeypatch.setattr(time, "clock_gettime_ns", read_ns.__getitem__)
-    assert Times().boot_ms() == 36_000_000
+    assert SystemClocks().boot_ms() == 36_000_000
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux only")
 def test_the_boot_clock_of_linux_is_boottime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "clock_gettime_ns", {time.CLOCK_BOOTTIME: 5_000_000}.__getitem__)
-    assert Times().boot_ms() == 5
+    assert SystemClocks().boot_ms() == 5

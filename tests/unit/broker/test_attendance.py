@@ -6,15 +6,15 @@ from pathlib import Path
 
 from tests.unit.broker.worlds import running
 
-from tidemill.broker.broker import Broker
-from tidemill.cluster.core.attendance import (
-    Attendee,
+from tidemill.broker.broker import BrokerNode
+from tidemill.cluster.core.consumer_registry import (
+    RegisteredConsumer,
     consumer_key,
     decode_attendee,
-    encode_attendee,
+    encode_consumer,
     parse_consumer_key,
 )
-from tidemill.timelines.core.dealer import Member
+from tidemill.timelines.core.dealer import DealtConsumer
 
 LIMIT_S = 10.0
 
@@ -25,14 +25,14 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def here(broker: Broker) -> dict[str, bool]:
+def here(broker: BrokerNode) -> dict[str, bool]:
     return {seat.member.id: seat.here for seat in broker.attendance.seats("line")}
 
 
 def test_keys_and_values_are_read_as_they_were_written() -> None:
-    attendee = Attendee("a/b c", "rack", 3, 77)
+    attendee = RegisteredConsumer("a/b c", "rack", 3, 77)
     assert parse_consumer_key(consumer_key("line", attendee.id)) == ("line", "a/b c")
-    assert decode_attendee("a/b c", encode_attendee(attendee)) == attendee
+    assert decode_attendee("a/b c", encode_consumer(attendee)) == attendee
 
 
 def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) ->
             told: list[str] = []
             broker.attendance.listen(told.extend)
             for name in ("a", "b"):
-                broker.attendance.enter("line", Member(name, "r"))
+                broker.attendance.enter("line", DealtConsumer(name, "r"))
             await until(lambda: here(broker) == {"a": True, "b": True})
             broker.attendance.leave("line", "a")
             await until(lambda: here(broker) == {"b": True})
@@ -54,7 +54,7 @@ def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) ->
 def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            broker.attendance.enter("line", Member("a", "r"))
+            broker.attendance.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
             coordination, key = broker._world.coordination, consumer_key("line", "a")
             entry = await coordination.get(key)
@@ -69,19 +69,19 @@ def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
 def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes_its_place(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, memory=True) as broker:
-            broker.attendance.enter("line", Member("a", "r"))
+            broker.attendance.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
             coordination, key = broker._world.coordination, consumer_key("line", "a")
             entry = await coordination.get(key)
             assert entry is not None
             since_ms = decode_attendee("a", entry.value).since_ms
-            other = encode_attendee(Attendee("a", "r", 9, since_ms))
+            other = encode_consumer(RegisteredConsumer("a", "r", 9, since_ms))
             assert await coordination.compare_and_put(key, other, entry.revision)
             await until(lambda: broker.attendance.ousted("line") == ["a"])
             await asyncio.sleep(0.1)
             assert here(broker) == {"a": False}, "it was fought for"
             broker.attendance.leave("line", "a")
-            broker.attendance.enter("line", Member("a", "r"))
+            broker.attendance.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
             assert [seat.since_ms for seat in broker.attendance.seats("line")] == [since_ms]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 
 from tidemill.broker.identity import PRODUCER_ID_BLOCK
-from tidemill.broker.stores import CLEAN_MARKER, TopicFolders
+from tidemill.broker.topic_directories import CLEAN_MARKER, TopicDirectories
 from tidemill.cluster.core.image import TOPICS, Topic, decode_topic
 from tidemill.cluster.core.tombstones import bury, encode_tombstone, tombstone_key
 from tidemill.cluster.local import LocalCoordination
@@ -245,9 +245,9 @@ def test_a_partition_that_cannot_be_opened_leaves_the_others(tmp_path: Path) -> 
 
 
 def test_a_topic_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = TopicFolders.open
+    real = TopicDirectories.open
 
-    async def full(self: TopicFolders, topic: str, index: int, *more: Any) -> Partition:
+    async def full(self: TopicDirectories, topic: str, index: int, *more: Any) -> Partition:
         if index == 1:
             raise OSError(28, "No space left on device")
         return await real(self, topic, index, *more)
@@ -256,7 +256,7 @@ def test_a_topic_that_cannot_be_stored_leaves_nothing(tmp_path: Path, monkeypatc
         async with running(tmp_path) as broker:
             await broker.create_topic("small")
             with monkeypatch.context() as patched:
-                patched.setattr(TopicFolders, "open", full)
+                patched.setattr(TopicDirectories, "open", full)
                 with pytest.raises(KafkaStorageError, match="No space left"):
                     await broker.create_topic("orders", partitions=3)
                 with pytest.raises(KafkaStorageError, match="No space left"):

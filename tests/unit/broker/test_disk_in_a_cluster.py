@@ -12,8 +12,8 @@ import pytest
 from tests.unit.broker.worlds import batch_of
 from tests.unit.cluster.shared_store import Line, Store
 
-from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import STREAMS, TOPIC_ID, TopicFolders
+from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.topic_directories import STREAMS, TOPIC_ID, TopicDirectories
 from tidemill.cluster.core.changes import full_brokers, live_brokers
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE, Registration, decode_registration
@@ -48,12 +48,12 @@ class SmallDisk(RealDisk):
 
 
 @asynccontextmanager
-async def member(folder: Path, store: Store, disk: SmallDisk, clock: VirtualClock) -> AsyncIterator[Broker]:
+async def member(folder: Path, store: Store, disk: SmallDisk, clock: VirtualClock) -> AsyncIterator[BrokerNode]:
     """A broker that is alone in a cluster, with a topic."""
-    topics = TopicFolders(folder, SegmentStore(disk, 4096), clock)
-    world = World(Line(store), topics, clock, uuid4, UUID(int=1))
+    topics = TopicDirectories(folder, SegmentStore(disk, 4096), clock)
+    world = BrokerEnvironment(Line(store), topics, clock, uuid4, UUID(int=1))
     settings = broker_settings.parse({"replica.lag.time.max.ms": "200"})
-    broker = Broker(world, settings, Place(1, session_ttl_ms=60_000))
+    broker = BrokerNode(world, settings, BrokerIdentity(1, session_ttl_ms=60_000))
     try:
         await broker.start()
         broker.advertise("127.0.0.1", 9999)
@@ -68,7 +68,7 @@ def told(store: Store) -> Registration:
     return decode_registration(store.entries["brokers/1"].value)
 
 
-async def until_told(store: Store, broker: Broker, state: str) -> Registration:
+async def until_told(store: Store, broker: BrokerNode, state: str) -> Registration:
     """Wait until the store has it, and the broker has seen that itself."""
     async with asyncio.timeout(20):
         while broker.image.brokers[1].state != state:  # noqa: ASYNC110 -- the image is a value
@@ -107,7 +107,7 @@ def put_topic(store: Store, name: str) -> None:
     store.put(f"topics/{name}", encode_topic(Topic(name, uuid4(), (info,), {}, parse({}))))
 
 
-async def until_known(broker: Broker, topic: str) -> None:
+async def until_known(broker: BrokerNode, topic: str) -> None:
     async with asyncio.timeout(20):
         while broker.topic(topic) is None:  # noqa: ASYNC110 -- the image is a value
             await asyncio.sleep(0.01)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.broker.stores import CLEAN_MARKER
-from tidemill.doors.console.view import health_of
+from tidemill.broker.topic_directories import CLEAN_MARKER
+from tidemill.servers.http.broker_summary import health_of
 from tidemill.model.errors import KafkaStorageError
 
 

@@ -10,22 +10,22 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Node, Store, play, put_topic, until
 
-from tidemill.broker.broker import Broker
+from tidemill.broker.broker import BrokerNode
 from tidemill.broker.deletions import Deletions
-from tidemill.broker.replica_fetcher import Copy, Fetcher
-from tidemill.broker.standing import standing_of
-from tidemill.client.raw.replication import PartGiven, PartWanted
+from tidemill.replication.replica_fetcher import Copy, Fetcher
+from tidemill.broker.health import own_health
+from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.registration import DEGRADED
 from tidemill.cluster.core.view import View
 from tidemill.cluster.membership import Membership
-from tidemill.doors.console.view import health_of
-from tidemill.groups.engine import GroupEngine
+from tidemill.servers.http.broker_summary import health_of
+from tidemill.groups.runtime import GroupEngine
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.cleaner import Cleaner
 from tidemill.streams.core.insync import Term
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
@@ -64,7 +64,7 @@ async def eventually(reached: Callable[[], bool], what: str) -> None:
 @pytest.mark.parametrize(
     ("owner", "method", "task"),
     [
-        (Broker, "_tell_state", "maintenance"),
+        (BrokerNode, "_tell_state", "maintenance"),
         (TransactionTable, "late", "transactions"),
         (GroupEngine, "expire", "group offsets expiry"),
         (View, "apply", "metadata watch"),
@@ -85,7 +85,7 @@ def test_a_loop_that_fails_starts_again_and_health_says_why(
             assert health["state"] == "degraded"
             [reason] = health["tasks"]["reasons"]
             assert reason == f'task "{task}" failed and is restarted: RuntimeError: injected into {method}'
-            assert standing_of(broker.partitions, None, broker.supervisor.reasons(), shared=False)[:2] == (
+            assert own_health(broker.partitions, None, broker.supervisor.reasons(), shared=False)[:2] == (
                 DEGRADED,
                 reason,
             )
@@ -153,7 +153,7 @@ def test_a_deadline_of_a_group_is_kept_after_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("tidemill.groups.engine.RETRY_MS", 10)
+        monkeypatch.setattr("tidemill.groups.runtime.RETRY_MS", 10)
         async with running(tmp_path, memory=True) as broker:
             engine: Any = broker.groups
 
@@ -208,7 +208,7 @@ def test_a_replica_fetcher_asks_again_on_a_new_connection() -> None:
             return link
 
         fetcher = Fetcher(0, connect, 1024, supervisor)
-        follower = await opener(MemoryStore(), lambda: 1)("t", 0, parse({}), 0)
+        follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
         await follower.follow(Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1)))
         fetcher.add(Copy(uuid.uuid4(), follower))
         await eventually(lambda: link.asked > 2, "it asks no more")

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from tests.unit.broker.worlds import running
 
-from tidemill.broker.broker import Broker
-from tidemill.broker.journals import Journal, java_hash
+from tidemill.broker.broker import BrokerNode
+from tidemill.coordinator.journal import TopicJournal, java_hash
 from tidemill.model.topics import GROUP_OFFSETS
 
 NARROW = {"offsets.topic.num.partitions": "4"}
 
 
-def journal_of(broker: Broker) -> Journal:
+def journal_of(broker: BrokerNode) -> TopicJournal:
     return broker._internal.journal(GROUP_OFFSETS)
 
 
-async def replayed(journal: Journal, partition: int) -> list[tuple[bytes | None, bytes | None]]:
+async def replayed(journal: TopicJournal, partition: int) -> list[tuple[bytes | None, bytes | None]]:
     return [(record.key, record.value) async for records in journal.replay(partition) for record in records]
 
 

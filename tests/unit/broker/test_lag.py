@@ -1,6 +1,6 @@
 """The worst of each follower, as it is told and read."""
 
-from tidemill.broker.lag import decode_lags, encode_lags, worst
+from tidemill.replication.lag import decode_lags, encode_lags, worst
 from tidemill.streams.core.insync import Lag
 
 

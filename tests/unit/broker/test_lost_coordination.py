@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.broker.standing import notes_of
+from tidemill.broker.health import notes_of
 from tidemill.cluster.core.image import TOPICS
 from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged
 from tidemill.groups.core.offsets import OffsetCommit

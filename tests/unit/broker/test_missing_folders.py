@@ -12,13 +12,13 @@ from tests.unit.broker.test_disk_in_a_cluster import SmallDisk, member, until_kn
 from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Store
 
-from tidemill.app.directory import DataDirectory
+from tidemill.app.data_directory import DataDirectory
 from tidemill.app.thread import NodeThread
 from tidemill.broker import manifest
 from tidemill.broker.manifest import Contents, PartitionKey, decode, encode
-from tidemill.broker.stores import STREAMS
+from tidemill.broker.topic_directories import STREAMS
 from tidemill.cluster.core.image import PartitionInfo, Topic, decode_state, encode_topic, state_key
-from tidemill.doors.console.view import health_of
+from tidemill.servers.http.broker_summary import health_of
 from tidemill.model.topic_settings import parse
 from tidemill.settings import load
 from tidemill.streams.reservation import RESERVED_OFFSETS

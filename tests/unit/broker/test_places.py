@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.broker.stores import STREAMS, TopicFolders
-from tidemill.broker.tables import FilesAndTables, TableLogs
+from tidemill.broker.topic_directories import STREAMS, TopicDirectories
+from tidemill.broker.storage_router import StorageRouter, TableLogs
 from tidemill.model.topic_settings import IN_SEGMENTS, parse
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.clock import VirtualClock
@@ -31,8 +31,8 @@ def test_the_folder_of_a_topic_is_not_read_for_each_of_its_partitions(
 
     async def opened(settings: dict[str, str]) -> None:
         clock = VirtualClock()
-        files = TopicFolders(tmp_path, SegmentStore.at(tmp_path / STREAMS), clock)
-        places = FilesAndTables(tmp_path, files, no_tables, lambda: False, clock, default=IN_SEGMENTS)
+        files = TopicDirectories(tmp_path, SegmentStore.at(tmp_path / STREAMS), clock)
+        places = StorageRouter(tmp_path, files, no_tables, lambda: False, clock, default=IN_SEGMENTS)
         await places.claim("wide", "id", new=not (tmp_path / STREAMS / "wide").exists())
         read.clear()
         logs = [await places.open("wide", index, parse(settings), 0, "id") for index in range(PARTITIONS)]

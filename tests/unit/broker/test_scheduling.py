@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 from tests.unit.broker.worlds import running
 
-from tidemill.broker.broker import Broker
-from tidemill.broker.scheduling import Replicated, Scheduler
-from tidemill.broker.scheduling.log import Due, to_send
-from tidemill.broker.scheduling.rooms import Rooms
+from tidemill.broker.broker import BrokerNode
+from tidemill.scheduling import ReplicatedStorage, Scheduler
+from tidemill.scheduling.delivery import Due, to_send
+from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.model.errors import NotEnoughReplicas, RequestTimedOut
 from tidemill.model.topics import WAITING
 from tidemill.records.build import NewRecord, build_batch
@@ -24,7 +24,7 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import EVERYTHING
 from tidemill.timelines.core.timeline import Catalogue
 from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 
 VERSION = 9
 FAR_MS = 4_102_444_800_000
@@ -53,14 +53,14 @@ def run(folder: Path, test: Callable[[Partition, Callable[..., Awaitable[object]
         async with running(folder, memory=True) as broker:
             await broker.create_topic("later", partitions=1)
             clock = Clock()
-            dispatcher = Dispatcher(MemoryStore(), clock, random.Random(1))
+            dispatcher = Dispatcher(MemoryTimelineStore(), clock, random.Random(1))
             await dispatcher.open()
             scheduler = Scheduler(broker, dispatcher, broker.clock_ms)
             await _test(broker, scheduler, clock)
             await scheduler.close()
             await dispatcher.close()
 
-    async def _test(broker: Broker, scheduler: Scheduler, clock: Clock) -> None:
+    async def _test(broker: BrokerNode, scheduler: Scheduler, clock: Clock) -> None:
         partition = broker.partition("later", 0)
 
         async def send(*entries: Due) -> object:
@@ -75,7 +75,7 @@ def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, memory=True) as broker:
             await broker.create_topic("later", partitions=1)
-            scheduler = Scheduler(broker, Dispatcher(MemoryStore(), Clock(), random.Random(1)), broker.clock_ms)
+            scheduler = Scheduler(broker, Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1)), broker.clock_ms)
             partition = broker.partition("later", 0)
             record = NewRecord(b"k", b"of a transaction", (), 1)
             batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
@@ -90,7 +90,7 @@ def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class SharedStore(MemoryStore):
+class SharedStore(MemoryTimelineStore):
     """A store with a clock of its own, as one that several brokers use."""
 
     async def catalogue(self) -> Catalogue:
@@ -169,7 +169,7 @@ def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
             partition = broker.partition("later", 0)
             record = NewRecord(b"k", b"once", (("tidemill-delay-ms", b"1"),), 1)
             with monkeypatch.context() as patched:
-                patched.setattr(Rooms, "leave", dies)
+                patched.setattr(ReplicatedStore, "leave", dies)
                 async with keeping(broker) as (first, _):
                     await first.append(partition, build_batch([record]), acks=-1, version=VERSION, timeout_s=10)
                     await until(lambda: partition.log_end_offset == 1)
@@ -182,11 +182,11 @@ def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
 
 
 @asynccontextmanager
-async def keeping(broker: Broker) -> AsyncIterator[tuple[Scheduler, Dispatcher]]:
+async def keeping(broker: BrokerNode) -> AsyncIterator[tuple[Scheduler, Dispatcher]]:
     """A broker's life as the keeper of waiting rooms, with timelines that are forgotten after it."""
-    dispatcher = Dispatcher(MemoryStore(), Clock(), random.Random(1))
+    dispatcher = Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1))
     await dispatcher.open()
-    replicated = Replicated(broker._internal.journal(WAITING), lambda: {0: 1}, uuid4)
+    replicated = ReplicatedStorage(broker._internal.journal(WAITING), lambda: {0: 1}, uuid4)
     scheduler = Scheduler(broker, dispatcher, broker.clock_ms, replicated=replicated)
     await scheduler.open()
     await until(lambda: scheduler._rooms is not None and scheduler._rooms.keeps("later"))

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.broker.scheduling.log import by_partition, received, to_send, to_store
-from tidemill.broker.scheduling.plan import Origin, Plan, delivered_mark, plan_batch, read_waiting
+from tidemill.scheduling.delivery import by_partition, received, to_send, to_store
+from tidemill.scheduling.core.batch_split import Origin, BatchSplit, delivered_mark, split_batch, read_waiting
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.timelines.consumer import Granted
-from tidemill.timelines.core.lease import Lease
-from tidemill.timelines.core.message import Message
+from tidemill.timelines.core.lease import LeaseGrant
+from tidemill.timelines.core.message import TimedMessage
 
 NOW_MS = 1_800_000_000_000
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -23,7 +23,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 def _plan(*headers: Headers, **more: object) -> object:
     batch = build_batch([NewRecord(b"k", b"v", each, NOW_MS) for each in headers], **more)  # type: ignore[arg-type]
-    return plan_batch(batch, read_header(batch), 3, NOW_MS)
+    return split_batch(batch, read_header(batch), 3, NOW_MS)
 
 
 def test_a_batch_without_delivery_headers_is_left_alone() -> None:
@@ -58,7 +58,7 @@ def test_cancels_and_schedules_of_one_name_count_in_their_order() -> None:
         ((cancel, later(1), cancel), []),
     ):
         plan = _plan(*headers)
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, BatchSplit)
         assert [one.due_ms for one in plan.waiting] == due
         assert set(plan.cancels) == {"tea"}
         assert plan.taken == set(range(len(headers)))
@@ -110,9 +110,9 @@ def test_what_is_sent_to_the_leader_arrives_with_its_lease_and_is_stored_without
         base_sequence=9,
     )
     body = plan.waiting[0].body
-    message = Message(7, "a", 5, 5, 0, "", None, 0, 1, 2, len(body), None, body)
+    message = TimedMessage(7, "a", 5, 5, 0, "", None, 0, 1, 2, len(body), None, body)
     [entries] = by_partition(
-        [Granted(message, Lease(7, 3, "h", 900, 2))], lambda one: b"%s@%d" % (one.id.encode(), one.seq)
+        [Granted(message, LeaseGrant(7, 3, "h", 900, 2))], lambda one: b"%s@%d" % (one.id.encode(), one.seq)
     ).values()
     sent = received(to_send(entries))
     assert sent is not None

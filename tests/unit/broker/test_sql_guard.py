@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tidemill.broker.sql.errors import SqlRefused
-from tidemill.broker.sql.guard import KnownFunction, Reference, Vocabulary, check
-from tidemill.broker.sql.pruning import columns_in, wanted
+from tidemill.sql.core.errors import SqlRefused
+from tidemill.sql.core.allowlist import KnownFunction, Reference, Vocabulary, check
+from tidemill.sql.core.pruning import columns_in, wanted
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "value")
 TABLES = {"messages": (*COLUMNS, "key"), "partitions": ("topic", "partition", "end_offset")}

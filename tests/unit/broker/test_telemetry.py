@@ -6,8 +6,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.broker.exposition import registry_of, render
-from tidemill.broker.telemetry import OTHER_TOPICS, TOPICS_MAX, Telemetry
+from tidemill.broker.prometheus import registry_of, render
+from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
 from tidemill.model.metrics import Gauge
 
 
@@ -20,7 +20,7 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def test_numbers_of_apis_topics_and_connections() -> None:
-    telemetry = Telemetry()
+    telemetry = BrokerMetrics()
     for seconds in (0.0001, 0.0005, 0.02, 60.0):
         telemetry.api("Produce").answered(seconds)
     telemetry.api("Produce").failed(3)
@@ -57,7 +57,7 @@ def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
 
 
 def test_names_of_topics_are_bounded() -> None:
-    telemetry = Telemetry()
+    telemetry = BrokerMetrics()
     for number in range(TOPICS_MAX + 5):
         telemetry.topic(f"t{number}").produced(1, 1)
     assert len(telemetry.topics) == TOPICS_MAX + 1

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tidemill.broker.partitions import Partitions
-from tidemill.broker.tending import FIRST_RETENTION_MS, Tending
+from tidemill.broker.maintenance import FIRST_RETENTION_MS, BrokerMaintenance
 from tidemill.model.broker_settings import parse
 from tidemill.model.topic_settings import parse as topic_settings
 from tidemill.streams.core.retention import SegmentFacts, retained_start
-from tidemill.streams.upkeep import Chores
+from tidemill.streams.maintenance import MaintenanceTasks
 
 INTERVAL_MS = 300_000
 DAY_MS = 86_400_000
@@ -21,11 +21,11 @@ class Tended:
     topic, index = "t", 0
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        self.chores: list[Chores] = []
+        self.chores: list[MaintenanceTasks] = []
         self.tended_ms: list[int] = []
         self._meanwhile = meanwhile
 
-    async def tend(self, now_ms: int, expiry_ms: int, chores: Chores) -> None:
+    async def tend(self, now_ms: int, expiry_ms: int, chores: MaintenanceTasks) -> None:
         assert expiry_ms
         self.tended_ms.append(now_ms)
         self.chores.append(chores)
@@ -49,21 +49,21 @@ class Many:
 def test_retention_has_its_own_interval_and_asks_the_clock() -> None:
     one, steady_ms, trusted = Tended(), 0, True
     many = Many(one)
-    tending = Tending(cast("Partitions", many), parse({}), lambda: 1, lambda: steady_ms, lambda: trusted)
+    tending = BrokerMaintenance(cast("Partitions", many), parse({}), lambda: 1, lambda: steady_ms, lambda: trusted)
 
-    def round_at(ms: int) -> Chores:
+    def round_at(ms: int) -> MaintenanceTasks:
         nonlocal steady_ms
         steady_ms = ms
         asyncio.run(tending.run())
         return one.chores[-1]
 
-    assert round_at(5_000) == Chores(retain=False, by_time=True)
-    assert round_at(FIRST_RETENTION_MS) == Chores(retain=True, by_time=True)
-    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS - 1) == Chores(retain=False, by_time=True)
+    assert round_at(5_000) == MaintenanceTasks(retain=False, by_time=True)
+    assert round_at(FIRST_RETENTION_MS) == MaintenanceTasks(retain=True, by_time=True)
+    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS - 1) == MaintenanceTasks(retain=False, by_time=True)
     trusted = False
-    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS) == Chores(retain=True, by_time=False)
+    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS) == MaintenanceTasks(retain=True, by_time=False)
     many.full = True
-    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS + 5_000) == Chores(retain=True, by_time=False)
+    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS + 5_000) == MaintenanceTasks(retain=True, by_time=False)
 
 
 def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
@@ -75,7 +75,7 @@ def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
 
     first, second = Tended(correct), Tended()
     many = cast("Partitions", Many(first, second))
-    tending = Tending(many, parse({}), lambda: wall_ms, lambda: 0, lambda: wall_ms == right_ms)
+    tending = BrokerMaintenance(many, parse({}), lambda: wall_ms, lambda: 0, lambda: wall_ms == right_ms)
     asyncio.run(tending.run())
     assert [(first.chores[0].by_time, first.tended_ms), (second.chores[0].by_time, second.tended_ms)] == [
         (False, [30 * DAY_MS]),

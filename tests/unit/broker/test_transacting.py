@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.cluster.shared_store import Line, Store
 
-from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import MemoryTopics
-from tidemill.broker.transacting import Transacting
-from tidemill.client.raw.peers import PeerConnection
+from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.topic_directories import MemoryTopics
+from tidemill.coordinator.transaction_router import TransactionRouter
+from tidemill.client.kafka.peer_connection import PeerConnection
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
 from tidemill.model.errors import ConcurrentTransactions, KafkaStorageError, TransactionCoordinatorFenced
@@ -21,7 +21,7 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.clock import VirtualClock
 from tidemill.testing.faults import SimDisk
-from tidemill.transactions.interface import Marker
+from tidemill.transactions.interface import TransactionMarker
 
 OFFSETS = TopicPartition(GROUP_OFFSETS, 0)
 T0 = TopicPartition("t", 0)
@@ -29,11 +29,11 @@ SETTINGS = broker_settings.parse({"offsets.topic.num.partitions": "1", "transact
 
 
 @asynccontextmanager
-async def member(disk: SimDisk, store: Store) -> AsyncIterator[Broker]:
+async def member(disk: SimDisk, store: Store) -> AsyncIterator[BrokerNode]:
     """A broker that is alone in a cluster, with a topic."""
     clock = VirtualClock()
-    world = World(Line(store), MemoryTopics(lambda: SegmentStore(disk), clock), clock, uuid4, UUID(int=1))
-    broker = Broker(world, SETTINGS, Place(1, session_ttl_ms=60_000))
+    world = BrokerEnvironment(Line(store), MemoryTopics(lambda: SegmentStore(disk), clock), clock, uuid4, UUID(int=1))
+    broker = BrokerNode(world, SETTINGS, BrokerIdentity(1, session_ttl_ms=60_000))
     try:
         await broker.start()
         broker.advertise("127.0.0.1", 9999)
@@ -49,14 +49,14 @@ async def member(disk: SimDisk, store: Store) -> AsyncIterator[Broker]:
         await broker.close()
 
 
-async def stage(broker: Broker, offset: int) -> None:
+async def stage(broker: BrokerNode, offset: int) -> None:
     """What TxnOffsetCommit of producer 9 does."""
     await broker.groups.commit_transactional(
         "g", producer_id=9, producer_epoch=0, offsets=[OffsetCommit("t", 0, offset)], check=lambda: None
     )
 
 
-def committed(broker: Broker) -> int:
+def committed(broker: BrokerNode) -> int:
     return broker.groups.fetch("g", [T0])[0].offset
 
 
@@ -65,10 +65,10 @@ def test_a_coordinator_that_was_replaced_ends_no_offsets_of_a_later_transaction(
         disk, store = SimDisk(Random(1)), Store()
         async with member(disk, store) as broker:
             await stage(broker, 5)
-            await broker.transacting.mark_here(Marker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6))
+            await broker.transacting.mark_here(TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6))
             assert committed(broker) == 5
             await stage(broker, 8)
-            late = Marker(OFFSETS, 9, 0, commit=True, coordinator_epoch=5)
+            late = TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=5)
             with pytest.raises(TransactionCoordinatorFenced):
                 await broker.transacting.mark_here(late)
             assert committed(broker) == 5
@@ -113,13 +113,13 @@ def test_questions_to_one_broker_take_one_way() -> None:
             await asyncio.sleep(0)
             return PeerConnection(("127.0.0.1", 1), "broker-1")  # not connected: every question on it fails
 
-        async def write_here(_: Marker) -> None:
+        async def write_here(_: TransactionMarker) -> None:
             raise KafkaStorageError
 
-        transacting = Transacting(
+        transacting = TransactionRouter(
             1, connect=connect, coordinator_of=lambda _: 2, leader_of=lambda _: 2, write_here=write_here
         )
-        marker = Marker(T0, 9, 0, commit=True)
+        marker = TransactionMarker(T0, 9, 0, commit=True)
         await asyncio.gather(*(transacting.write_marker(marker) for _ in range(3)), return_exceptions=True)
         assert opened == 1
         transacting.close()

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.broker.worlds import running
 
-from tidemill.broker.broker import Broker
-from tidemill.broker.scheduling.entries import Entry, decode, encode, in_pieces, mark_of, new_ticket, topic_id_of
-from tidemill.broker.scheduling.rooms import Rooms
+from tidemill.broker.broker import BrokerNode
+from tidemill.scheduling.core.waiting_records import WaitingEntry, decode, encode, in_chunks, mark_of, new_ticket, topic_id_of
+from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.model.errors import InvalidRecord, NotEnoughReplicas
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import WAITING
@@ -20,7 +20,7 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 
 TOPIC = "later"
 ROOM = "__waiting.later"
@@ -28,7 +28,7 @@ ONE = {"tidemill.waiting.topic.num.partitions": "1"}
 FAR_MS = 4_000_000_000_000
 
 
-class Store(MemoryStore):
+class Store(MemoryTimelineStore):
     """A store that fails when it is told to."""
 
     fails = False
@@ -42,13 +42,13 @@ class Store(MemoryStore):
 class Keeper:
     """One broker's rooms over a journal that all share."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerNode) -> None:
         self.broker = broker
         self.led: dict[int, int] = {}
         self.open: set[str] = set()
         self.store = Store()
         self.timelines = Dispatcher(self.store, Clock(), random.Random(1))
-        self.rooms = Rooms(
+        self.rooms = ReplicatedStore(
             broker._internal.journal(WAITING),
             self.timelines,
             self,
@@ -97,19 +97,19 @@ async def keepers(folder: Path) -> AsyncIterator[tuple[Keeper, Keeper]]:
                 await each.timelines.close()
 
 
-def entry(broker: Broker, message_id: str, body: bytes, topic_id: UUID | None = None) -> Entry:
+def entry(broker: BrokerNode, message_id: str, body: bytes, topic_id: UUID | None = None) -> WaitingEntry:
     topic = broker.topic(TOPIC)
     assert topic is not None
-    return Entry(TOPIC, message_id, FAR_MS, new_ticket(uuid4(), topic_id or topic.topic_id), body)
+    return WaitingEntry(TOPIC, message_id, FAR_MS, new_ticket(uuid4(), topic_id or topic.topic_id), body)
 
 
 def test_entries_are_read_as_they_were_written() -> None:
     drawn, topic_id = uuid4(), uuid4()
-    waits = Entry("a.topic", "an id", 12, new_ticket(drawn, topic_id), b"body")
+    waits = WaitingEntry("a.topic", "an id", 12, new_ticket(drawn, topic_id), b"body")
     assert decode(*encode(waits)) == waits
     assert mark_of(waits.ticket) == drawn.hex.encode()
     assert topic_id_of(waits.ticket) == topic_id
-    assert decode(*encode(Entry("a.topic", "an id"))) == Entry("a.topic", "an id")
+    assert decode(*encode(WaitingEntry("a.topic", "an id"))) == WaitingEntry("a.topic", "an id")
 
 
 @pytest.mark.parametrize("record", [(None, None), (b"no end", None), (b"t\0id", b"short"), (b"\xff\0id", None)])
@@ -119,10 +119,10 @@ def test_what_is_no_entry_is_refused(record: tuple[bytes | None, bytes | None]) 
 
 
 def test_pieces_are_bounded_in_number_and_bytes() -> None:
-    small = [Entry("t", str(number)) for number in range(2_500)]
-    assert [len(piece) for piece in in_pieces(small)] == [1_000, 1_000, 500]
-    large = [Entry("t", str(number), body=bytes(300 * 1024)) for number in range(3)]
-    assert [len(piece) for piece in in_pieces(large)] == [1, 1, 1]
+    small = [WaitingEntry("t", str(number)) for number in range(2_500)]
+    assert [len(piece) for piece in in_chunks(small)] == [1_000, 1_000, 500]
+    large = [WaitingEntry("t", str(number), body=bytes(300 * 1024)) for number in range(3)]
+    assert [len(piece) for piece in in_chunks(large)] == [1, 1, 1]
 
 
 def test_the_next_keeper_has_what_waits_and_the_last_one_has_nothing(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_next_keeper_has_what_waits_and_the_last_one_has_nothing(tmp_path: P
             broker = first.broker
             await first.lead(1)
             await first.rooms.take([entry(broker, one, one.encode()) for one in ("a", "b", "c", "d")])
-            await first.rooms.take([entry(broker, "a", b"a second of that name"), Entry(TOPIC, "b")])
+            await first.rooms.take([entry(broker, "a", b"a second of that name"), WaitingEntry(TOPIC, "b")])
             await first.rooms.leave(TOPIC, ["c"])
             await first.lead(None)
             assert first.open == set()
@@ -147,7 +147,7 @@ def test_a_record_that_is_taken_back_makes_room_for_another_of_its_name(tmp_path
         async with keepers(tmp_path) as (first, second):
             await first.lead(1)
             await first.rooms.take([entry(first.broker, "a", b"old")])
-            await first.rooms.take([Entry(TOPIC, "a"), entry(first.broker, "a", b"new")])
+            await first.rooms.take([WaitingEntry(TOPIC, "a"), entry(first.broker, "a", b"new")])
             assert await first.waiting() == {"a": b"new"}
             await first.lead(None)
             await second.lead(2)
@@ -211,6 +211,6 @@ def test_what_waited_for_a_topic_that_is_gone_is_left_out_for_good(tmp_path: Pat
             assert await second.waiting() == {"a": b"a"}
             journal = first.broker._internal.journal(WAITING)
             records = [record async for batch in journal.replay(0) for record in batch]
-            assert decode(records[-1].key, records[-1].value) == Entry(TOPIC, "old")
+            assert decode(records[-1].key, records[-1].value) == WaitingEntry(TOPIC, "old")
 
     asyncio.run(scenario())

@@ -14,8 +14,8 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Line, Store
 
-from tidemill.broker.broker import Broker, Place, World
-from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
+from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.groups.core.messages import JoinRequest
 from tidemill.groups.core.offsets import OffsetCommit
@@ -24,8 +24,8 @@ from tidemill.model.errors import CoordinatorLoadInProgress, NotCoordinator, Not
 from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.core.insync import Term
-from tidemill.streams.leading import Agreement
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.leader_replication import Agreement
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.partition import Partition
 from tidemill.testing.clock import VirtualClock
 from tidemill.transactions.core.rules import InitProducer
@@ -35,15 +35,15 @@ JOIN = JoinRequest("g", "", None, "client", "", 60_000, 600_000, "consumer", (("
 
 
 @asynccontextmanager
-async def leader(line: Line) -> AsyncIterator[Broker]:
+async def leader(line: Line) -> AsyncIterator[BrokerNode]:
     """A broker that leads everything, with another one in the list of replicas."""
     info = PartitionInfo(0, 1, (1, 2), (1,), 0)
     for name in ("orders", GROUP_OFFSETS, TRANSACTION_STATE):
         topic = Topic(name, uuid4(), (info,), {}, parse({}))
         line.store.put(f"topics/{name}", encode_topic(topic))
     clock = VirtualClock()
-    world = World(line, MemoryTopics(MemoryStore, clock), clock, uuid4, UUID(int=1))
-    broker = Broker(world, broker_settings.parse({}), Place(1, session_ttl_ms=SESSION_MS))
+    world = BrokerEnvironment(line, MemoryTopics(MemoryLogStore, clock), clock, uuid4, UUID(int=1))
+    broker = BrokerNode(world, broker_settings.parse({}), BrokerIdentity(1, session_ttl_ms=SESSION_MS))
     try:
         await broker.start()
         broker.advertise("127.0.0.1", 9999)
@@ -57,7 +57,7 @@ async def leader(line: Line) -> AsyncIterator[Broker]:
         await broker.close()
 
 
-def _serves(broker: Broker) -> bool:
+def _serves(broker: BrokerNode) -> bool:
     try:
         broker.groups.fetch("g", None)
         broker.transactions.select()
@@ -66,7 +66,7 @@ def _serves(broker: Broker) -> bool:
     return broker.partition("orders", 0).leads
 
 
-async def refuses_all(broker: Broker) -> None:
+async def refuses_all(broker: BrokerNode) -> None:
     """Nothing waits before the first look at each of them."""
     with pytest.raises(NotCoordinator):
         broker.groups.fetch("g", None)
@@ -122,14 +122,14 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
         async with running(tmp_path) as broker:
             await broker.create_topic("orders")
             await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
-        opening = TopicFolders.open
+        opening = TopicDirectories.open
 
-        async def open_or_not(folders: TopicFolders, topic: str, *rest: Any) -> Partition:
+        async def open_or_not(folders: TopicDirectories, topic: str, *rest: Any) -> Partition:
             if topic == GROUP_OFFSETS:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return await opening(folders, topic, *rest)
 
-        monkeypatch.setattr(TopicFolders, "open", open_or_not)
+        monkeypatch.setattr(TopicDirectories, "open", open_or_not)
         async with running(tmp_path) as broker:
             with pytest.raises(NotCoordinator):
                 broker.groups.fetch("g", None)

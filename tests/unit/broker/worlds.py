@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from tidemill.broker.broker import Broker, World
-from tidemill.broker.stores import STREAMS, MemoryTopics, TopicFolders
+from tidemill.broker.broker import BrokerNode, BrokerEnvironment
+from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model import broker_settings
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.clock import VirtualClock
 
@@ -22,13 +22,13 @@ async def running(
     *,
     memory: bool = False,
     clock: VirtualClock | None = None,
-) -> AsyncIterator[Broker]:
+) -> AsyncIterator[BrokerNode]:
     clock = clock or VirtualClock()
     coordination = await LocalCoordination.open(folder)
     store = (
-        MemoryTopics(MemoryStore, clock) if memory else TopicFolders(folder, SegmentStore.at(folder / STREAMS), clock)
+        MemoryTopics(MemoryLogStore, clock) if memory else TopicDirectories(folder, SegmentStore.at(folder / STREAMS), clock)
     )
-    broker = Broker(World(coordination, store, clock, uuid4), broker_settings.parse(settings or {}))
+    broker = BrokerNode(BrokerEnvironment(coordination, store, clock, uuid4), broker_settings.parse(settings or {}))
     try:
         await broker.start()
         yield broker

@@ -7,7 +7,7 @@ import pytest
 from tidemill.cli.completion import tree
 from tidemill.cli.connection import pairs
 from tidemill.cli.main import COMMANDS
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 
 
 def leaves(path: str, command: Any) -> list[tuple[str, Any]]:

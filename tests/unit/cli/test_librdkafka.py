@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from tests.etcd import Certificates
 
 from tidemill.cli.librdkafka import librdkafka_settings
-from tidemill.client.raw.options import parse_options
+from tidemill.client.kafka.options import parse_options
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:1"}
 JAAS = 'x.ScramLoginModule required username="ann" password="secret";'

@@ -10,7 +10,7 @@ import typer
 from tidemill import __version__
 from tidemill.cli import main as command_line
 from tidemill.cli.main import COMMANDS, FAILED, FINE, INTERRUPTED, WRONG_USE, Command, main
-from tidemill.cli.problem import CommandFailed, WrongUse
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.settings import ROWS
 
 sub = typer.Typer()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.cli.moments import duration_ms, moment_ms
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.durations import duration_ms, moment_ms
+from tidemill.cli.errors import WrongUse
 
 NOW_MS = 1_800_000_000_000
 

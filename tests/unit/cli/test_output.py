@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tidemill.cli.output import confirm, hint, progress, remark, say, show, text_fields
-from tidemill.cli.problem import WrongUse
+from tidemill.cli.errors import WrongUse
 
 ROWS: list[dict[str, object]] = [
     {"topic": "orders", "records": 1_234, "open": True},

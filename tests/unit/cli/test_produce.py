@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tidemill.cli import produce
-from tidemill.cli.produce import Line
+from tidemill.cli.produce import InputLine
 
 
 class Slow:
@@ -45,11 +45,11 @@ class Taken:
 
 
 def sending(flushes: int) -> Any:
-    return produce._Run("orders", produce._Turn(0, [0]), [], Slow(flushes))
+    return produce._Run("orders", produce._PartitionChoice(0, [0]), [], Slow(flushes))
 
 
-def lines() -> Iterator[Line]:
-    yield Line(None, b"tea", 4)
+def lines() -> Iterator[InputLine]:
+    yield InputLine(None, b"tea", 4)
 
 
 def test_a_wait_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:

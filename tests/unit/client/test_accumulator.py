@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.client.accumulator import SEQUENCES, Accumulator, Batch, Identity, Limits, calls
+from tidemill.client.accumulator import SEQUENCES, Accumulator, Batch, ProducerState, BatchLimits, calls
 
-LIMITS = Limits(linger_ms=100, buffer_records=10, call_records=4, batch_bytes=1_000, delivery_timeout_ms=5_000)
+LIMITS = BatchLimits(linger_ms=100, buffer_records=10, call_records=4, batch_bytes=1_000, delivery_timeout_ms=5_000)
 
 
 def buffer(partitions: int = 3, *, limits: Limits = LIMITS, idempotent: bool = False) -> Accumulator:
@@ -78,7 +78,7 @@ def test_what_is_sent_again_is_the_same_batch_and_comes_first() -> None:
     made.add(0, "a", 1, None, 0)
     assert made.take(500) == []  # nobody to send it as
     assert made.lacking() == [0]
-    made.identify([0], Identity(7, 0))
+    made.identify([0], ProducerState(7, 0))
     (batch,) = made.take(500)
     made.add(0, "b", 1, None, 500)
     made.again(batch, 550)
@@ -87,7 +87,7 @@ def test_what_is_sent_again_is_the_same_batch_and_comes_first() -> None:
     assert made.next_ms(500) == 550
     (same,) = made.take(700)
     assert same is batch
-    assert (same.identity, same.first_sequence, same.attempts) == (Identity(7, 0), 0, 2)
+    assert (same.identity, same.first_sequence, same.attempts) == (ProducerState(7, 0), 0, 2)
     made.done(same)
     (after,) = made.take(700)
     assert (values([after]), after.first_sequence) == ([["b"]], 1)
@@ -97,22 +97,22 @@ def test_a_batch_that_is_given_up_breaks_the_sequence_of_its_partition_only() ->
     made = buffer(2, idempotent=True)
     for partition in (0, 1, 0, 1):
         made.add(partition, "x", 1, None, 0)
-    made.identify([0, 1], Identity(7, 0))
+    made.identify([0, 1], ProducerState(7, 0))
     first, second = made.take(500)
     made.broken(first)
     made.done(second)
     made.add(0, "y", 1, None, 500)
     made.add(1, "y", 1, None, 500)
     assert made.lacking() == [0]
-    made.identify([0], Identity(8, 0))
+    made.identify([0], ProducerState(8, 0))
     again, after = made.take(600)
-    assert (again.identity, again.first_sequence) == (Identity(8, 0), 0)
-    assert (after.identity, after.first_sequence) == (Identity(7, 0), 2)
+    assert (again.identity, again.first_sequence) == (ProducerState(8, 0), 0)
+    assert (after.identity, after.first_sequence) == (ProducerState(7, 0), 2)
 
 
 def test_sequence_numbers_begin_again_behind_the_largest() -> None:
     made = buffer(1, idempotent=True)
-    made.identify([0], Identity(7, 0))
+    made.identify([0], ProducerState(7, 0))
     made._lanes[0].next_sequence = SEQUENCES - 2
     found = []
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_sequence_numbers_begin_again_behind_the_largest() -> None:
 def test_what_waits_too_long_is_handed_back() -> None:
     made = buffer(2, idempotent=True)
     made.add(0, "never sent", 1, "ticket a", 0)
-    made.identify([1], Identity(7, 0))
+    made.identify([1], ProducerState(7, 0))
     made.add(1, "sent once", 1, "ticket b", 10)
     (batch,) = made.take(200)
     made.again(batch, 9_000)
@@ -157,7 +157,7 @@ class Network:
     def __init__(self, made: Accumulator, draw: Callable[[int, int], int]) -> None:
         self._made = made
         self._draw = draw
-        self._following: dict[tuple[int, Identity | None], int] = {}
+        self._following: dict[tuple[int, ProducerState | None], int] = {}
         self._identities = count()
         self._flying: list[Batch] = []
         self.log: dict[int, list[int]] = defaultdict(list)
@@ -171,7 +171,7 @@ class Network:
         self.sent[partition].append(number)
 
     def take(self) -> None:
-        self._made.identify(self._made.lacking(), Identity(next(self._identities), 0))
+        self._made.identify(self._made.lacking(), ProducerState(next(self._identities), 0))
         self._flying += self._made.take(self.now_ms)
 
     def wait(self) -> None:

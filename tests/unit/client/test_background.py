@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from tidemill.client.background import Background
-from tidemill.client.raw.errors import ClientError
+from tidemill.client.kafka.errors import ClientError
 
 PATIENCE_S = 30.0
 CLOSED = ClientError("it is closed")

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from tidemill.client.choosing import in_drawn_order
+from tidemill.client.broker_selection import in_drawn_order
 
 
 def test_every_broker_is_there_and_the_heavy_ones_come_first_more_often() -> None:

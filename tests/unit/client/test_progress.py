@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.client.progress import Progress
+from tidemill.client.progress import ConsumerProgress
 from tidemill.model.topics import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -14,7 +14,7 @@ def records(*offsets: int) -> list[tuple[int, int]]:
 
 
 def test_a_record_is_handled_when_the_next_one_is_asked_for() -> None:
-    progress = Progress(commit_records=2, commit_interval_ms=500)
+    progress = ConsumerProgress(commit_records=2, commit_interval_ms=500)
     progress.follow({A: 5})
     progress.arrived(A, records(5, 6, 9), 10)
     assert progress.positions() == {A: 10}
@@ -32,7 +32,7 @@ def test_a_record_is_handled_when_the_next_one_is_asked_for() -> None:
 
 
 def test_how_long_a_record_is_in_hand() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.follow({A: 0})
     progress.arrived(A, records(0, 1), 2)
     assert progress.held_ms(5) == 0
@@ -43,14 +43,14 @@ def test_how_long_a_record_is_in_hand() -> None:
 
 
 def test_partitions_take_turns() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.follow({A: 0, B: 0})
     progress.arrived(A, records(0), 1)
     assert list(progress.positions()) == [B, A]
 
 
 def test_a_partition_that_is_taken_away_waits_for_the_record_in_hand() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.follow({A: 0, B: 0})
     progress.arrived(A, records(0, 1), 2)
     progress.arrived(B, records(0), 1)
@@ -66,7 +66,7 @@ def test_a_partition_that_is_taken_away_waits_for_the_record_in_hand() -> None:
 
 
 def test_nothing_is_committed_for_a_partition_that_was_released() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.follow({A: 0})
     progress.arrived(A, records(0), 1)
     progress.take(0)
@@ -81,7 +81,7 @@ def test_nothing_is_committed_for_a_partition_that_was_released() -> None:
 
 
 def test_what_could_not_be_committed_is_due_again_unless_more_was_handled() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.follow({A: 0, B: 0})
     progress.arrived(A, records(0, 1), 2)
     progress.arrived(B, records(0), 1)
@@ -94,7 +94,7 @@ def test_what_could_not_be_committed_is_due_again_unless_more_was_handled() -> N
 
 
 def test_a_membership_that_is_over_leaves_nothing() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.follow({A: 0})
     progress.arrived(A, records(0, 1), 2)
     progress.take(0)
@@ -107,7 +107,7 @@ def test_a_membership_that_is_over_leaves_nothing() -> None:
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(["fetch", "take", "commit", "fail", "lose A", "gain A", "release"]), max_size=60))
 def test_the_committed_offset_is_what_was_handled_and_never_more(actions: list[str]) -> None:
-    progress = Progress(commit_records=3)
+    progress = ConsumerProgress(commit_records=3)
     committed = 0
     handed: list[int] = []
     progress.follow({A: 0})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.client.timeline.message import MS_MAX, due_ms, from_ms
+from tidemill.client.timelines.message import MS_MAX, due_ms, from_ms
 from tidemill.model.timeline_errors import BadDueTime
 
 

@@ -4,7 +4,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from tidemill.client.raw.errors import ClientError, InvalidOption
+from tidemill.client.kafka.errors import ClientError, InvalidClientOption
 from tidemill.client.topics.options import (
     ConsumerKeywords,
     ConsumerOptions,
@@ -72,7 +72,7 @@ def test_a_value_of_another_kind_is_refused(given: dict[str, Any], line: str) ->
     ],
 )
 def test_a_value_out_of_its_range_is_refused(given: dict[str, Any], line: str) -> None:
-    with pytest.raises(InvalidOption, match=line):
+    with pytest.raises(InvalidClientOption, match=line):
         of_producer(**given)
 
 

@@ -2,27 +2,27 @@
 
 import pytest
 
-from tidemill.clocks.core.doubt import DAY_MS, HOUR_MS, MINUTE_MS, ClockDoubt, Kind, Limits, Reading, Seen, Verdict
+from tidemill.clocks.core.doubt import DAY_MS, HOUR_MS, MINUTE_MS, ClockDoubt, DoubtKind, DoubtLimits, Reading, LastTrusted, ClockVerdict
 
 NOW_MS = 1_700_000_000_000
-LIMITS = Limits()
+LIMITS = DoubtLimits()
 
 
 class Machine:
     """A machine with a wall clock that can be set and a boot clock that cannot."""
 
     def __init__(
-        self, before: Seen | None = None, *, wall_ms: int = NOW_MS, boot_ms: int = HOUR_MS, limits: Limits = LIMITS
+        self, before: LastTrusted | None = None, *, wall_ms: int = NOW_MS, boot_ms: int = HOUR_MS, limits: Limits = LIMITS
     ) -> None:
         self.wall_ms, self.boot_ms, self.boot_id = wall_ms, boot_ms, "boot-1"
         self.doubt = ClockDoubt(limits, wall_ms, boot_ms, self.boot_id, before)
 
-    def look(self, passed_ms: int = 1_000, *, jump_ms: int = 0) -> Verdict:
+    def look(self, passed_ms: int = 1_000, *, jump_ms: int = 0) -> ClockVerdict:
         self.boot_ms += passed_ms
         self.wall_ms += passed_ms + jump_ms
         return self.doubt.look(self.wall_ms, self.boot_ms)
 
-    def restart(self, off_ms: int, *, jump_ms: int = 0, rebooted: bool = False) -> Verdict:
+    def restart(self, off_ms: int, *, jump_ms: int = 0, rebooted: bool = False) -> ClockVerdict:
         seen = self.doubt.seen()
         self.boot_ms = 10_000 if rebooted else self.boot_ms + off_ms
         self.boot_id = "boot-2" if rebooted else self.boot_id
@@ -30,11 +30,11 @@ class Machine:
         self.doubt = ClockDoubt(LIMITS, self.wall_ms, self.boot_ms, self.boot_id, seen)
         return self.doubt.verdict()
 
-    def read(self, kind: Kind, target: str, ahead_ms: int, *, trusted: bool = True, error_ms: int = 5) -> None:
+    def read(self, kind: DoubtKind, target: str, ahead_ms: int, *, trusted: bool = True, error_ms: int = 5) -> None:
         self.doubt.read(Reading(kind, target, self.wall_ms + ahead_ms, error_ms, self.boot_ms, trusted))
 
 
-def kinds(verdict: Verdict) -> list[Kind]:
+def kinds(verdict: ClockVerdict) -> list[DoubtKind]:
     return [reason.kind for reason in verdict.reasons]
 
 
@@ -43,7 +43,7 @@ def test_a_jump_is_in_doubt_until_the_clock_is_set_back(jump_ms: int) -> None:
     machine = Machine()
     assert machine.look().trusted
     verdict = machine.look(jump_ms=jump_ms)
-    assert kinds(verdict) == [Kind.JUMP]
+    assert kinds(verdict) == [DoubtKind.JUMP]
     assert str(jump_ms) in verdict.reasons[0].text
     assert machine.doubt.steady_ms == machine.wall_ms - jump_ms
     assert machine.look(jump_ms=-jump_ms).trusted
@@ -93,7 +93,7 @@ def test_the_length_of_a_jump_has_two_units(jump_ms: int, length: str) -> None:
 
 
 def test_a_broker_that_did_not_doubt_has_no_age_of_a_doubt() -> None:
-    seen = Seen(NOW_MS, "boot-1", HOUR_MS)
+    seen = LastTrusted(NOW_MS, "boot-1", HOUR_MS)
     assert (seen.doubted_ms, seen.stood_ms, seen.offset_ms) == (0, 0, 0)
 
 
@@ -108,7 +108,7 @@ def test_a_jump_that_stands_is_accepted_after_the_named_time() -> None:
     verdict = machine.look(HOUR_MS)
     assert verdict.accepted_in_ms == 5 * HOUR_MS
     assert verdict.doubted_ms == HOUR_MS
-    assert kinds(machine.look(HOUR_MS, jump_ms=-DAY_MS)) == [Kind.JUMP]
+    assert kinds(machine.look(HOUR_MS, jump_ms=-DAY_MS)) == [DoubtKind.JUMP]
     assert not machine.look(5 * HOUR_MS).trusted, "another jump begins the time again"
     assert machine.look(2 * HOUR_MS).trusted
     assert machine.look().trusted
@@ -133,15 +133,15 @@ def test_a_restart_in_the_same_boot_is_trusted_however_long_it_took(off_ms: int)
 def test_a_jump_while_the_broker_was_stopped_is_noticed(jump_ms: int) -> None:
     machine = Machine()
     verdict = machine.restart(1_000, jump_ms=jump_ms)
-    assert kinds(verdict) == [Kind.JUMP]
+    assert kinds(verdict) == [DoubtKind.JUMP]
     assert "while the broker was stopped" in verdict.reasons[0].text
     assert machine.look(jump_ms=-jump_ms).trusted
 
 
 def test_after_a_reboot_the_clock_must_be_within_the_longest_stop() -> None:
     assert Machine().restart(2 * DAY_MS, rebooted=True).trusted
-    assert kinds(Machine().restart(30 * DAY_MS, rebooted=True)) == [Kind.LATER]
-    assert kinds(Machine().restart(0, jump_ms=-2 * MINUTE_MS, rebooted=True)) == [Kind.EARLIER]
+    assert kinds(Machine().restart(30 * DAY_MS, rebooted=True)) == [DoubtKind.LATER]
+    assert kinds(Machine().restart(0, jump_ms=-2 * MINUTE_MS, rebooted=True)) == [DoubtKind.EARLIER]
     machine = Machine()
     machine.restart(30 * DAY_MS, rebooted=True)
     assert not machine.doubt.has_base
@@ -154,13 +154,13 @@ def test_a_doubt_survives_restarts_and_its_time_goes_on() -> None:
     machine.look(jump_ms=30 * DAY_MS)
     machine.look(3 * HOUR_MS)
     verdict = machine.restart(1_000)
-    assert kinds(verdict) == [Kind.JUMP]
+    assert kinds(verdict) == [DoubtKind.JUMP]
     assert verdict.doubted_ms == 3 * HOUR_MS
     assert machine.look(3 * HOUR_MS).trusted
     later = Machine()
     later.restart(30 * DAY_MS, rebooted=True)
     later.look(HOUR_MS)
-    assert kinds(later.restart(1_000)) == [Kind.LATER]
+    assert kinds(later.restart(1_000)) == [DoubtKind.LATER]
     assert not later.doubt.has_base
 
 
@@ -189,22 +189,22 @@ def test_a_restart_keeps_how_long_the_last_change_has_stood() -> None:
 
 def test_the_broker_that_is_apart_from_most_others_is_in_doubt() -> None:
     machine = Machine()
-    machine.read(Kind.BROKERS, "broker 2", 0)
-    machine.read(Kind.BROKERS, "broker 3", DAY_MS)
+    machine.read(DoubtKind.BROKERS, "broker 2", 0)
+    machine.read(DoubtKind.BROKERS, "broker 3", DAY_MS)
     assert machine.look().trusted, "one of two others proves nothing"
-    machine.read(Kind.BROKERS, "broker 2", DAY_MS)
+    machine.read(DoubtKind.BROKERS, "broker 2", DAY_MS)
     verdict = machine.look()
-    assert kinds(verdict) == [Kind.BROKERS]
+    assert kinds(verdict) == [DoubtKind.BROKERS]
     assert "broker 2 by +1 d" in verdict.reasons[0].text
     assert verdict.accepted_in_ms is None
     assert not machine.look(30_000).trusted
     machine.doubt.accept()
-    machine.read(Kind.BROKERS, "broker 2", DAY_MS)
+    machine.read(DoubtKind.BROKERS, "broker 2", DAY_MS)
     assert machine.look().trusted, "an operator has accepted this difference"
 
 
-@pytest.mark.parametrize("kind", [Kind.COORDINATION, Kind.STORAGE])
-def test_coordination_and_storage_differ(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [DoubtKind.COORDINATION, DoubtKind.STORAGE])
+def test_coordination_and_storage_differ(kind: DoubtKind) -> None:
     machine = Machine()
     machine.read(kind, "etcd", 61_000, error_ms=2_000)
     assert machine.look().trusted, "the round trip explains it"
@@ -219,17 +219,17 @@ def test_coordination_and_storage_differ(kind: Kind) -> None:
 
 def test_brokers_that_trust_their_clocks_confirm_a_jump() -> None:
     machine = Machine()
-    machine.read(Kind.BROKERS, "broker 2", 0)
+    machine.read(DoubtKind.BROKERS, "broker 2", 0)
     verdict = machine.look(jump_ms=30 * DAY_MS)
-    assert Kind.JUMP in kinds(verdict), "what was read before the jump does not agree with what came after"
-    machine.read(Kind.BROKERS, "broker 2", 0, trusted=False)
-    assert kinds(machine.look()) == [Kind.JUMP], "it saw the same jump, and is in doubt itself"
-    machine.read(Kind.BROKERS, "broker 2", 0)
+    assert DoubtKind.JUMP in kinds(verdict), "what was read before the jump does not agree with what came after"
+    machine.read(DoubtKind.BROKERS, "broker 2", 0, trusted=False)
+    assert kinds(machine.look()) == [DoubtKind.JUMP], "it saw the same jump, and is in doubt itself"
+    machine.read(DoubtKind.BROKERS, "broker 2", 0)
     assert machine.look().trusted
 
 
 def test_a_directory_without_a_record_is_compared_with_its_files() -> None:
-    files = Seen(NOW_MS - 30 * DAY_MS, "", 0)
-    assert kinds(Machine(files).doubt.verdict()) == [Kind.LATER]
-    assert Machine(Seen(NOW_MS - HOUR_MS, "", 0)).doubt.verdict().trusted
+    files = LastTrusted(NOW_MS - 30 * DAY_MS, "", 0)
+    assert kinds(Machine(files).doubt.verdict()) == [DoubtKind.LATER]
+    assert Machine(LastTrusted(NOW_MS - HOUR_MS, "", 0)).doubt.verdict().trusted
     assert Machine(None).doubt.verdict().trusted

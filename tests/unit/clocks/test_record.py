@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.app.clocks import open_watch
-from tidemill.app.times import Times
-from tidemill.clocks.core.doubt import Seen
+from tidemill.app.clock_watch import open_watch
+from tidemill.app.clocks import SystemClocks
+from tidemill.clocks.core.doubt import LastTrusted
 from tidemill.clocks.record import FILE, ClockRecord
 from tidemill.settings import load
 
@@ -19,12 +19,12 @@ def put(path: Path, age_days: int) -> None:
     """A file that was last written so many days ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    written_s = Times().wall_ms() / 1000 - age_days * DAY_S
+    written_s = SystemClocks().wall_ms() / 1000 - age_days * DAY_S
     os.utime(path, (written_s, written_s))
 
 
 def kinds(data_dir: Path) -> tuple[str, ...]:
-    return open_watch(load({"data-dir": str(data_dir)}), Times()).kinds()
+    return open_watch(load({"data-dir": str(data_dir)}), SystemClocks()).kinds()
 
 
 @pytest.mark.parametrize("name", ["clean-shutdown", "timelines.db", "timelines.db-wal", "coordination.journal"])
@@ -44,7 +44,7 @@ def test_the_lock_of_this_start_is_no_evidence(tmp_path: Path) -> None:
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     record = ClockRecord(tmp_path, ())
-    for seen in (Seen(7, "boot", 5), Seen(7, "boot", 5, 4, True, 3, -2)):
+    for seen in (LastTrusted(7, "boot", 5), LastTrusted(7, "boot", 5, 4, True, 3, -2)):
         record.write(seen)
         assert record.read() == seen
 
@@ -52,4 +52,4 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_record_without_the_wrong_time_begins_its_wait_again(tmp_path: Path) -> None:
     fields = {"format": 1, "wall_ms": 7, "boot_id": "boot", "boot_ms": 5, "doubted_ms": 4, "is_earliest": True}
     (tmp_path / FILE).write_text(json.dumps(fields))
-    assert ClockRecord(tmp_path, ()).read() == Seen(7, "boot", 5, 4, True)
+    assert ClockRecord(tmp_path, ()).read() == LastTrusted(7, "boot", 5, 4, True)

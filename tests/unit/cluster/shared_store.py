@@ -15,9 +15,9 @@ from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.cluster.core.registration import Endpoint, Registration
 from tidemill.cluster.core.view import Touched
-from tidemill.cluster.interface import Changed, ClockReading, CoordinationAway, Entry, Guard, Listing, Session
+from tidemill.cluster.interface import Changed, ClockReading, CoordinationAway, VersionedValue, KeyGuard, PrefixListing, CoordinationSession
 from tidemill.cluster.membership import Membership
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.topic_settings import parse
 
 TTL_MS = 4_000
@@ -30,7 +30,7 @@ class Store:
     """What all agree on."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, VersionedValue] = {}
         self.owners: dict[str, StoreSession] = {}
         self.revision = 0
         self.keeps_sessions = False
@@ -44,7 +44,7 @@ class Store:
         if value is None:
             self.entries.pop(key, None)
         else:
-            self.entries[key] = Entry(value, self.revision)
+            self.entries[key] = VersionedValue(value, self.revision)
         self._history.append(Changed(key, value, self.revision))
         self._news.set()
         self._news = asyncio.Event()
@@ -125,16 +125,16 @@ class Line:
         self.cut = False
         self.loses_answers_to: str | None = None
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> VersionedValue | None:
         """The key's entry."""
         await self._reach()
         return self.store.entries.get(key)
 
-    async def get_prefix(self, prefix: str) -> Listing:
+    async def get_prefix(self, prefix: str) -> PrefixListing:
         """All entries whose key begins so."""
         await self._reach()
         found = {key: entry for key, entry in self.store.entries.items() if key.startswith(prefix)}
-        return Listing(found, self.store.revision)
+        return PrefixListing(found, self.store.revision)
 
     async def clock(self) -> ClockReading | None:
         """There is no other clock."""
@@ -146,8 +146,8 @@ class Line:
         value: bytes | None,
         revision: int,
         *,
-        session: Session | None = None,
-        guard: Guard | None = None,
+        session: CoordinationSession | None = None,
+        guard: KeyGuard | None = None,
     ) -> int | None:
         """Write when nobody was faster."""
         await self._reach()
@@ -171,7 +171,7 @@ class Line:
                 yield change
 
     @asynccontextmanager
-    async def session(self, ttl_ms: int) -> AsyncIterator[Session]:
+    async def session(self, ttl_ms: int) -> AsyncIterator[CoordinationSession]:
         """A session that is renewed while the block runs."""
         await self._reach()
         mine = StoreSession(self.store, lambda: not self.cut, ttl_ms / 1000)
@@ -194,7 +194,7 @@ class Node:
 
     def __init__(self, store: Store, number: int, directory: int | None = None) -> None:
         self.line = Line(store)
-        self.metadata = Metadata(self.line, {})
+        self.metadata = ClusterMetadata(self.line, {})
         self.stepped_down: list[float] = []
         self._ids = iter(range(1000 * number, 1000 * number + 1000))
         place = Registration(

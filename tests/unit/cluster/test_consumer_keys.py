@@ -2,11 +2,11 @@
 
 import pytest
 
-from tidemill.cluster.core.attendance import (
-    Attendee,
+from tidemill.cluster.core.consumer_registry import (
+    RegisteredConsumer,
     consumer_key,
     decode_attendee,
-    encode_attendee,
+    encode_consumer,
     parse_consumer_key,
 )
 from tidemill.model.errors import KafkaStorageError
@@ -19,9 +19,9 @@ def test_a_key_has_the_timeline_and_the_consumer(consumer: str, kept: str) -> No
 
 
 def test_a_consumer_survives_coordination() -> None:
-    attendee = Attendee("mailer-1", "rack-a", 2, 5)
-    assert encode_attendee(attendee) == b'{"rack":"rack-a","node_id":2,"since_ms":5}'
-    assert decode_attendee("mailer-1", encode_attendee(attendee)) == attendee
+    attendee = RegisteredConsumer("mailer-1", "rack-a", 2, 5)
+    assert encode_consumer(attendee) == b'{"rack":"rack-a","node_id":2,"since_ms":5}'
+    assert decode_attendee("mailer-1", encode_consumer(attendee)) == attendee
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.unit.cluster.shared_store import TTL_MS, Node, Store, play, put_topic
 from tidemill.cluster.core.changes import StateChange
 from tidemill.cluster.core.tombstones import Tombstone, decode_tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER
-from tidemill.cluster.interface import Guard
+from tidemill.cluster.interface import KeyGuard
 
 
 async def three(store: Store) -> list[Node]:
@@ -78,7 +78,7 @@ def test_when_coordination_comes_back_the_controller_of_before_does_not_wait_for
 def test_a_controller_that_was_replaced_writes_nothing() -> None:
     async def scenario(store: Store) -> None:
         one, *_ = await three(store)
-        guard = Guard(CONTROLLER, store.revision_of(CONTROLLER))
+        guard = KeyGuard(CONTROLLER, store.revision_of(CONTROLLER))
         store.put(CONTROLLER, b"3")  # it was away for so long, and has not heard of it
         info = one.state()
         change = StateChange(

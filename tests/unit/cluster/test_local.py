@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.cluster import local
-from tidemill.cluster.interface import Changed, Entry, WatchGap
+from tidemill.cluster.interface import Changed, VersionedValue, WatchGap
 from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import KafkaStorageError
@@ -23,12 +23,12 @@ def test_compare_and_put(tmp_path: Path) -> None:
         assert first is not None
         assert await store.compare_and_put("a", b"2", 0) is None
         assert await store.compare_and_put("b", b"2", first) is None
-        assert await store.get("a") == Entry(b"1", first)
+        assert await store.get("a") == VersionedValue(b"1", first)
         second = await store.compare_and_put("a", b"2", first)
         assert second is not None
         assert second > first
         listing = await store.get_prefix("a")
-        assert listing.entries == {"a": Entry(b"2", second)}
+        assert listing.entries == {"a": VersionedValue(b"2", second)}
         assert await store.compare_and_put("a", None, second) is not None
         assert await store.get("a") is None
         await store.close()

@@ -8,8 +8,8 @@ from tests.unit.cluster.shared_store import TOPIC_ID, TTL_MS, Node, Store, play,
 
 from tidemill.cluster.core.image import NOBODY, decode_state, state_key
 from tidemill.cluster.core.registration import DEGRADED, Endpoint, decode_registration, encode_registration
-from tidemill.cluster.interface import CoordinationAway, Entry
-from tidemill.cluster.states import WRITES_MAX
+from tidemill.cluster.interface import CoordinationAway, VersionedValue
+from tidemill.cluster.partition_states import WRITES_MAX
 from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest
 
 
@@ -90,7 +90,7 @@ def test_who_comes_back_while_its_old_session_runs_out_joins_all_the_same() -> N
         again = Node(store, 1)
         get = again.line.get
 
-        async def get_and_expire(key: str) -> Entry | None:
+        async def get_and_expire(key: str) -> VersionedValue | None:
             found = await get(key)
             if key == "known/1" and "brokers/1" in store.entries:
                 store.put("brokers/1", None)

@@ -10,7 +10,7 @@ from tidemill.cluster import metadata
 from tidemill.cluster.core.view import CONTROLLER, Touched
 from tidemill.cluster.interface import Changed, WatchGap
 from tidemill.cluster.local import LocalCoordination
-from tidemill.cluster.metadata import Metadata
+from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.errors import RequestTimedOut
 
 
@@ -27,11 +27,11 @@ class Forgetful(LocalCoordination):
             yield change
 
 
-def run(folder: Path, scenario: Callable[[Forgetful, Metadata], Awaitable[None]]) -> None:
+def run(folder: Path, scenario: Callable[[Forgetful, ClusterMetadata], Awaitable[None]]) -> None:
     async def main() -> None:
         store = await Forgetful.open(folder)
         assert isinstance(store, Forgetful)
-        known = Metadata(store, {})
+        known = ClusterMetadata(store, {})
         await known.load()
 
         async def note(_: Touched) -> None:
@@ -48,7 +48,7 @@ def run(folder: Path, scenario: Callable[[Forgetful, Metadata], Awaitable[None]]
 
 
 def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
-    async def scenario(store: Forgetful, known: Metadata) -> None:
+    async def scenario(store: Forgetful, known: ClusterMetadata) -> None:
         first = await store.compare_and_put(CONTROLLER, b"1", 0)
         assert first is not None
         await known.caught_up(first)
@@ -72,7 +72,7 @@ def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
 def test_who_waits_for_what_never_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "CATCH_UP_S", 0.01)
 
-    async def scenario(_: Forgetful, known: Metadata) -> None:
+    async def scenario(_: Forgetful, known: ClusterMetadata) -> None:
         with pytest.raises(RequestTimedOut):
             await known.caught_up(1_000_000)
 

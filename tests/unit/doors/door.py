@@ -14,14 +14,14 @@ from typing import Any
 import uvloop
 from kio.serial import entity_reader, entity_writer
 
-from tidemill.broker.broker import Broker, World
-from tidemill.broker.stores import MemoryTopics
+from tidemill.broker.broker import BrokerNode, BrokerEnvironment
+from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
-from tidemill.doors.kafka.router import Router
-from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.servers.kafka.router import Router
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.broker_settings import parse
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.wire.kafka.schema import build, request_class, response_class
 
 HOST = "127.0.0.1"
@@ -36,13 +36,13 @@ def clock_ms() -> int:
 @asynccontextmanager
 async def kafka_door(
     folder: Path, settings: dict[str, str] | None = None, router: Router | None = None
-) -> AsyncIterator[KafkaDoor]:
+) -> AsyncIterator[KafkaServer]:
     """A broker and its door on a free port."""
     coordination = await LocalCoordination.open(folder)
-    world = World(coordination, MemoryTopics(MemoryStore, clock_ms), clock_ms, uuid.uuid4)
-    broker = Broker(world, parse({"group.initial.rebalance.delay.ms": "0", **(settings or {})}))
+    world = BrokerEnvironment(coordination, MemoryTopics(MemoryLogStore, clock_ms), clock_ms, uuid.uuid4)
+    broker = BrokerNode(world, parse({"group.initial.rebalance.delay.ms": "0", **(settings or {})}))
     await broker.start()
-    door = KafkaDoor(router)
+    door = KafkaServer(router)
     await door.start(broker, HOST, 0)
     broker.advertise(*door.address)
     try:
@@ -54,10 +54,10 @@ async def kafka_door(
 
 
 @contextmanager
-def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iterator[KafkaDoor]:
+def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iterator[KafkaServer]:
     """The same in a thread of its own, for clients that block."""
     ready = threading.Event()
-    found: list[KafkaDoor] = []
+    found: list[KafkaServer] = []
     stops: list[Callable[[], object]] = []
     failures: list[BaseException] = []
 
@@ -101,7 +101,7 @@ class RawClient:
         self._correlation = 0
 
     @classmethod
-    async def connect(cls, door: KafkaDoor) -> "RawClient":
+    async def connect(cls, door: KafkaServer) -> "RawClient":
         return cls(*await asyncio.open_connection(*door.address))
 
     async def ask(self, key: int, version: int, /, **fields: Any) -> Any:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.doors.door import RawClient, batch, clock_ms, kafka_door, produce_fields, request_part, run
 
-from tidemill.doors.kafka.server import KafkaDoor, standard_router
+from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.model import broker_settings, topic_settings
 from tidemill.wire.kafka.schema import request_class
 
@@ -46,7 +46,7 @@ def metadata_topics(version: int, *keys: str | UUID) -> tuple[Any, ...]:
 
 
 def test_metadata_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         topic = await door.broker.create_topic("t", partitions=2)
         for version in VERSIONS[3]:
             for _ in range(2):  # the second answer is the remembered one
@@ -72,7 +72,7 @@ def test_metadata_in_every_version(tmp_path: Path) -> None:
 
 
 def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         told = await client.ask(3, 9, topics=metadata_topics(9, "no"), allow_auto_topic_creation=False)
         assert [topic.error_code for topic in told.topics] == [3]
         told = await client.ask(3, 9, topics=metadata_topics(9, "yes", "a/b", "..", "x" * 250))
@@ -82,7 +82,7 @@ def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -
         assert [topic.error_code for topic in told.topics] == [0, 3]
         assert {topic.name for topic in door.broker.topics()} == {"yes", "old"}
 
-    async def never(client: RawClient, door: KafkaDoor) -> None:
+    async def never(client: RawClient, door: KafkaServer) -> None:
         told = await client.ask(3, 9, topics=metadata_topics(9, "yes"))
         assert [topic.error_code for topic in told.topics] == [3]
 
@@ -94,7 +94,7 @@ def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -
 
 
 def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         topic = await door.broker.create_topic("t")
         stranger = uuid4()
         told = await client.ask(3, 12, topics=metadata_topics(12, topic.topic_id, stranger))
@@ -110,7 +110,7 @@ def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
 
 
 def test_describe_topic_partitions_page_by_page(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         for name, partitions in (("b", 3), ("a", 2), ("c", 1)):
             await door.broker.create_topic(name, partitions=partitions)
         pages, cursor = [], None
@@ -141,7 +141,7 @@ def creatable(version: int, name: str, **fields: Any) -> Any:
 
 
 def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         for version in VERSIONS[19]:
             name = f"t{version}"
             asked = (creatable(version, name, configs={"retention.ms": "1000"}),)
@@ -180,7 +180,7 @@ def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None
 
 
 def test_what_create_topics_refuses(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("there")
         cases: dict[str, tuple[dict[str, Any], int]] = {
             "there": ({}, 36),
@@ -217,7 +217,7 @@ def test_what_create_topics_refuses(tmp_path: Path) -> None:
 
 
 def test_partitions_are_added_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t")
         for version in VERSIONS[37]:
             total = version + 2
@@ -243,7 +243,7 @@ def resource(key: int, version: int, kind: int, name: str, **fields: Any) -> Any
 
 
 def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t", overrides={"retention.ms": "5"})
         for version in VERSIONS[32]:
             asked = tuple(
@@ -286,7 +286,7 @@ def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
 
 
 def test_settings_are_altered(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t", overrides={"retention.ms": "5"})
 
         def overrides() -> dict[str, str]:
@@ -336,7 +336,7 @@ def test_settings_are_altered(tmp_path: Path) -> None:
 
 
 def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t")
         change = request_part(44, 1, "AlterableConfig", name="cleanup.policy", config_operation=2, value="delete")
         await client.ask(44, 1, resources=(resource(44, 1, 2, "t", configs=(change,)),))
@@ -349,7 +349,7 @@ def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path)
 
 
 def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t")
         before = clock_ms() - 1
         for _ in range(3):
@@ -385,7 +385,7 @@ def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
 
 
 def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t")
         for _ in range(10):
             await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
@@ -425,7 +425,7 @@ def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
 def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
     name = "__consumer_offsets"
 
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         told = await client.ask(0, 9, **produce_fields(9, name, 0, batch(b"v")))
         assert told.responses[0].partition_responses[0].error_code == 17
         parts = (request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1),)
@@ -442,7 +442,7 @@ def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
 
 
 def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         for version in VERSIONS[60]:
             told = await client.ask(60, version, endpoint_type=1)
             assert (told.error_code, told.cluster_id, told.controller_id) == (0, door.broker.cluster_id, 0)
@@ -467,7 +467,7 @@ def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> No
 
 
 def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         await door.broker.create_topic("t", partitions=2)
         await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
         for version in VERSIONS[35]:
@@ -502,7 +502,7 @@ def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path
 def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_path: Path, key: int) -> None:
     """Zero in every field, no item in any array: the broker lives on (CVE-2026-83525 was such a request)."""
 
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         for version in VERSIONS[key]:
             if key == 0 and version < 3:
                 continue
@@ -520,7 +520,7 @@ def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_pa
 
 
 def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         topic = await door.broker.create_topic("t", partitions=1)
         both = request_part(3, 12, "MetadataRequestTopic", name="t", topic_id=UUID(int=7))
         told = await client.ask(3, 12, topics=(both,), allow_auto_topic_creation=False)
@@ -535,7 +535,7 @@ def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
 
 
 def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaDoor) -> None:
+    async def test(client: RawClient, door: KafkaServer) -> None:
         for policy, code in (("compact", 44), ("compact,delete", 0)):
             await door.broker.create_topic(f"kept-{code}", partitions=1, overrides={"cleanup.policy": policy})
             part = request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1)
@@ -548,7 +548,7 @@ def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path:
 
 
 def test_who_leaves_a_group_that_is_not_there_hears_it_of_each_member(tmp_path: Path) -> None:
-    async def test(client: RawClient, _: KafkaDoor) -> None:
+    async def test(client: RawClient, _: KafkaServer) -> None:
         leaver = request_part(13, 5, "MemberIdentity", member_id="ada", group_instance_id=None, reason=None)
         told = await client.ask(13, 5, group_id="nobody", members=(leaver,))
         assert (told.error_code, [each.error_code for each in told.members]) == (0, [25])

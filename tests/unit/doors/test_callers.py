@@ -2,14 +2,14 @@
 
 import pytest
 
-from tidemill.doors.console.callers import Callers
+from tidemill.servers.http.request_origin import AllowedOrigins
 
-LOOPBACK = Callers("127.0.0.1", "127.0.0.1")
-EVERYWHERE = Callers("0.0.0.0", "0.0.0.0", ["console.example.com", ".svc.cluster.local"], ["host7"])
-ONE_ADDRESS = Callers("10.0.0.5", "broker-5", ["proxy.example.com"])
+LOOPBACK = AllowedOrigins("127.0.0.1", "127.0.0.1")
+EVERYWHERE = AllowedOrigins("0.0.0.0", "0.0.0.0", ["console.example.com", ".svc.cluster.local"], ["host7"])
+ONE_ADDRESS = AllowedOrigins("10.0.0.5", "broker-5", ["proxy.example.com"])
 
 
-def status(callers: Callers, host: str | None, method: str = "GET", path: str = "/", **headers: str) -> int:
+def status(callers: AllowedOrigins, host: str | None, method: str = "GET", path: str = "/", **headers: str) -> int:
     sent = [] if host is None else [(b"host", host.encode("latin-1"))]
     sent += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     refusal = callers.refuse(method, path, sent)
@@ -28,7 +28,7 @@ def status(callers: Callers, host: str | None, method: str = "GET", path: str = 
         (ONE_ADDRESS, ["10.0.0.5:8080", "broker-5:8080", "proxy.example.com"]),
     ],
 )
-def test_bound_addresses_and_configured_names_come_in(callers: Callers, hosts: list[str]) -> None:
+def test_bound_addresses_and_configured_names_come_in(callers: AllowedOrigins, hosts: list[str]) -> None:
     assert [status(callers, host) for host in hosts] == [200] * len(hosts)
 
 
@@ -43,7 +43,7 @@ def test_bound_addresses_and_configured_names_come_in(callers: Callers, hosts: l
         (ONE_ADDRESS, ["127.0.0.1", "localhost", "10.0.0.6", "broker-6"]),
     ],
 )
-def test_other_names_are_refused(callers: Callers, hosts: list[str]) -> None:
+def test_other_names_are_refused(callers: AllowedOrigins, hosts: list[str]) -> None:
     assert [status(callers, host) for host in hosts] == [403] * len(hosts)
 
 
@@ -87,7 +87,7 @@ def test_what_browsers_say_of_a_request_counts() -> None:
 
 
 def test_a_star_allows_every_name_and_no_page() -> None:
-    anyone = Callers("0.0.0.0", "0.0.0.0", ["*"])
+    anyone = AllowedOrigins("0.0.0.0", "0.0.0.0", ["*"])
     assert status(anyone, "whatever.example") == 200
     for origin in ("null", "http://evil.example"):
         assert status(anyone, "broker:8080", origin=origin) == 403

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from tidemill.doors.kafka import loop_guard
-from tidemill.doors.kafka.loop_guard import InSlices, LoopGuard, Slice
+from tidemill.servers.kafka import loop_guard
+from tidemill.servers.kafka.loop_guard import InSlices, LoopGuard, LoopSlice
 
 
 def test_items_come_in_order_and_others_get_their_turn_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_items_come_in_order_and_others_get_their_turn_between_slices(monkeypatc
         seen.append(f"{name}{number}")
 
     async def handler(name: str, guard: LoopGuard) -> None:
-        async for number in InSlices(range(3), Slice(guard)):
+        async for number in InSlices(range(3), LoopSlice(guard)):
             handle(name, number)
 
     async def scenario() -> None:
@@ -36,7 +36,7 @@ def test_items_within_one_slice_do_not_pause() -> None:
         guard = LoopGuard()
         paused: list[int] = []
         asyncio.get_running_loop().call_soon(paused.append, 1)
-        found = [number async for number in InSlices(range(5), Slice(guard))]
+        found = [number async for number in InSlices(range(5), LoopSlice(guard))]
         assert paused == [], "the loop did not get its turn"
         guard.close()
         return found

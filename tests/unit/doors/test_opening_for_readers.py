@@ -9,16 +9,17 @@ from types import ModuleType
 import pytest
 from tests.unit.doors.door import NOW_MS, kafka_door, run
 
-from tidemill.broker.broker import Broker
-from tidemill.broker.scheduling import log
-from tidemill.broker.sql import peers, state
-from tidemill.doors.grpc import reading
-from tidemill.doors.grpc.reading import Wanted, read_partitions
+from tidemill.broker.broker import BrokerNode
+from tidemill.scheduling import delivery
+from tidemill.sql import remote_state
+from tidemill.sql import state_tables
+from tidemill.servers.grpc import partition_reads
+from tidemill.servers.grpc.partition_reads import ReadPosition, read_partitions
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
-from tidemill.streams.admitting import OPENED_IN_PLACE_BYTES_MAX
+from tidemill.streams.admission import OPENED_IN_PLACE_BYTES_MAX
 
 BLOCKED_S = 5.0
 TOPIC = "orders"
@@ -32,28 +33,28 @@ COMPRESSED = batch_of(b"x", codec=Codec.ZSTD)
 LARGE = batch_of(bytes(OPENED_IN_PLACE_BYTES_MAX + 1))
 
 
-async def read_for_grpc(broker: Broker) -> None:
-    (found,) = await read_partitions(broker, [Wanted(TOPIC, 0, 0)], max_records=10, max_wait_ms=0)
+async def read_for_grpc(broker: BrokerNode) -> None:
+    (found,) = await read_partitions(broker, [ReadPosition(TOPIC, 0, 0)], max_records=10, max_wait_ms=0)
     assert (found.error, found.next_offset, len(found.records)) == ("", 1, 1)
 
 
-async def read_age_for_sql(broker: Broker) -> None:
-    assert await state._age_s(broker.partition(TOPIC, 0), 0, NOW_MS + 2_000) == 2.0
+async def read_age_for_sql(broker: BrokerNode) -> None:
+    assert await state_tables._age_s(broker.partition(TOPIC, 0), 0, NOW_MS + 2_000) == 2.0
 
 
-async def read_marks_of_scheduled_records(broker: Broker) -> None:
-    assert await log._marks(broker.partition(TOPIC, 0), 0) == set()
+async def read_marks_of_scheduled_records(broker: BrokerNode) -> None:
+    assert await delivery._marks(broker.partition(TOPIC, 0), 0) == set()
 
 
 @pytest.mark.parametrize("batch", [COMPRESSED, LARGE], ids=["compressed", "large"])
 @pytest.mark.parametrize(
-    ("module", "read"), [(reading, read_for_grpc), (peers, read_age_for_sql), (log, read_marks_of_scheduled_records)]
+    ("module", "read"), [(partition_reads, read_for_grpc), (remote_state, read_age_for_sql), (delivery, read_marks_of_scheduled_records)]
 )
 def test_the_event_loop_runs_while_a_batch_is_opened(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     module: ModuleType,
-    read: Callable[[Broker], Awaitable[None]],
+    read: Callable[[BrokerNode], Awaitable[None]],
     batch: bytearray,
 ) -> None:
     opening, served = threading.Event(), threading.Event()
@@ -94,10 +95,10 @@ def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Pa
             partition = door.broker.partition(TOPIC, 0)
             for batch in batches:
                 await partition.append(batch, acks=-1)
-            (found,) = await read_partitions(door.broker, [Wanted(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
+            (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
             assert [record.offset for record in found.records] == list(range(1, 9))
             assert found.next_offset == 9
-            (found,) = await read_partitions(door.broker, [Wanted(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
+            (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
             assert [record.offset for record in found.records] == [0, 1, 2]
             assert found.next_offset == 3
 

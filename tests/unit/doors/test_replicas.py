@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 from tests.unit.doors.door import RawClient, fetch_fields, kafka_door
 
-from tidemill.broker.peers import PeerLink, Peers
-from tidemill.broker.replica_fetcher import Copy, Fetcher, ReplicaFetchers
-from tidemill.client.raw.errors import AuthenticationFailed, Unreachable
-from tidemill.client.raw.peers import PeerConnection
-from tidemill.client.raw.replication import Limits, PartGiven, PartWanted
-from tidemill.doors.kafka.server import KafkaDoor
+from tidemill.replication.peers import PeerLink, Peers
+from tidemill.replication.replica_fetcher import Copy, Fetcher, ReplicaFetchers
+from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable
+from tidemill.client.kafka.peer_connection import PeerConnection
+from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits, PartGiven, PartWanted
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import ClusterAuthorizationFailed, FencedLeaderEpoch, OffsetOutOfRange, UnknownTopicId
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.core.insync import Term
-from tidemill.streams.leading import Agreement
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.leader_replication import Agreement
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
 
 SECRET = b"of the cluster"
-LIMITS = Limits(max_wait_ms=50, min_bytes=1, max_bytes=1 << 20)
+LIMITS = ReplicaFetchLimits(max_wait_ms=50, min_bytes=1, max_bytes=1 << 20)
 TERM = Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1))
 
 
@@ -33,12 +33,12 @@ async def _never(term: Term, isr: tuple[int, ...]) -> Term:
     return term._replace(version=term.version + 1, isr=isr)
 
 
-async def peer(door: KafkaDoor, secret: bytes = SECRET, node_id: int = 1) -> PeerConnection:
+async def peer(door: KafkaServer, secret: bytes = SECRET, node_id: int = 1) -> PeerConnection:
     host, port = door.address
     return await PeerConnection.open(host, port, secret=secret, node_id=node_id, client_id="broker-1")
 
 
-async def led(door: KafkaDoor) -> tuple[uuid.UUID, Partition]:
+async def led(door: KafkaServer) -> tuple[uuid.UUID, Partition]:
     topic = await door.broker.create_topic("t")
     partition = door.broker.partition("t", 0)
     await partition.lead(TERM, Agreement(_never))
@@ -63,7 +63,7 @@ def test_only_who_knows_the_secret_is_a_peer(tmp_path: Path) -> None:
                 await peer(door, b"of another")
             connection = await peer(door)
             connection.close()
-            with pytest.raises(Unreachable):
+            with pytest.raises(BrokerUnreachable):
                 await Peers(1, lambda _: None, lambda: SECRET, LIMITS).link(0)
 
     asyncio.run(scenario())
@@ -188,7 +188,7 @@ def test_a_fetcher_copies_over_a_real_connection_and_survives_its_loss(tmp_path:
         async with kafka_door(tmp_path) as door:
             door.broker.cluster_secret = SECRET
             topic_id, leader = await led(door)
-            follower = await opener(MemoryStore(), lambda: 1)("t", 0, parse({}), 0)
+            follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
             await follower.follow(TERM)
             peers = Peers(1, lambda _: door.address, lambda: SECRET, LIMITS)
             links: list[PeerLink] = []
@@ -235,7 +235,7 @@ def test_a_partition_that_comes_does_not_wait_for_a_quiet_one() -> None:
 
         fetcher = Fetcher(0, connect, 1024, Supervisor())
         for index in range(2):
-            follower = await opener(MemoryStore(), lambda: 1)("t", index, parse({}), 0)
+            follower = await opener(MemoryLogStore(), lambda: 1)("t", index, parse({}), 0)
             await follower.follow(TERM)
             fetcher.add(Copy(uuid.uuid4(), follower))
             await asyncio.sleep(0.05)

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import pytest
 
-from tidemill.doors.kafka import sessions
-from tidemill.doors.kafka.sessions import Session, Sessions, Wanted
+from tidemill.servers.kafka import fetch_sessions
+from tidemill.servers.kafka.fetch_sessions import FetchSession, FetchSessions, FetchedPartition
 from tidemill.model.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchPartition, FetchRequest
 
@@ -28,20 +28,20 @@ async def without_pauses(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def begin(table: Sessions, request: FetchRequest, version: int, now: float) -> tuple[Session | None, list[Wanted]]:
+def begin(table: FetchSessions, request: FetchRequest, version: int, now: float) -> tuple[FetchSession | None, list[FetchedPartition]]:
     return asyncio.run(table.begin(request, version, now, without_pauses))
 
 
-def news(session: Session, outcomes: Iterable[tuple[str, FetchOutcome]]) -> list[int]:
+def news(session: FetchSession, outcomes: Iterable[tuple[str, FetchOutcome]]) -> list[int]:
     return [outcome.partition for topic, outcome in outcomes if session.is_news(topic, outcome)]
 
 
-def fresh() -> Sessions:
+def fresh() -> FetchSessions:
     ids = iter(range(100, 10_000))
-    return Sessions(lambda: next(ids))
+    return FetchSessions(lambda: next(ids))
 
 
-def offsets(wanted: list[Wanted]) -> dict[int, int]:
+def offsets(wanted: list[FetchedPartition]) -> dict[int, int]:
     return {each.partition.partition: each.partition.offset for each in wanted}
 
 
@@ -114,13 +114,13 @@ def test_only_news_are_told_and_what_gave_records_goes_last() -> None:
 
 
 def test_the_table_is_bounded_and_unused_sessions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
+    monkeypatch.setattr(fetch_sessions, "SESSIONS_MAX", 3)
     table = fresh()
     for second in range(3):
         begin(table, ask(0, 0, {0: 0}), VERSION, float(second))
     refused, wanted = begin(table, ask(0, 0, {0: 9}), VERSION, 10.0)
     assert refused is None
     assert offsets(wanted) == {0: 9}
-    taken, _ = begin(table, ask(0, 0, {0: 0}), VERSION, sessions.UNUSED_S + 1)
+    taken, _ = begin(table, ask(0, 0, {0: 0}), VERSION, fetch_sessions.UNUSED_S + 1)
     assert taken is not None
     assert len(table) == 3

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
 
-from tidemill.broker.broker import Broker
+from tidemill.broker.broker import BrokerNode
 from tidemill.model.topics import TopicPartition
-from tidemill.transactions.core.state import Identity
+from tidemill.transactions.core.state import ProducerIdAndEpoch
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 22, 24, 25, 26, 28
 DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66
@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @asynccontextmanager
-async def client_of(folder: Path) -> AsyncIterator[tuple[RawClient, Broker]]:
+async def client_of(folder: Path) -> AsyncIterator[tuple[RawClient, BrokerNode]]:
     async with kafka_door(folder) as door:
         await door.broker.create_topic("t", partitions=2)
         client = await RawClient.connect(door)
@@ -107,7 +107,7 @@ async def write(client: RawClient, name: str, who: Any, version: int, *, sequenc
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-def committed(broker: Broker) -> list[int]:
+def committed(broker: BrokerNode) -> list[int]:
     return [found.offset for found in broker.groups.fetch("g", [TopicPartition("t", 1)])]
 
 
@@ -257,7 +257,7 @@ def test_admin_apis(tmp_path: Path) -> None:
             assert [int(part.error_code) for part in topic.partitions] == [0, 0, 3]
             [producer] = topic.partitions[0].active_producers
             assert (producer.producer_id, producer.current_txn_start_offset) == (who.producer_id, 0)
-            assert broker.transactions.describe("a").identity == Identity(who.producer_id, 0)
+            assert broker.transactions.describe("a").identity == ProducerIdAndEpoch(who.producer_id, 0)
 
     run(test)
 

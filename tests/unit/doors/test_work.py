@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.doors.grpc.sessions import Sessions
-from tidemill.doors.grpc.work import work
+from tidemill.servers.grpc.client_sessions import ClientSessions
+from tidemill.servers.grpc.work_stream import work
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.wire.grpc import timeline_pb2 as wire
 
@@ -41,7 +41,7 @@ async def ups(session: str) -> AsyncIterator[wire.WorkUp]:
 
 
 def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
-    sessions = Sessions(lambda: "s")
+    sessions = ClientSessions(lambda: "s")
     sessions.open(wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline="later", id="worker"))
 
     async def consume() -> None:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tidemill.groups.core import heartbeats, joining, mixed
+from tidemill.groups.core import consumer_heartbeat
+from tidemill.groups.core import classic_membership
+from tidemill.groups.core import protocol_migration
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import Partitions
-from tidemill.groups.core.group import NEVER_MS, ClassicGroup
-from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.classic_group import NEVER_MS, ClassicGroup
+from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
 from tidemill.groups.core.limits import GroupLimits
-from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Leaver, Left, Step, SyncAnswer, SyncRequest
+from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Leaver, Left, GroupStep, SyncAnswer, SyncRequest
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.records import decode, encode
 from tidemill.groups.core.shard import Shard
@@ -58,7 +60,7 @@ class Stage:
 
     # -- time and the journal
 
-    def perform(self, group_id: str, decide: Callable[[int], Step]) -> None:
+    def perform(self, group_id: str, decide: Callable[[int], GroupStep]) -> None:
         """What the coordinator does: decide, make durable, replay, answer."""
         step = decide(self.now_ms)
         group = self.shard.groups.get(group_id)
@@ -153,11 +155,11 @@ class Stage:
         new_id = f"{name}-{self.ids}"
         self.perform(group_id, lambda now: self.shard.make_room(group_id, self.catalog, now, for_consumers=False))
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             group = self.shard.groups.get(group_id)
             if not isinstance(group, ConsumerGroup):
-                return joining.join(self.shard.classic(group_id, now_ms), request, name, new_id, now_ms)
-            step, answer = mixed.join(group, request, new_id, self.catalog, now_ms)
+                return classic_membership.join(self.shard.classic(group_id, now_ms), request, name, new_id, now_ms)
+            step, answer = protocol_migration.join(group, request, new_id, self.catalog, now_ms)
             group.outbox.append((name, answer))
             return step
 
@@ -179,19 +181,19 @@ class Stage:
             group_id, client.generation, client.member_id, client.instance_id, assignments=named
         )._replace(**changes)  # type: ignore[arg-type]  # fields of the request
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             group = self.shard.groups.get(group_id)
             if not isinstance(group, ConsumerGroup):
-                return joining.sync(self.shard.known_classic(group_id), request, name, now_ms)
-            group.outbox.append((name, mixed.sync(group, request, self.catalog, now_ms)))
-            return Step()
+                return classic_membership.sync(self.shard.known_classic(group_id), request, name, now_ms)
+            group.outbox.append((name, protocol_migration.sync(group, request, self.catalog, now_ms)))
+            return GroupStep()
 
         self.perform(group_id, decide)
 
     def beat(self, group_id: str, name: str) -> None:
         client, group = self.client(name), self.shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            mixed.beat(group, client.member_id, client.instance_id, client.generation, self.now_ms)
+            protocol_migration.beat(group, client.member_id, client.instance_id, client.generation, self.now_ms)
         else:
             group = self.shard.known_classic(group_id)
             group.heartbeat(client.member_id, client.instance_id, client.generation, self.now_ms)
@@ -199,12 +201,12 @@ class Stage:
     def leave(self, group_id: str, *leavers: Leaver) -> list[Left]:
         results: list[Left] = []
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             group = self.shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                step, left = heartbeats.remove(group, leavers)
+                step, left = consumer_heartbeat.remove(group, leavers)
             else:
-                step, left = joining.leave(self.shard.known_classic(group_id), leavers, now_ms)
+                step, left = classic_membership.leave(self.shard.known_classic(group_id), leavers, now_ms)
             results.extend(left)
             return step
 
@@ -229,7 +231,7 @@ class Stage:
         generation = client.generation if client.generation >= 0 else client.epoch or -1
         self.shard.check_commit(group_id, generation, client.member_id, client.instance_id)
         commits = [OffsetCommit(topic, partition, offset)]
-        self.perform(group_id, lambda now: Step(self.shard.offsets.commit(group_id, commits, now)))
+        self.perform(group_id, lambda now: GroupStep(self.shard.offsets.commit(group_id, commits, now)))
 
     def committed(self, group_id: str, topic: str = "t", partition: int = 0) -> int:
         return self.shard.fetch(group_id, [TopicPartition(topic, partition)], stable=False)[0].offset
@@ -258,15 +260,15 @@ class Stage:
         else:
             request = request._replace(owned=client.owned)
         request = request._replace(**changes)  # type: ignore[arg-type]  # fields of the request
-        heartbeats.check_request(request)
+        consumer_heartbeat.check_request(request)
         answers: list[HeartbeatAnswer] = []
 
-        def decide(now_ms: int) -> Step:
+        def decide(now_ms: int) -> GroupStep:
             group = self.shard.consumer(group_id)
             if request.member_epoch < 0:
-                beat = heartbeats.leave(group, request, now_ms)
+                beat = consumer_heartbeat.leave(group, request, now_ms)
             else:
-                beat = heartbeats.heartbeat(group, request, self.catalog, now_ms)
+                beat = consumer_heartbeat.heartbeat(group, request, self.catalog, now_ms)
             answers.append(beat.answer)
             return beat.step
 

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.broker.seats import take_over
-from tidemill.groups.alarms import Alarms
+from tidemill.coordinator.placement import take_over
+from tidemill.groups.timers import Timers
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
-from tidemill.groups.core.heartbeats import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
 from tidemill.groups.core.offsets import OffsetCommit
@@ -498,7 +498,7 @@ def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
     async def run() -> None:
         clock = VirtualClock(1_000_000)
         rung: list[str] = []
-        alarms = Alarms(clock, rung.append)
+        alarms = Timers(clock, rung.append)
         alarms.set("a", 1_000_020)
         clock.now_ms = 500_000
         alarms.shift(-500_000)
@@ -515,7 +515,7 @@ def test_alarms_ring_once_and_the_earliest_wins() -> None:
     async def run() -> None:
         clock = VirtualClock(0)
         rung: list[str] = []
-        alarms = Alarms(clock, rung.append)
+        alarms = Timers(clock, rung.append)
         alarms.set("a", 50_000)
         alarms.set("a", 10)
         alarms.set("a", 90_000)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from tests.unit.doors.door import RawClient, kafka_door, request_part, run
 
-from tidemill.doors.kafka.server import KafkaDoor, standard_router
+from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.model.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -36,7 +36,7 @@ COMMIT, FETCH, FORGET, PULSE, DESCRIBE_CONSUMERS = 8, 9, 47, 68, 69
 SESSION = timedelta(seconds=10)
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 
-Scene = Callable[[RawClient, KafkaDoor], Awaitable[None]]
+Scene = Callable[[RawClient, KafkaServer], Awaitable[None]]
 
 
 def play(folder: Path, scene: Scene) -> None:
@@ -80,7 +80,7 @@ async def member(client: RawClient, group: str) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS[JOIN])
 def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, _door: KafkaDoor) -> None:
+    async def scene(client: RawClient, _door: KafkaServer) -> None:
         told = await join(client, version, "g")
         if version >= 4:
             assert told.error_code == MemberIdRequired.code
@@ -109,7 +109,7 @@ def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS[JOIN])
 def test_refused_joins(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, _door: KafkaDoor) -> None:
+    async def scene(client: RawClient, _door: KafkaServer) -> None:
         for more, error in (
             ({"group": ""}, InvalidGroupId),
             ({"session_timeout": timedelta(milliseconds=5_999)}, InvalidSessionTimeout),
@@ -126,7 +126,7 @@ def test_refused_joins(tmp_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS[LEAVE])
 def test_leaving(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, _door: KafkaDoor) -> None:
+    async def scene(client: RawClient, _door: KafkaServer) -> None:
         mine = await member(client, "g")
         if version < 3:
             told = await client.ask(LEAVE, version, group_id="g", member_id="stranger")
@@ -149,7 +149,7 @@ def test_leaving(tmp_path: Path, version: int) -> None:
 
 
 def test_descriptions_and_lists(tmp_path: Path) -> None:
-    async def scene(client: RawClient, _door: KafkaDoor) -> None:
+    async def scene(client: RawClient, _door: KafkaServer) -> None:
         mine = await member(client, "g")
         for version in VERSIONS[DESCRIBE]:
             told = await client.ask(
@@ -224,7 +224,7 @@ def found(version: int, answer: Any) -> tuple[int, dict[int, tuple[int, str, int
 
 @pytest.mark.parametrize("version", VERSIONS[COMMIT])
 def test_commits(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, door: KafkaDoor) -> None:
+    async def scene(client: RawClient, door: KafkaServer) -> None:
         topic = await door.broker.create_topic("t", partitions=2)
         name: Any = topic.topic_id if version >= 10 else "t"
         fields = commit_fields(version, name, (0, 5, "note"), (1, 6, None), (2, 7, ""))
@@ -249,7 +249,7 @@ def test_commits(tmp_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS[FETCH])
 def test_fetches(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, door: KafkaDoor) -> None:
+    async def scene(client: RawClient, door: KafkaServer) -> None:
         topic = await door.broker.create_topic("t", partitions=3)
         name: Any = topic.topic_id if version >= 10 else "t"
         await client.ask(COMMIT, 9, **commit_fields(9, "t", (0, 5, "note"), (1, 6, None)))
@@ -276,7 +276,7 @@ def test_fetches(tmp_path: Path, version: int) -> None:
 
 
 def test_offsets_are_deleted(tmp_path: Path) -> None:
-    async def scene(client: RawClient, door: KafkaDoor) -> None:
+    async def scene(client: RawClient, door: KafkaServer) -> None:
         for name in "tu":
             await door.broker.create_topic(name, partitions=1)
 
@@ -321,7 +321,7 @@ async def pulse(client: RawClient, version: int, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS[PULSE])
 def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, door: KafkaDoor) -> None:
+    async def scene(client: RawClient, door: KafkaServer) -> None:
         topic = await door.broker.create_topic("t", partitions=3)
         told = await pulse(client, version, member_id="m" if version else "")
         assert (told.error_code, told.error_message, told.member_epoch) == (0, None, 1)
@@ -371,7 +371,7 @@ def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
     ],
 )
 def test_refused_heartbeats(tmp_path: Path, fields: dict[str, Any], error: type[KafkaError]) -> None:
-    async def scene(client: RawClient, _door: KafkaDoor) -> None:
+    async def scene(client: RawClient, _door: KafkaServer) -> None:
         told = await pulse(client, 1, **fields)
         assert told.error_code == error.code
         assert told.error_message

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from tests.unit.groups.stage import Stage
 
-from tidemill.groups.core.group import State
+from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.member import choose_protocol
 from tidemill.groups.core.messages import JoinAnswer, Leaver, SyncAnswer
@@ -28,14 +28,14 @@ def stable(*names: str, static: bool = False, **options: object) -> Stage:
     for name in names:
         stage.enter("g", name, **({"instance": f"i-{name}"} if static else {}), **options)
     for name in names:
-        if stage.client(name).generation < stage.group("g").generation or stage.group("g").state is State.PREPARING:
+        if stage.client(name).generation < stage.group("g").generation or stage.group("g").state is ClassicState.PREPARING:
             stage.join("g", name, **options)  # type: ignore[arg-type]  # join's own options
     leader = next(name for name in names if stage.client(name).leads)
     for name in names:
         if name != leader:
             stage.sync("g", name)
     stage.sync("g", leader, {name: name.encode() for name in names})
-    assert stage.group("g").state is State.STABLE
+    assert stage.group("g").state is ClassicState.STABLE
     stage.told()
     return stage
 
@@ -189,16 +189,16 @@ def test_a_follower_that_changes_nothing_gets_its_place_back_and_a_leader_rebala
     leader, other = ("a", "b") if stage.client("a").leads else ("b", "a")
     stage.join("g", other)
     assert joins(stage)[other].generation == generation
-    assert stage.group("g").state is State.STABLE
+    assert stage.group("g").state is ClassicState.STABLE
     stage.join("g", leader)
-    assert stage.group("g").state is State.PREPARING
+    assert stage.group("g").state is ClassicState.PREPARING
 
 
 def test_a_follower_with_a_new_subscription_rebalances() -> None:
     stage = stable("a", "b")
     other = "b" if stage.client("a").leads else "a"
     stage.join("g", other, topics="u")
-    assert stage.group("g").state is State.PREPARING
+    assert stage.group("g").state is ClassicState.PREPARING
 
 
 def test_a_repeated_join_of_a_complete_generation_gets_the_same_answer() -> None:
@@ -227,7 +227,7 @@ def test_cooperative_members_that_join_twice_in_a_row_stay() -> None:
         leader = next(name for name in "ab" if stage.client(name).leads)
         stage.sync("g", leader, {"a": b"a", "b": b"b"})
         stage.sync("g", "b" if leader == "a" else "a")
-    assert stage.group("g").state is State.STABLE
+    assert stage.group("g").state is ClassicState.STABLE
 
 
 @pytest.mark.parametrize("verb", ["beat", "sync", "commit"])
@@ -249,13 +249,13 @@ def test_a_member_that_syncs_after_the_leader_stays() -> None:
         stage.enter("g", name)
     stage.join("g", "a")
     stage.sync("g", "a", {"a": b"1", "b": b"2"})
-    assert stage.group("g").state is State.STABLE
+    assert stage.group("g").state is ClassicState.STABLE
     stage.sync("g", "b")
     for _ in range(14):  # beyond the rebalance timeout, until which a member has to sync
         stage.wait(5_000)
         stage.beat("g", "a")
         stage.beat("g", "b")
-    assert stage.group("g").state is State.STABLE
+    assert stage.group("g").state is ClassicState.STABLE
 
 
 def test_sync_names_the_protocol_from_version_5_on() -> None:
@@ -300,7 +300,7 @@ def test_the_last_one_out_leaves_an_empty_group_that_is_remembered() -> None:
     left = stage.leave("g", stage.leaver("a"), Leaver("nobody"), stage.leaver("b"))
     assert [type(each.error) for each in left] == [type(None), UnknownMemberId, type(None)]
     stage.crash()
-    assert stage.group("g").state is State.EMPTY
+    assert stage.group("g").state is ClassicState.EMPTY
     assert stage.group("g").generation > generation
     stage.clients.clear()
     stage.enter("g", "c")
@@ -333,7 +333,7 @@ def test_after_a_crash_members_go_on_where_they_were() -> None:
     assert stage.committed("g") == 7
     assert {name: cast("SyncAnswer", answer).assignment for name, answer in stage.told()} == {"a": b"a", "b": b"b"}
     stage.wait(10_000)
-    assert stage.group("g").state is State.EMPTY
+    assert stage.group("g").state is ClassicState.EMPTY
 
 
 def test_a_crash_brings_back_the_last_subscription_and_not_the_first() -> None:
@@ -356,7 +356,7 @@ def test_a_refused_journal_changes_nothing() -> None:
     stage.refuses = True
     with pytest.raises(KafkaStorageError):
         stage.sync("g", leader, {"a": b"x", "b": b"y"})
-    assert stage.group("g").state is State.COMPLETING
+    assert stage.group("g").state is ClassicState.COMPLETING
     assert not stage.told(), "the follower still waits"
     with pytest.raises(KafkaStorageError):
         stage.commit("h", None, 5)
@@ -373,9 +373,9 @@ def test_an_empty_group_that_the_journal_refused_is_written_later() -> None:
         stage.leave("g", stage.leaver("a"))
     stage.refuses = False
     stage.wait(1_000)
-    assert stage.group("g").state is State.EMPTY
+    assert stage.group("g").state is ClassicState.EMPTY
     stage.crash()
-    assert stage.group("g").state is State.EMPTY
+    assert stage.group("g").state is ClassicState.EMPTY
 
 
 class TestStatic:
@@ -390,7 +390,7 @@ class TestStatic:
         assert answer.generation == generation
         assert answer.member_id not in {"", old_id}
         assert not answer.skip_assignment
-        assert stage.group("g").state is State.STABLE
+        assert stage.group("g").state is ClassicState.STABLE
         stage.sync("g", other)
         assert stage.client(other).assignment == other.encode()
         stage.beat("g", leader)
@@ -431,7 +431,7 @@ class TestStatic:
         stage.client("a").member_id = ""
         stage.join("g", "a", protocols="roundrobin")
         assert joins(stage)["a"].protocol == "roundrobin"
-        assert stage.group("g").state is State.COMPLETING
+        assert stage.group("g").state is ClassicState.COMPLETING
 
     def test_a_member_that_is_away_keeps_its_place_until_its_session_ends(self) -> None:
         stage = stable("a", "b", static=True, rebalance_ms=5_000, session_ms=30_000)

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 from tests.unit.groups.stage import Stage
 
-from tidemill.groups.core.group import State
+from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.subscriptions import read_assignment, write_assignment
 from tidemill.model.errors import (
     FencedInstanceId,
@@ -109,7 +109,7 @@ def test_the_way_there_and_back(stage: Stage) -> None:
     assert len(has(stage, "a")) == 2
     stage.pulse("g", "c", member_epoch=-1)
     group = stage.group("g")
-    assert (group.kind, group.state) == ("classic", State.PREPARING)
+    assert (group.kind, group.state) == ("classic", ClassicState.PREPARING)
     assert stage.committed("g") == 5
     with pytest.raises(KafkaError):
         stage.beat("g", "a")
@@ -117,7 +117,7 @@ def test_the_way_there_and_back(stage: Stage) -> None:
     stage.sync("g", "a", {"a": write_assignment(T)})
     assert has(stage, "a") == [0, 1, 2, 3]
     stage.crash()
-    assert stage.group("g").state is State.STABLE
+    assert stage.group("g").state is ClassicState.STABLE
 
 
 def test_stale_classic_members_are_fenced(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from tests.unit.groups.stage import Client, Stage
 
 from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState
 from tidemill.groups.core.entries import GroupKey, GroupValue
-from tidemill.groups.core.group import NEVER_MS, ClassicGroup, State
+from tidemill.groups.core.classic_group import NEVER_MS, ClassicGroup, ClassicState
 from tidemill.groups.core.records import decode
 from tidemill.groups.core.subscriptions import read_assignment
 from tidemill.model.errors import KafkaError, KafkaStorageError
@@ -113,7 +113,7 @@ class ClassicModel(RuleBasedStateMachine):
         except KafkaError:
             pass
         else:
-            nobody = client.generation < 0 and (group is None or group.state is State.EMPTY)
+            nobody = client.generation < 0 and (group is None or group.state is ClassicState.EMPTY)
             assert current or nobody, "a stale member has committed"
             self.expected = self.next_offset
         finally:
@@ -158,14 +158,14 @@ class ClassicModel(RuleBasedStateMachine):
         parked: set[object] = set()
         if group is not None:
             assert not group.outbox
-            if group.state in {State.STABLE, State.COMPLETING}:
+            if group.state in {ClassicState.STABLE, ClassicState.COMPLETING}:
                 assert group.leader in group.members
                 assert group.protocol is not None
-            if group.state is State.EMPTY:
+            if group.state is ClassicState.EMPTY:
                 assert not group.members
             joined = [member for member in group.members.values() if member.join_ticket is not None]
             assert group._joined == len(joined)
-            assert not joined or group.state is State.PREPARING
+            assert not joined or group.state is ClassicState.PREPARING
             assert {m.instance_id: m.member_id for m in group.members.values() if m.instance_id} == group.static
             for member in group.members.values():
                 parked |= {member.join_ticket, member.sync_ticket} - {None}
@@ -177,7 +177,7 @@ class ClassicModel(RuleBasedStateMachine):
         self.stage.refuses = False
         self.stage.wait(1_000_000)
         group = self._group()
-        assert group is None or (group.state is State.EMPTY and group.wake_ms == NEVER_MS)
+        assert group is None or (group.state is ClassicState.EMPTY and group.wake_ms == NEVER_MS)
 
 
 class ConsumerModel(RuleBasedStateMachine):

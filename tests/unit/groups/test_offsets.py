@@ -4,9 +4,9 @@ import pytest
 from tests.unit.groups.stage import Stage
 
 from tidemill.groups.core.entries import OffsetKey, OffsetValue, StagedKey
-from tidemill.groups.core.group import State
+from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.limits import DAY_MS, GroupLimits
-from tidemill.groups.core.messages import Step
+from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.errors import (
     GroupIdNotFound,
@@ -21,11 +21,11 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def stage_offsets(stage: Stage, producer_id: int, offset: int) -> None:
     commits = [OffsetCommit("t", 0, offset)]
-    stage.perform("g", lambda now: Step(stage.shard.offsets.stage("g", producer_id, commits, now)))
+    stage.perform("g", lambda now: GroupStep(stage.shard.offsets.stage("g", producer_id, commits, now)))
 
 
 def end(stage: Stage, producer_id: int, *, commit: bool) -> None:
-    stage.perform("g", lambda _now: Step(stage.shard.offsets.end_transaction(producer_id, commit=commit)))
+    stage.perform("g", lambda _now: GroupStep(stage.shard.offsets.end_transaction(producer_id, commit=commit)))
 
 
 def test_what_was_never_committed_is_not_there() -> None:
@@ -201,7 +201,7 @@ class TestRetention:
         stage = Stage()
         stage.commit("g", None, 5)
         stage.enter("g", "a")
-        assert stage.group("g").state is State.COMPLETING
+        assert stage.group("g").state is ClassicState.COMPLETING
         stage.now_ms += 8 * DAY_MS
         self.expire(stage)
         assert stage.committed("g") == 5
@@ -220,6 +220,6 @@ def test_a_deleted_topic_takes_its_offsets() -> None:
         stage.commit("g", None, 5, topic=topic)
         stage.commit("h", None, 5, topic=topic)
     stage_offsets(stage, 7, 9)
-    stage.perform("g", lambda _now: Step(stage.shard.offsets.forget_topic("t")))
+    stage.perform("g", lambda _now: GroupStep(stage.shard.offsets.forget_topic("t")))
     end(stage, 7, commit=True)
     assert [stage.committed(group, topic) for group in "gh" for topic in "tu"] == [-1, 5, -1, 5]

@@ -1,7 +1,7 @@
 """What of groups is written to tables: changes, old signs of life, goodbyes, and nothing twice."""
 
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
-from tidemill.groups.core.recording import GONE, HEARTBEAT_MS, NANOSECONDS, Recording
+from tidemill.groups.core.table_changes import GONE, HEARTBEAT_MS, NANOSECONDS, Recording
 
 MEMBER = SeenMember("g", "m", 1, "consumer", "range", "me", "here", {"t": [0, 1]}, True, 1_000, "Stable")
 OFFSET = SeenOffset("g", "t", 1, 7, 0, "", 900)

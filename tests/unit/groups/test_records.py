@@ -21,10 +21,10 @@ offset_values = st.builds(e.OffsetValue, longs, numbers, texts, longs, st.just(-
     e.OffsetValue, longs, st.just(-1), texts, longs, st.integers(0, 2**62)
 )
 all_entries = st.one_of(
-    st.builds(e.Entry, st.builds(e.OffsetKey, texts, texts, numbers), st.none() | offset_values),
-    st.builds(e.Entry, st.builds(e.StagedKey, longs, texts, texts, numbers), st.none() | offset_values),
+    st.builds(e.GroupEntry, st.builds(e.OffsetKey, texts, texts, numbers), st.none() | offset_values),
+    st.builds(e.GroupEntry, st.builds(e.StagedKey, longs, texts, texts, numbers), st.none() | offset_values),
     st.builds(
-        e.Entry,
+        e.GroupEntry,
         st.builds(e.GroupKey, texts),
         st.none()
         | st.builds(
@@ -32,10 +32,10 @@ all_entries = st.one_of(
         ),
     ),
     st.builds(
-        e.Entry, st.builds(e.ConsumerGroupKey, texts), st.none() | st.builds(e.ConsumerGroupValue, numbers, longs)
+        e.GroupEntry, st.builds(e.ConsumerGroupKey, texts), st.none() | st.builds(e.ConsumerGroupValue, numbers, longs)
     ),
     st.builds(
-        e.Entry,
+        e.GroupEntry,
         st.builds(e.MemberKey, texts, texts),
         st.none()
         | st.builds(
@@ -51,10 +51,10 @@ all_entries = st.one_of(
             st.none() | st.builds(e.ClassicMember, numbers, st.lists(st.tuples(texts, blobs), max_size=3).map(tuple)),
         ),
     ),
-    st.builds(e.Entry, st.builds(e.TargetEpochKey, texts), st.none() | st.builds(e.TargetEpochValue, numbers)),
-    st.builds(e.Entry, st.builds(e.TargetKey, texts, texts), st.none() | st.builds(e.TargetValue, partitions)),
+    st.builds(e.GroupEntry, st.builds(e.TargetEpochKey, texts), st.none() | st.builds(e.TargetEpochValue, numbers)),
+    st.builds(e.GroupEntry, st.builds(e.TargetKey, texts, texts), st.none() | st.builds(e.TargetValue, partitions)),
     st.builds(
-        e.Entry,
+        e.GroupEntry,
         st.builds(e.CurrentKey, texts, texts),
         st.none() | st.builds(e.CurrentValue, numbers, numbers, st.integers(-128, 127), partitions, partitions),
     ),
@@ -63,12 +63,12 @@ all_entries = st.one_of(
 
 @settings(max_examples=100, deadline=None)
 @given(all_entries)
-def test_what_is_written_is_read(entry: e.Entry) -> None:
+def test_what_is_written_is_read(entry: e.GroupEntry) -> None:
     assert decode(*encode(entry)) == entry
 
 
 def test_an_offset_as_kafka_writes_it() -> None:
-    entry = e.Entry(e.OffsetKey("g", "topic", 3), e.OffsetValue(42, 7, "note", 1_700_000_000_000))
+    entry = e.GroupEntry(e.OffsetKey("g", "topic", 3), e.OffsetValue(42, 7, "note", 1_700_000_000_000))
     key, value = encode(entry)
     assert key == bytes.fromhex("0001" + "0001" + b"g".hex() + "0005" + b"topic".hex() + "00000003")
     assert value == bytes.fromhex(
@@ -78,7 +78,7 @@ def test_an_offset_as_kafka_writes_it() -> None:
 
 def test_a_group_as_kafka_writes_it() -> None:
     member = e.MemberSnapshot("m", None, "c", "/h", 300_000, 45_000, b"sub", b"assign")
-    key, value = encode(e.Entry(e.GroupKey("g"), e.GroupValue("consumer", 5, "range", "m", 9, (member,))))
+    key, value = encode(e.GroupEntry(e.GroupKey("g"), e.GroupValue("consumer", 5, "range", "m", 9, (member,))))
     assert key == bytes.fromhex("0002" + "0001" + b"g".hex())
     assert value == bytes.fromhex(
         "0003"
@@ -92,7 +92,7 @@ def test_a_group_as_kafka_writes_it() -> None:
 def test_an_assignment_as_kafka_writes_it() -> None:
     topic = UUID(int=1)
     value = e.CurrentValue(3, 2, 1, frozenset({(topic, 0), (topic, 2)}), frozenset())
-    key, written = encode(e.Entry(e.CurrentKey("g", "m"), value))
+    key, written = encode(e.GroupEntry(e.CurrentKey("g", "m"), value))
     assert key == bytes.fromhex("0008" + "0001" + b"g".hex() + "0001" + b"m".hex())
     assert written == bytes.fromhex(
         "0000" + "00000003" + "00000002" + "01" + "02" + "00" * 15 + "01" + "03" + "00000000" + "00000002" + "00"
@@ -104,7 +104,7 @@ def test_a_member_with_classic_protocols_as_kafka_writes_it() -> None:
     """Tags follow each protocol, and the structure; with one protocol a missing tag could be taken for the other."""
     classic = e.ClassicMember(45_000, (("range", b"ab"), ("roundrobin", b"")))
     value = e.MemberValue(None, None, "c", "/h", ("t",), None, 300_000, "uniform", classic)
-    key, written = encode(e.Entry(e.MemberKey("g", "m"), value))
+    key, written = encode(e.GroupEntry(e.MemberKey("g", "m"), value))
     protocols = "06" + b"range".hex() + "03" + b"ab".hex() + "00" + "0b" + b"roundrobin".hex() + "01" + "00"
     structure = bytes.fromhex("01" + "0000afc8" + "03" + protocols + "00")
     assert key == bytes.fromhex("0005" + "0001" + b"g".hex() + "0001" + b"m".hex())
@@ -113,7 +113,7 @@ def test_a_member_with_classic_protocols_as_kafka_writes_it() -> None:
         + ("000493e0" + "08" + b"uniform".hex())
         + ("01" + "00" + f"{len(structure):02x}" + structure.hex())
     )
-    assert decode(key, written) == e.Entry(e.MemberKey("g", "m"), value)
+    assert decode(key, written) == e.GroupEntry(e.MemberKey("g", "m"), value)
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_a_member_with_classic_protocols_as_kafka_writes_it() -> None:
     ],
 )
 def test_other_versions_of_an_offset_are_read(value: str, expected: e.OffsetValue) -> None:
-    key, _ = encode(e.Entry(e.OffsetKey("g", "t", 0), None))
-    assert decode(key, bytes.fromhex(value)) == e.Entry(e.OffsetKey("g", "t", 0), expected)
-    assert decode(b"\0\0" + key[2:], bytes.fromhex(value)) == e.Entry(e.OffsetKey("g", "t", 0), expected)
+    key, _ = encode(e.GroupEntry(e.OffsetKey("g", "t", 0), None))
+    assert decode(key, bytes.fromhex(value)) == e.GroupEntry(e.OffsetKey("g", "t", 0), expected)
+    assert decode(b"\0\0" + key[2:], bytes.fromhex(value)) == e.GroupEntry(e.OffsetKey("g", "t", 0), expected)
 
 
 def test_the_oldest_groups_are_read() -> None:
     member = "0001" + "6d" + "0001" + "63" + "0001" + "68" + "00001770" + "00000001" + "73" + "00000001" + "61"
     value = "0000" + "0008" + b"consumer".hex() + "00000001" + "ffff" + "ffff" + "00000001" + member
-    entry = decode(*encode(e.Entry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
+    entry = decode(*encode(e.GroupEntry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
     assert entry is not None
     assert entry.value == e.GroupValue(
         "consumer", 1, None, None, -1, (e.MemberSnapshot("m", None, "c", "h", 6000, 6000, b"s", b"a"),)
@@ -147,7 +147,7 @@ def test_the_oldest_groups_are_read() -> None:
 def test_groups_of_the_flexible_version_are_read() -> None:
     member = "026d" + "0269" + "0263" + "0268" + "00000009" + "00001770" + "0273" + "0261" + "00"
     value = "0004" + "09" + b"consumer".hex() + "00000001" + "00" + "00" + "0000000000000007" + "02" + member + "00"
-    entry = decode(*encode(e.Entry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
+    entry = decode(*encode(e.GroupEntry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
     assert entry is not None
     assert entry.value == e.GroupValue(
         "consumer", 1, None, None, 7, (e.MemberSnapshot("m", "i", "c", "h", 9, 6000, b"s", b"a"),)
@@ -155,9 +155,9 @@ def test_groups_of_the_flexible_version_are_read() -> None:
 
 
 def test_a_consumer_group_as_kafka_writes_it() -> None:
-    key, value = encode(e.Entry(e.ConsumerGroupKey("g"), e.ConsumerGroupValue(5)))
+    key, value = encode(e.GroupEntry(e.ConsumerGroupKey("g"), e.ConsumerGroupValue(5)))
     assert (key, value) == (bytes.fromhex("0003" + "0001" + b"g".hex()), bytes.fromhex("0000" + "00000005" + "00"))
-    _, value = encode(e.Entry(e.ConsumerGroupKey("g"), e.ConsumerGroupValue(5, -2)))
+    _, value = encode(e.GroupEntry(e.ConsumerGroupKey("g"), e.ConsumerGroupValue(5, -2)))
     assert value == bytes.fromhex("0000" + "00000005" + "01" + "00" + "08" + "fffffffffffffffe")
 
 
@@ -181,7 +181,7 @@ def test_the_weight_of_an_entry_is_the_number_of_its_parts() -> None:
         e.TargetValue(two): 3,
         e.CurrentValue(1, 1, 0, two, one): 4,
     }
-    assert {value: e.weight(e.Entry(e.GroupKey("g"), value)) for value in values} == values
+    assert {value: e.weight(e.GroupEntry(e.GroupKey("g"), value)) for value in values} == values
 
 
 @pytest.mark.parametrize("kind", [4, 9, 16, 999, -1])
@@ -191,7 +191,7 @@ def test_records_of_others_are_passed_over(kind: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(all_entries, st.data())
-def test_a_cut_record_is_refused_and_not_guessed(entry: e.Entry, data: st.DataObject) -> None:
+def test_a_cut_record_is_refused_and_not_guessed(entry: e.GroupEntry, data: st.DataObject) -> None:
     key, value = encode(entry)
     if value is not None:
         cut = data.draw(st.integers(0, len(value) - 1))
@@ -205,7 +205,7 @@ def test_a_cut_record_is_refused_and_not_guessed(entry: e.Entry, data: st.DataOb
 
 @settings(max_examples=100, deadline=None)
 @given(all_entries, st.integers(-(2**15), -1) | st.integers(5, 2**15 - 1), blobs)
-def test_noise_is_refused(entry: e.Entry, version: int, noise: bytes) -> None:
+def test_noise_is_refused(entry: e.GroupEntry, version: int, noise: bytes) -> None:
     key, _ = encode(entry)
     with pytest.raises(ValueError, match=f"a value of version {version}; the newest known"):
         decode(key, version.to_bytes(2, "big", signed=True) + noise)

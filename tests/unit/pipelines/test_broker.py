@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.client.raw.options import LOGIN_NAMES
+from tidemill.client.kafka.options import LOGIN_NAMES
 from tidemill.pipelines.core.broker import KafkaBroker, parse_client
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.properties import parse_properties

@@ -9,9 +9,9 @@ import pytest
 from tidemill.cli.main import main
 from tidemill.cli.pipeline_lake import told_batches
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.lake.interface import Step
+from tidemill.pipelines.lake.interface import CommitStep
 from tidemill.pipelines.lake.opening import open_lake
-from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.pipelines.lake.rows import StagedRows, stage_rows
 
 
 def add(root: Path, batch: int, offsets: range) -> None:
@@ -19,8 +19,8 @@ def add(root: Path, batch: int, offsets: range) -> None:
     rows = pa.RecordBatch.from_pydict(
         {"topic": ["orders"] * len(offsets), "partition": [0] * len(offsets), "offset": list(offsets)}
     )
-    told = stage_rows(Stage(str(lake.root), str(batch)), 0, [rows])
-    lake.commit(Step("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+    told = stage_rows(StagedRows(str(lake.root), str(batch)), 0, [rows])
+    lake.commit(CommitStep("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
 
 
 def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import pytest
 
-from tidemill.pipelines.crew import CLIENTS_MAX, SHARE_MIN, Crew
+from tidemill.pipelines.client_pool import CLIENTS_MAX, SHARE_MIN, Crew
 
 MANY = CLIENTS_MAX * SHARE_MIN
 

@@ -13,13 +13,13 @@ from pyiceberg.table import StaticTable
 
 from tidemill.durable_files import move
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, Run, in_order, judge, read_commit
+from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, OffsetRun, in_order, judge, read_commit
 from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
-from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Lake, Step
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Lake, CommitStep
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake
-from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.pipelines.lake.rows import StagedRows, stage_rows
 
 DAY = [datetime(2026, 11, 15, tzinfo=UTC).date(), datetime(2026, 11, 16, tzinfo=UTC).date()]
 
@@ -37,14 +37,14 @@ def rows(partition: int, offsets: range) -> pa.RecordBatch:
 
 
 def stage(lake: Lake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
-    told = stage_rows(Stage(str(lake.root), name, ("date",), lake.keeps_columns), 0, batches)
+    told = stage_rows(StagedRows(str(lake.root), name, ("date",), lake.keeps_columns), 0, batches)
     return [LakeFile(**row) for batch in told for row in batch.to_pylist()]
 
 
 def add(lake: ParquetLake, batch: int, *batches: pa.RecordBatch, query: str = "q") -> None:
     lake.recover()
     if not lake.holds(query, batch):
-        lake.commit(Step(query, batch), stage(lake, f"{batch:04}", *batches), batches[0].schema)
+        lake.commit(CommitStep(query, batch), stage(lake, f"{batch:04}", *batches), batches[0].schema)
 
 
 def test_rows_are_in_folders_by_day_and_read_back_by_any_tool(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_audit_finds_what_is_missing_doubled_or_not_of_a_commit(tmp_path: Pat
     pq.write_table(pa.table({"offset": [1]}), lake.root / "odd.parquet")
     found = audit(lake)
     first, second = found.verdicts
-    assert (first.missing, first.holes, first.doubled) == (2, (Run(5, 7),), 0)
+    assert (first.missing, first.holes, first.doubled) == (2, (OffsetRun(5, 7),), 0)
     assert (second.missing, second.doubled) == (0, 1)
     assert found.strays == ("odd.parquet",)
     assert [told_by(first, None), told_by(first, {0: 0}), told_by(first, {0: 1}), told_by(second, None)] == [
@@ -152,9 +152,9 @@ def test_an_archive_of_a_topic_without_records_is_an_empty_lake(tmp_path: Path) 
 def test_rows_that_are_of_no_topic_need_no_offsets(tmp_path: Path) -> None:
     lake = ParquetLake(tmp_path / "revenue")
     batch = pa.RecordBatch.from_pydict({"item": ["tea", "a/b", None], "total": [1, 2, 3]})
-    told = stage_rows(Stage(str(lake.root), "0", ("item",)), 0, [batch])
+    told = stage_rows(StagedRows(str(lake.root), "0", ("item",)), 0, [batch])
     files = [LakeFile(**row) for each in told for row in each.to_pylist()]
-    lake.commit(Step("q", 0), files, batch.schema)
+    lake.commit(CommitStep("q", 0), files, batch.schema)
     assert sorted(pq.read_table(lake.root).to_pydict()["total"]) == [1, 2, 3]
     assert pq.read_table(lake.root, filters=[("item", "=", "a/b")]).num_rows == 1
     with pytest.raises(PipelineError, match="rows without offsets"):
@@ -167,7 +167,7 @@ def test_a_delta_table_takes_each_micro_batch_once(tmp_path: Path) -> None:
         lake.recover()
         found = rows(0, offsets)
         if not lake.holds("q", batch):
-            lake.commit(Step("q", batch), stage(lake, f"{batch:04}", found), found.schema)
+            lake.commit(CommitStep("q", batch), stage(lake, f"{batch:04}", found), found.schema)
     assert audit(lake).contiguous
     table = DeltaTable(str(lake.root)).to_pyarrow_table()
     assert sorted(table["offset"].to_pylist()) == list(range(9))
@@ -183,10 +183,10 @@ def test_a_delta_commit_that_was_cut_off_leaves_nothing(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(delta, "AddAction", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lake.commit(Step("q", 0), stage(lake, "a", found), found.schema)
+            lake.commit(CommitStep("q", 0), stage(lake, "a", found), found.schema)
     assert not lake.holds("q", 0)
     lake.recover()
-    lake.commit(Step("q", 0), stage(lake, "b", found), found.schema)
+    lake.commit(CommitStep("q", 0), stage(lake, "b", found), found.schema)
     assert DeltaTable(str(lake.root)).to_pyarrow_table().num_rows == 5
 
 
@@ -197,7 +197,7 @@ def test_an_iceberg_table_takes_each_micro_batch_once(tmp_path: Path) -> None:
         lake.recover()
         found = rows(0, offsets)
         if not lake.holds("q", batch):
-            lake.commit(Step("q", batch), stage(lake, f"{batch:04}", found), found.schema)
+            lake.commit(CommitStep("q", batch), stage(lake, f"{batch:04}", found), found.schema)
     assert audit(lake).contiguous
     newest = max((lake.root / "metadata").glob("*.metadata.json"))
     table = StaticTable.from_metadata(str(newest)).scan().to_arrow()
@@ -216,7 +216,7 @@ def test_a_commit_reads_back() -> None:
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_the_verdict_is_that_of_counting(drawn: list[tuple[int, int]]) -> None:
-    runs = [Run(first, first + length) for first, length in drawn]
+    runs = [OffsetRun(first, first + length) for first, length in drawn]
     seen = [offset for run in runs for offset in range(run.first, run.end)]
     verdict = judge(0, runs)
     assert (verdict.first, verdict.last, verdict.rows) == (min(seen), max(seen), len(seen))

@@ -19,9 +19,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tidemill.pipelines.core.lake import LakeFile, small_runs
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.compaction import compact, waiting
-from tidemill.pipelines.lake.interface import Lake, Step
+from tidemill.pipelines.lake.interface import Lake, CommitStep
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
-from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.pipelines.lake.rows import StagedRows, stage_rows
 
 DAY = datetime(2026, 11, 16, tzinfo=UTC).date()
 TARGET = 1 << 20
@@ -55,10 +55,10 @@ def add(lake: Lake, batch: int, offsets: range) -> None:
         return
     found = rows(offsets)
     told = stage_rows(
-        Stage(str(lake.root), f"{batch:04}-{os.urandom(4).hex()}", ("date",), lake.keeps_columns), 0, [found]
+        StagedRows(str(lake.root), f"{batch:04}-{os.urandom(4).hex()}", ("date",), lake.keeps_columns), 0, [found]
     )
     files = [LakeFile(**row) for each in told for row in each.to_pylist()]
-    lake.commit(Step("q", batch), files, found.schema)
+    lake.commit(CommitStep("q", batch), files, found.schema)
 
 
 def work(lake: Lake) -> None:

@@ -16,12 +16,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tidemill.cli.pipeline_options import sole_writer
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import Layout, SchemaChanged, check_storable, differences, layout_of
+from tidemill.pipelines.core.layout import LakeLayout, SchemaChanged, check_storable, differences, layout_of
 from tidemill.pipelines.lake.compaction import compact
-from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, Lake, Step, check_rows, never_null
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, Lake, CommitStep, check_rows, never_null
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.parquet import LOG
-from tidemill.pipelines.lake.rows import Stage, stage_rows
+from tidemill.pipelines.lake.rows import StagedRows, stage_rows
 from tidemill.pipelines.lock import Busy
 from tidemill.pipelines.spark.lake import check_continues, schema_of
 
@@ -41,9 +41,9 @@ def values(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def write(lake: Lake, batch: int, rows: pa.RecordBatch, by: tuple[str, ...] = ("item",)) -> None:
-    stage = Stage(str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False, never_null=never_null(lake))
+    stage = StagedRows(str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False, never_null=never_null(lake))
     files = [LakeFile(**row) for each in stage_rows(stage, 0, [rows]) for row in each.to_pylist()]
-    lake.commit(Step("q", batch), files, rows.schema)
+    lake.commit(CommitStep("q", batch), files, rows.schema)
 
 
 def changed(name: str, kind: pa.DataType | None) -> pa.Schema:
@@ -166,7 +166,7 @@ def test_tables_of_a_former_version_keep_columns_that_are_never_null(tmp_path: P
 def test_rows_that_no_lake_can_keep(fields: list[tuple[str, pa.DataType]], by: tuple[str, ...], line: str) -> None:
     with pytest.raises(WrongOption, match=line):
         check_storable(layout_of(pa.schema(fields), by))
-    check_storable(Layout(layout_of(KEPT).columns, ("item", "small")))
+    check_storable(LakeLayout(layout_of(KEPT).columns, ("item", "small")))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

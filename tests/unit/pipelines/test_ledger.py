@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError
-from tidemill.pipelines.core.ledger import Branch, Entry, decided, pieces_of, read_entry, write_entry
+from tidemill.pipelines.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
 
 METADATA_BYTES_MAX = 4096
 NUMBERS = st.integers(0, 2**62)
 BRANCHES = st.builds(Branch, st.from_regex(r"\d{1,5}(-\d{1,3})?", fullmatch=True), NUMBERS, st.integers(0, 32767))
 ENTRIES = st.builds(
-    Entry,
+    LedgerEntry,
     NUMBERS,
     st.uuids().map(str),
     NUMBERS,
@@ -22,12 +22,12 @@ ENTRIES = st.builds(
     kept=st.lists(st.integers(0, 10_000)).map(tuple),
     branches=st.lists(BRANCHES, max_size=300).map(tuple),
 )
-FIRST = Entry(4, "q", 7, 2, branches=(Branch("0", 10, 1), Branch("1-3", 11, 5)))
+FIRST = LedgerEntry(4, "q", 7, 2, branches=(Branch("0", 10, 1), Branch("1-3", 11, 5)))
 
 
 @settings(max_examples=50, deadline=None)
 @given(ENTRIES)
-def test_entries_are_read_as_written(entry: Entry) -> None:
+def test_entries_are_read_as_written(entry: LedgerEntry) -> None:
     pieces = write_entry(entry)
     assert pieces_of(pieces[0]) == len(pieces)
     assert all(len(piece.encode()) <= METADATA_BYTES_MAX for piece in pieces)

@@ -10,7 +10,7 @@ from tidemill.pipelines.core.offsets import (
     TASK_OFFSETS,
     TASKS_MIN,
     OffsetRange,
-    Progress,
+    QueryProgress,
     limited,
     newcomers,
     packed,
@@ -26,23 +26,23 @@ ranges_strategy = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000))
 
 
 def test_progress_is_the_json_of_sparks_kafka_source_and_ids() -> None:
-    progress = Progress({A1: 4, A0: 2, B0: 1}, {"a": "1f", "b": "2f"})
+    progress = QueryProgress({A1: 4, A0: 2, B0: 1}, {"a": "1f", "b": "2f"})
     kept = progress.to_json()
     assert kept == {"a": {"0": 2, "1": 4}, "b": {"0": 1}, "$ids": {"a": "1f", "b": "2f"}}
-    assert Progress.from_json(json.loads(json.dumps(kept))) == progress
-    assert Progress.from_json({"a": {"0": 2}}) == Progress({A0: 2})
+    assert QueryProgress.from_json(json.loads(json.dumps(kept))) == progress
+    assert QueryProgress.from_json({"a": {"0": 2}}) == QueryProgress({A0: 2})
 
 
 def test_partitions_that_are_new_or_of_a_new_topic_are_read_from_their_first_record() -> None:
-    start = Progress({A0: 5, B0: 9}, {"a": "1", "b": "1"})
-    end = Progress({A0: 7, A1: 3, B0: 4}, {"a": "1", "b": "2"})
+    start = QueryProgress({A0: 5, B0: 9}, {"a": "1", "b": "1"})
+    end = QueryProgress({A0: 7, A1: 3, B0: 4}, {"a": "1", "b": "2"})
     assert newcomers(start, end) == {A1, B0}
     found = ranges_between(start, end, {A1: 1, B0: 0})
     assert found == [OffsetRange(A0, 5, 7), OffsetRange(A1, 1, 3), OffsetRange(B0, 0, 4)]
 
 
 def test_what_has_not_grown_has_no_range() -> None:
-    assert ranges_between(Progress({A0: 5, A1: 5}), Progress({A0: 5, A1: 4}), {}) == []
+    assert ranges_between(QueryProgress({A0: 5, A1: 5}), QueryProgress({A0: 5, A1: 4}), {}) == []
 
 
 @settings(max_examples=100)

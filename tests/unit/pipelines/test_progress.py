@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.progress import Standing, keyless, line
+from tidemill.pipelines.core.progress import SinkProgress, keyless, line
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, read_status
 from tidemill.pipelines.lock import Busy, hold
@@ -42,7 +42,7 @@ def test_records_without_a_key_are_added_up_over_reports() -> None:
 
 
 def test_reports_are_added_up() -> None:
-    standing = Standing("out").after([report(10, 10, 40, newest=5_000, broken=2)], 9_000)
+    standing = SinkProgress("out").after([report(10, 10, 40, newest=5_000, broken=2)], 9_000)
     assert (standing.rows, standing.rows_per_s, standing.lag_records, standing.lag_s) == (10, 20.0, 30, 4.0)
     assert dict(standing.broken) == {"sane": 2}
     standing = standing.after([report(30, 40, 40, broken=1), report(0, 40, 40)], 9_000)
@@ -55,12 +55,12 @@ def test_the_lag_in_time_is_that_of_the_newest_row_of_all_sources() -> None:
     found = report(10, 10, 40, newest=5_000)
     found["observedMetrics"]["source_returns"] = {"newest": 7_000}
     found["observedMetrics"]["source_refunds"] = {"newest": 6_000}
-    assert Standing("out").after([found], 9_000).lag_s == 2.0
+    assert SinkProgress("out").after([found], 9_000).lag_s == 2.0
 
 
 def test_reports_without_anything_known_change_nothing() -> None:
-    standing = Standing("out").after([{"sources": [{"endOffset": None, "latestOffset": None}]}], 1)
-    assert standing == Standing("out")
+    standing = SinkProgress("out").after([{"sources": [{"endOffset": None, "latestOffset": None}]}], 1)
+    assert standing == SinkProgress("out")
 
 
 class Script:
@@ -166,11 +166,11 @@ def test_the_status_file_tells_why_a_runner_ended(tmp_path: Path) -> None:
 
 def test_offsets_that_are_told_as_text_are_understood() -> None:
     """Spark Connect does that."""
-    found = Standing("out").after([report(10, 10, 17)], 1)
+    found = SinkProgress("out").after([report(10, 10, 17)], 1)
     told = report(10, 10, 17)
     for source in told["sources"]:
         source |= {name: json.dumps(source[name]) for name in ("endOffset", "latestOffset")}
-    assert Standing("out").after([told], 1) == found
+    assert SinkProgress("out").after([told], 1) == found
     assert found.lag_records == 7
 
 

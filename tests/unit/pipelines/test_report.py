@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tidemill.pipelines.core.report import GroupLag, Report, step_s
+from tidemill.pipelines.core.report import GroupLag, TrafficReport, step_s
 from tidemill.pipelines.plots import draw
 from tidemill.pipelines.report_files import write_tables
 
@@ -24,7 +24,7 @@ LAGS = (
     GroupLag("a", "orders", 1, 5, 7, 9.0),
     GroupLag("b", "clicks", 0, 9, 9, 0.0),
 )
-REPORT = Report(0, 30_000, 10, TRAFFIC, LAGS)
+REPORT = TrafficReport(0, 30_000, 10, TRAFFIC, LAGS)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_topics_and_groups_are_added_up() -> None:
         {"group": "a", "topic": "orders", "lag": 32, "lag_s": 9.0},
         {"group": "b", "topic": "clicks", "lag": 0, "lag_s": 0.0},
     ]
-    empty = Report(0, 1, 1, [], ())
+    empty = TrafficReport(0, 1, 1, [], ())
     assert (empty.topics, empty.moments, empty.groups()) == ([], [], [])
 
 
@@ -67,7 +67,7 @@ def test_tables_are_written_twice_and_read_back(tmp_path: Path) -> None:
 
 def test_plots_are_pictures_and_nothing_is_no_picture(tmp_path: Path) -> None:
     many = [point(f"topic{n}", at, n) for n in range(12) for at in (0, 10_000)]
-    drawn = draw(Report(0, 30_000, 10, many, LAGS), tmp_path)
+    drawn = draw(TrafficReport(0, 30_000, 10, many, LAGS), tmp_path)
     assert [path.name for path in drawn] == ["throughput.png", "lag.png"]
     assert all(path.read_bytes().startswith(PNG) and path.stat().st_size > 10_000 for path in drawn)
-    assert draw(Report(0, 1, 1, [], ()), tmp_path) == []
+    assert draw(TrafficReport(0, 1, 1, [], ()), tmp_path) == []

@@ -22,7 +22,7 @@ from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, read_status
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
-from tidemill.pipelines.spark.quiet import quiet_session
+from tidemill.pipelines.spark.quiet_session import quiet_session
 from tidemill.pipelines.spark.remote import Where, check_where, session_for
 
 
@@ -211,7 +211,7 @@ def test_a_spark_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: py
         os.write(2, b"WARN nothing\nException in thread: java.lang.OutOfMemoryError: no heap\n\tat a.b.C\n")
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
-    monkeypatch.setattr("tidemill.pipelines.spark.quiet.session", session)
+    monkeypatch.setattr("tidemill.pipelines.spark.quiet_session.session", session)
     line = f"^Spark does not start on local: no heap; all that Spark said is in {tmp_path}/spark.log$"
     with pytest.raises(PipelineError, match=line), quiet_session("local", "test", tmp_path, {}, print, verbose=False):
         pass

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import NotEnoughReplicas
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.sending import REQUESTS_WAITING_MAX, Batches, Sender
@@ -50,7 +50,7 @@ class Client:
 
 
 def sender(pipe: Pipe) -> Sender:
-    return Sender(cast("RawClient", Client(pipe)), "id")
+    return Sender(cast("KafkaClient", Client(pipe)), "id")
 
 
 def test_everything_happens_in_the_order_in_which_it_was_asked() -> None:

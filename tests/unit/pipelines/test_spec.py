@@ -10,7 +10,7 @@ import yaml
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.spec import Format, Kind, Lost, Otherwise, Watermark, WrongSpec
+from tidemill.pipelines.core.spec import Format, SinkKind, Lost, Otherwise, Watermark, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, pipelines_in
@@ -72,7 +72,7 @@ def test_everything_is_understood() -> None:
     orders, clicks = spec.sources
     assert (orders.format, orders.start, orders.watermark) == (Format.JSON, "earliest", Watermark("at", "10 seconds"))
     assert (clicks.format, clicks.start, clicks.schema) == (Format.RAW, "latest", None)
-    assert [sink.kind for sink in spec.sinks] == list(Kind)
+    assert [sink.kind for sink in spec.sinks] == list(SinkKind)
     assert spec.sinks[1].by == ("item",)
     assert spec.sinks[5].columns == {"id": "item", "due": "at", "body": "item"}
     assert (spec.sinks[6].target, spec.sinks[6].by, spec.sinks[6].columns) == (

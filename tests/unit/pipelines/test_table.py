@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
-from tidemill.pipelines.lake.interface import Lake, Step
+from tidemill.pipelines.lake.interface import Lake, CommitStep
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.table import Bucketing, by_bucket, merge_bucket
 
@@ -41,7 +41,7 @@ def take(lake: Lake, batch: int, newest: dict[str, int | None], buckets: int = 2
         removed += here.get(bucket, [])
     files = [LakeFile(row["path"], row["rows"], row["size"]) for row in made]
     if files or removed:
-        lake.commit(Step("q", batch, tuple(removed)), files, SCHEMA)
+        lake.commit(CommitStep("q", batch, tuple(removed)), files, SCHEMA)
 
 
 def rows_of(lake: Lake) -> dict[str, int]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.pipelines.clickhouse import portions
-from tidemill.pipelines.core.addresses import Address, parse_address
+from tidemill.pipelines.core.addresses import TableAddress, parse_address
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.tables import create_target, quoted, sealed_batch, stage_of, text, type_of
 
@@ -14,14 +14,14 @@ from tidemill.pipelines.core.tables import create_target, quoted, sealed_batch, 
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("chdb:lake/shop", Address(path="lake/shop")),
-        ("chdb:///var/shop", Address(path="/var/shop")),
-        ("http://db", Address("db")),
-        ("clickhouse://me:p%40ss@db:9/shop", Address("db", 9, "shop", "me", "p@ss")),
-        ("https://db/shop", Address("db", 8443, "shop", secure=True)),
+        ("chdb:lake/shop", TableAddress(path="lake/shop")),
+        ("chdb:///var/shop", TableAddress(path="/var/shop")),
+        ("http://db", TableAddress("db")),
+        ("clickhouse://me:p%40ss@db:9/shop", TableAddress("db", 9, "shop", "me", "p@ss")),
+        ("https://db/shop", TableAddress("db", 8443, "shop", secure=True)),
     ],
 )
-def test_addresses(url: str, address: Address) -> None:
+def test_addresses(url: str, address: TableAddress) -> None:
     assert parse_address(url) == address
     assert "p@ss" not in str(address)
 

@@ -18,7 +18,7 @@ from tidemill.records.compression import (
     codec_of,
     decompress,
 )
-from tidemill.records.packing import LZ4_BLOCK_BYTES, compress
+from tidemill.records.incremental_compression import LZ4_BLOCK_BYTES, compress
 
 TEXT = b"the quick brown fox jumps over the lazy dog. " * 4000
 data = st.one_of(st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(lambda part: part * 20_000))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.records.batches import COMPRESSED
 
 from tidemill.records.compression import Codec, decompress
-from tidemill.records.packing import LEVELS, Compression, compress
+from tidemill.records.incremental_compression import LEVELS, Compression, compress
 
 piece = st.one_of(st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(lambda part: part * 20_000))
 

@@ -22,7 +22,7 @@ from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.build import NewRecord, build_batch, varint
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER, HEADER_SIZE, check_crc, read_header, stamp_append_time
-from tidemill.records.packing import compress
+from tidemill.records.incremental_compression import compress
 from tidemill.records.read import read_records, read_varint
 from tidemill.records.record import Record
 

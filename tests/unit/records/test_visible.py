@@ -3,7 +3,7 @@
 from tidemill.records.build import NewRecord, build_batch, end_marker
 from tidemill.records.header import place
 from tidemill.records.read import read_records
-from tidemill.records.visible import visible_batches
+from tidemill.records.visibility import visible_batches
 
 
 def batch(at: int, text: bytes, producer: int = -1) -> bytearray:

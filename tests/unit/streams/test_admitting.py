@@ -15,7 +15,7 @@ from tidemill.records.header import read_header, seal
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.streams import search
-from tidemill.streams.admitting import WALKED_IN_PLACE_MAX, Admitting
+from tidemill.streams.admission import WALKED_IN_PLACE_MAX, BatchAdmission
 from tidemill.streams.core import admission
 from tidemill.streams.interface import StoredBatch
 
@@ -28,7 +28,7 @@ def batch_of(count: int, codec: Codec = Codec.NONE) -> bytearray:
 
 
 def admit(batch: bytearray, overrides: dict[str, str]) -> object:
-    return asyncio.run(Admitting(lambda: NOW_MS).admit(batch, parse(overrides), 9))
+    return asyncio.run(BatchAdmission(lambda: NOW_MS).admit(batch, parse(overrides), 9))
 
 
 def test_a_batch_that_is_too_large_is_refused_before_its_records_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:

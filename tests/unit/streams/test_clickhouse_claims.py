@@ -11,12 +11,12 @@ from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
 from tidemill.streams.clickhouse.claims import NUMBER_BITS, SINCE_S, claim_after
-from tidemill.streams.clickhouse.committer import Committer, Run
+from tidemill.streams.clickhouse.committer import Committer, BrokerRun
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUncertain
-from tidemill.streams.clickhouse.rows import Entry
+from tidemill.streams.clickhouse.rows import BatchRows
 from tidemill.streams.clickhouse.schema import BURIED, TAKEN_OVER
-from tidemill.streams.clickhouse.statements import Place
-from tidemill.streams.clickhouse.url import Layout, Server
+from tidemill.streams.clickhouse.statements import PartitionRef
+from tidemill.streams.clickhouse.url import ServerLayout, Server
 
 NOW_S = SINCE_S + 1000
 
@@ -46,17 +46,17 @@ def test_claims_only_grow(wishes: list[tuple[int, int]]) -> None:
 class Servers:
     """Stands for the engine: refuses as the view does, and may lose answers of what it stores."""
 
-    layout = Layout((Server("one", 8123, 0, 99),))
+    layout = ServerLayout((Server("one", 8123, 0, 99),))
 
-    def __init__(self, newest: dict[Place, int], *, lost: int) -> None:
+    def __init__(self, newest: dict[PartitionRef, int], *, lost: int) -> None:
         self.newest_claims = newest
-        self.taken_over: dict[Place, int] = {}
-        self.stored: dict[str, list[Place]] = {}
+        self.taken_over: dict[PartitionRef, int] = {}
+        self.stored: dict[str, list[PartitionRef]] = {}
         self._lost = lost
 
     async def insert(self, _table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
         assert (server, query_id.startswith(token)) == (0, True)
-        claims = {Place(row["topic"], row["partition"], row["topic_id"]): row["claim"] for row in rows.to_pylist()}
+        claims = {PartitionRef(row["topic"], row["partition"], row["topic_id"]): row["claim"] for row in rows.to_pylist()}
         if any(self.newest_claims[place] != claim for place, claim in claims.items()):
             raise EngineRefused(f"ClickHouse refused with code 395: {TAKEN_OVER}")
         self.stored.setdefault(token, list(claims))
@@ -65,21 +65,21 @@ class Servers:
             self.newest_claims.update(self.taken_over)
             raise EngineUncertain("the answer was lost")
 
-    async def newest(self, places: Any) -> dict[Place, int]:
+    async def newest(self, places: Any) -> dict[PartitionRef, int]:
         return {place: self.newest_claims[place] for place in places}
 
 
-A, B = Place("a", 0, "x"), Place("b", 1, "y")
+A, B = PartitionRef("a", 0, "x"), PartitionRef("b", 1, "y")
 
 
-def entry(place: Place, claim: int) -> Entry:
+def entry(place: PartitionRef, claim: int) -> BatchRows:
     batch = bytes(build_batch([NewRecord(None, b"v", timestamp=1)]))
-    return Entry(place, read_header(batch), batch, 2**31, claim)
+    return BatchRows(place, read_header(batch), batch, 2**31, claim)
 
 
-async def store(servers: Servers, *entries: Entry) -> list[BaseException | None]:
+async def store(servers: Servers, *entries: BatchRows) -> list[BaseException | None]:
     engine: Any = servers
-    committer = Committer(engine, 0, engine, lambda: 1, Run("0", "run"))
+    committer = Committer(engine, 0, engine, lambda: 1, BrokerRun("0", "run"))
     results = await asyncio.gather(*(committer.store([each]) for each in entries), return_exceptions=True)
     await committer.close()
     return results
@@ -105,7 +105,7 @@ def test_an_insert_in_doubt_that_is_refused_later_is_stored_once() -> None:
 
 def test_a_refusal_without_a_reason_ends() -> None:
     class Odd(Servers):
-        async def newest(self, places: Any) -> dict[Place, int]:
+        async def newest(self, places: Any) -> dict[PartitionRef, int]:
             return dict(zip(places, itertools.repeat(4)))
 
     (error,) = asyncio.run(store(Odd({A: 5}, lost=0), entry(A, 4)))
@@ -121,7 +121,7 @@ def test_a_partition_whose_rows_are_rejected_fails_alone() -> None:
                 raise rejected
             await super().insert(table, rows, token=token, server=server, query_id=query_id)
 
-    places = [Place("b", number, "y") for number in range(4)]
+    places = [PartitionRef("b", number, "y") for number in range(4)]
     servers = Strict({A: 4, **dict.fromkeys(places, 7)}, lost=0)
     bad, *fine = asyncio.run(store(servers, entry(A, 4), *(entry(each, 7) for each in places)))
     assert isinstance(bad, EngineRefused)

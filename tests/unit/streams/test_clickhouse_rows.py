@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.records.arrow import Kernels, kernels
+from tidemill.records.arrow import Kernels, load_kernels
 from tidemill.records.build import NewRecord, build_batch, end_marker
 from tidemill.records.compact import compact_batch, empty_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import place, read_header, seal
-from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, Entry, batches_of, outline_of, rows_of
-from tidemill.streams.clickhouse.statements import Place
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, BatchRows, batches_of, outline_of, rows_of
+from tidemill.streams.clickhouse.statements import PartitionRef
 
 NOW = 1_794_859_462_723
-TWINS = [kernels("python"), kernels("numba")]
+TWINS = [load_kernels("python"), load_kernels("numba")]
 BYTES = st.none() | st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(max_size=6), BYTES), max_size=3).map(tuple)
 RECORDS = st.lists(st.builds(NewRecord, BYTES, BYTES, HEADERS, st.integers(-(10**13), 10**13)), min_size=1, max_size=12)
@@ -30,7 +30,7 @@ def laid(*batches: bytearray) -> list[bytearray]:
 
 
 def rows(batches: list[bytearray], twin: Kernels) -> pa.Table:
-    entries = [Entry(Place("orders", 3), read_header(batch), batch, EXPIRES_MAX_S) for batch in batches]
+    entries = [BatchRows(PartitionRef("orders", 3), read_header(batch), batch, EXPIRES_MAX_S) for batch in batches]
     return pa.Table.from_batches([rows_of(entries, NOW, twin)]).sort_by("offset")
 
 

@@ -9,12 +9,12 @@ from tidemill.streams.core.producers import EXPIRY_MS
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentStore
-from tidemill.streams.upkeep import Chores
+from tidemill.streams.maintenance import MaintenanceTasks
 from tidemill.testing.faults import SimDisk
 
 NOW = 1_700_000_000_000
 LATER = NOW + 10 * EXPIRY_MS
-IN_DOUBT = Chores(by_time=False)
+IN_DOUBT = MaintenanceTasks(by_time=False)
 RECORDS = 30
 
 

@@ -20,7 +20,7 @@ from tidemill.streams.core.compaction import (
     AbortedRecords,
     Compactor,
     KeyMap,
-    Plan,
+    CompactionPlan,
     groups,
     plan,
 )
@@ -321,23 +321,23 @@ ROW = [segment(0, 10), segment(10, 20), segment(20, 30), segment(30, 35)]
 @pytest.mark.parametrize(
     ("overrides", "clean_until", "stable", "expected"),
     [
-        ({}, 0, 35, Plan(0, 30)),  # never the segment being written
-        ({}, 10, 35, Plan(10, 30)),
+        ({}, 0, 35, CompactionPlan(0, 30)),  # never the segment being written
+        ({}, 10, 35, CompactionPlan(10, 30)),
         ({}, 20, 35, None),  # 100 dirty bytes of 300 are below half
-        ({"min.cleanable.dirty.ratio": "0.3"}, 20, 35, Plan(20, 30)),
+        ({"min.cleanable.dirty.ratio": "0.3"}, 20, 35, CompactionPlan(20, 30)),
         ({"min.cleanable.dirty.ratio": "1"}, 0, 35, None),
         ({}, 30, 35, None),
         ({"min.cleanable.dirty.ratio": "0"}, 30, 35, None),
-        ({}, 0, 29, Plan(0, 20)),  # what is not stable is not touched
+        ({}, 0, 29, CompactionPlan(0, 20)),  # what is not stable is not touched
         ({}, 0, 5, None),
-        ({}, 15, 35, Plan(15, 30)),  # a pass may end within a segment
-        ({}, 99, 35, Plan(0, 30)),  # the log was truncated since
+        ({}, 15, 35, CompactionPlan(15, 30)),  # a pass may end within a segment
+        ({}, 99, 35, CompactionPlan(0, 30)),  # the log was truncated since
         ({"cleanup.policy": "delete"}, 0, 35, None),
-        ({"cleanup.policy": "compact,delete"}, 0, 35, Plan(0, 30)),
+        ({"cleanup.policy": "compact,delete"}, 0, 35, CompactionPlan(0, 30)),
         ({"min.compaction.lag.ms": "60000"}, 0, 35, None),  # all too young
     ],
 )
-def test_what_is_worth_a_pass(overrides: dict[str, str], clean_until: int, stable: int, expected: Plan | None) -> None:
+def test_what_is_worth_a_pass(overrides: dict[str, str], clean_until: int, stable: int, expected: CompactionPlan | None) -> None:
     topic = parse({"cleanup.policy": "compact"} | overrides)
     assert plan(ROW, topic, clean_until, stable, NOW_MS + 1000) == expected
 
@@ -352,7 +352,7 @@ def test_lags_bound_a_pass_from_both_sides() -> None:
     settings_of = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(HOUR_MS)}
     assert plan(row, parse(settings_of), 10, 30, NOW_MS + 3 * HOUR_MS) is None
     overdue = parse(settings_of | {"max.compaction.lag.ms": str(2 * HOUR_MS)})
-    assert plan(row, overdue, 10, 30, NOW_MS + 3 * HOUR_MS) == Plan(10, 20)
+    assert plan(row, overdue, 10, 30, NOW_MS + 3 * HOUR_MS) == CompactionPlan(10, 20)
     assert plan(row, overdue, 10, 30, NOW_MS + 2 * HOUR_MS) is None
 
 

@@ -7,7 +7,7 @@ from tidemill.records.build import NewRecord, build_batch, end_marker
 from tidemill.records.header import BatchHeader, read_header
 from tidemill.streams.core.aborted import AbortedIndex, AbortedRange, AbortedTransaction
 from tidemill.streams.core.epochs import Epochs
-from tidemill.streams.core.leader import Accepted, Duplicate, Leader, Marker, Refused
+from tidemill.streams.core.leader import Accepted, Duplicate, Leader, ControlMarker, Refused
 from tidemill.streams.core.waiters import Waiters
 
 NOW = 5
@@ -44,7 +44,7 @@ def test_an_undone_abort_leaves_no_trace() -> None:
     leader = Leader(epoch=0)
     leader.accept(data(0, 2), NOW)
     state = (leader.save(), leader.end_offset)
-    undo = leader.accept(marker(2), NOW, Marker(commit=False, coordinator_epoch=0))
+    undo = leader.accept(marker(2), NOW, ControlMarker(commit=False, coordinator_epoch=0))
     assert leader.aborted.overlapping(0, 10) == [AbortedTransaction(1, 0)]
     assert leader.stable_offset(3) == 3
     leader.undo(undo)
@@ -55,7 +55,7 @@ def test_an_undone_abort_leaves_no_trace() -> None:
 def test_saved_state_is_the_state() -> None:
     leader = Leader(epoch=2)
     leader.accept(data(0, 2)._replace(leader_epoch=2), NOW)
-    leader.accept(marker(2), NOW, Marker(commit=False, coordinator_epoch=7))
+    leader.accept(marker(2), NOW, ControlMarker(commit=False, coordinator_epoch=7))
     leader.clean_until = 1
     other = Leader(epoch=2)
     other.load(leader.save())
@@ -66,19 +66,19 @@ def test_a_take_over_replaces_everything() -> None:
     """A transaction that ended beyond the new end would hold the last stable offset back forever."""
     leader, other = Leader(epoch=1), Leader(epoch=1)
     leader.accept(data(0, 2), NOW)
-    leader.accept(marker(2), NOW, Marker(commit=True, coordinator_epoch=0))
+    leader.accept(marker(2), NOW, ControlMarker(commit=True, coordinator_epoch=0))
     leader.clean_until = 3
     other.accept(data(0, 1, producer=2), NOW)
     leader.take_over(other)
     assert (leader.end_offset, leader.clean_until, leader.save()) == (1, 1, {**other.save(), "clean_until": 1})
-    leader.accept(marker(1, producer=2), NOW, Marker(commit=True, coordinator_epoch=0))
+    leader.accept(marker(1, producer=2), NOW, ControlMarker(commit=True, coordinator_epoch=0))
     assert [leader.stable_offset(at) for at in (1, 2)] == [0, 2]
 
 
 def test_a_take_over_keeps_transactions_whose_marker_is_not_committed() -> None:
     leader, other = Leader(epoch=1), Leader(epoch=1)
     other.accept(data(0, 2), NOW)
-    other.accept(marker(2), NOW, Marker(commit=True, coordinator_epoch=0))
+    other.accept(marker(2), NOW, ControlMarker(commit=True, coordinator_epoch=0))
     leader.take_over(other)
     assert [leader.stable_offset(at) for at in (2, 3)] == [0, 3]
 

@@ -21,13 +21,13 @@ from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
-from tidemill.streams.copying import Copied
+from tidemill.streams.follower_log import Copied
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.core.insync import Term
-from tidemill.streams.leading import Agreement
-from tidemill.streams.memory import MemoryStore
+from tidemill.streams.leader_replication import Agreement
+from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.opener import opener
-from tidemill.streams.partition import Partition, Slice
+from tidemill.streams.partition import Partition, ReadResult
 
 MAX_BYTES = 1 << 20
 
@@ -44,7 +44,7 @@ class Cluster:
 
     async def start(self) -> None:
         for _ in range(3):
-            self.nodes.append(await opener(MemoryStore(), lambda: 1)("t", 0, self.settings, 0))
+            self.nodes.append(await opener(MemoryLogStore(), lambda: 1)("t", 0, self.settings, 0))
         await self.elect(0)
 
     async def elect(self, leader: int, isr: tuple[int, ...] | None = None) -> Partition:
@@ -74,7 +74,7 @@ class Cluster:
             for node in followers:
                 await self.copy_once(node)
 
-    async def copy_once(self, node: int) -> Slice | Diverged | OutOfRange:
+    async def copy_once(self, node: int) -> ReadResult | Diverged | OutOfRange:
         for _ in range(5):
             await asyncio.sleep(0)  # what was begun gets as far as it can
         follower, leader = self.nodes[node], self.nodes[self.term.leader]
@@ -85,8 +85,8 @@ class Cluster:
         return answer
 
 
-def copied(answer: Slice | Diverged | OutOfRange) -> Copied | Diverged | OutOfRange:
-    return Copied(b"".join(answer.records), answer.high_watermark) if isinstance(answer, Slice) else answer
+def copied(answer: ReadResult | Diverged | OutOfRange) -> Copied | Diverged | OutOfRange:
+    return Copied(b"".join(answer.records), answer.high_watermark) if isinstance(answer, ReadResult) else answer
 
 
 def batch(value: bytes, sequence: int = -1, count: int = 1) -> bytearray:
@@ -146,11 +146,11 @@ def test_followers_have_the_same_bytes_and_producers() -> None:
         await cluster.copy(1, 2, rounds=3)
         await marker
         first = await leader.read_as_replica(1, Question(0, leader.leader_epoch, 0, -1), MAX_BYTES)
-        assert isinstance(first, Slice)
+        assert isinstance(first, ReadResult)
         new = await cluster.elect(1)
         await cluster.copy(0, 2)
         second = await new.read_as_replica(2, Question(1, new.leader_epoch, 0, -1), MAX_BYTES)
-        assert isinstance(second, Slice)
+        assert isinstance(second, ReadResult)
         assert b"".join(first.records) == b"".join(second.records)
         assert new.producers() == leader.producers()
 
@@ -317,7 +317,7 @@ def test_a_follower_that_was_away_begins_where_its_leader_does_also_within_a_bat
         assert await leader.delete_records(6) == 6
         await cluster.copy(1)
         assert cluster.nodes[1].log_start_offset == 6
-        cluster.nodes[2] = await opener(MemoryStore(), lambda: 1)("t", 0, cluster.settings, 0)
+        cluster.nodes[2] = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
         await cluster.nodes[2].follow(cluster.term)
         assert await cluster.copy_once(2) == OutOfRange(6)
         await cluster.copy(2)
@@ -335,7 +335,7 @@ def test_b14_a_damaged_batch_is_not_copied() -> None:
         asked = await follower.ask()
         assert asked is not None
         answer = await leader.read_as_replica(1, asked, MAX_BYTES)
-        assert isinstance(answer, Slice)
+        assert isinstance(answer, ReadResult)
         damaged = bytearray(b"".join(answer.records))
         damaged[70] ^= 1
         with pytest.raises(CorruptMessage):
@@ -366,7 +366,7 @@ def test_a_transaction_whose_marker_is_not_committed_is_not_shown() -> None:
 
 def test_an_only_replica_leads_at_once_and_followers_may_come_later() -> None:
     async def scenario(cluster: Cluster) -> None:
-        alone = await opener(MemoryStore(), lambda: 1)("t", 0, cluster.settings, 0)
+        alone = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
         await alone.append(batch(b"v"), acks=-1)
         agreement = Agreement(cluster.propose)
         await alone.lead(Term(0, 1, 0, (0,), (0,)), agreement)
@@ -377,7 +377,7 @@ def test_an_only_replica_leads_at_once_and_followers_may_come_later() -> None:
         await alone.append(batch(b"x"), acks=-1)
         await cluster.nodes[1].follow(cluster.term._replace(epoch=9))
         asked = Question(0, 1, 0, -1)
-        assert isinstance(await alone.read_as_replica(1, asked, MAX_BYTES), Slice)
+        assert isinstance(await alone.read_as_replica(1, asked, MAX_BYTES), ReadResult)
         await alone.read_as_replica(1, asked._replace(offset=3, last_epoch=1), MAX_BYTES)
         await asyncio.sleep(0)
         assert cluster.term.isr == (0, 1)

@@ -4,35 +4,35 @@ import random
 
 import pytest
 
-from tidemill.timelines.core.agreed import SETTLE_MS, AgreedWindows, Seat, covers, merge
-from tidemill.timelines.core.dealer import Member
+from tidemill.timelines.core.shared_windows import SETTLE_MS, SharedWindows, ConsumerPlace, covers, merge
+from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.timeline import DealerKind
 
 WINDOW_MS = 10_000
 BUCKETS = 256
-A, B, C, D = (Member(f"{name}1", rack) for name, rack in zip("abcd", "xyxy", strict=True))
+A, B, C, D = (DealtConsumer(f"{name}1", rack) for name, rack in zip("abcd", "xyxy", strict=True))
 
 
-def seat(member: Member, since_ms: int = 0, *, here: bool = True) -> Seat:
-    return Seat(member, since_ms, here)
+def seat(member: DealtConsumer, since_ms: int = 0, *, here: bool = True) -> ConsumerPlace:
+    return ConsumerPlace(member, since_ms, here)
 
 
-def windows(dealer: DealerKind = DealerKind.RACKS) -> AgreedWindows:
-    return AgreedWindows(
+def windows(dealer: DealerKind = DealerKind.RACKS) -> SharedWindows:
+    return SharedWindows(
         WINDOW_MS, dealer=dealer, buckets=BUCKETS, enrol=lambda _member: None, withdraw=lambda _name: None
     )
 
 
-def primaries(agreed: AgreedWindows) -> list[str | None]:
+def primaries(agreed: SharedWindows) -> list[str | None]:
     return [agreed.first_candidate(bucket) for bucket in range(BUCKETS)]
 
 
 @pytest.mark.parametrize("dealer", list(DealerKind))
 def test_a_broker_that_came_late_deals_as_the_others_do(dealer: DealerKind) -> None:
     rng = random.Random(7)
-    old, seats = windows(dealer), dict[str, Seat]()
+    old, seats = windows(dealer), dict[str, ConsumerPlace]()
     for now_ms in range(0, 300_000, 700):
-        member = Member(f"c{rng.randrange(12)}", rng.choice("xyz"))
+        member = DealtConsumer(f"c{rng.randrange(12)}", rng.choice("xyz"))
         if seats.pop(member.id, None) is None:
             seats[member.id] = seat(member, now_ms)
         old.told(rng.sample(sorted(seats.values()), len(seats)), now_ms)

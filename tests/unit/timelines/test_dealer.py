@@ -3,14 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.timelines.core.buckets import BUCKETS, Cover, Piece, join, overlay, rebalance, split
-from tidemill.timelines.core.dealer import PIECES_PER_MEMBER_MAX, Deal, Member, deal_racks, deal_ranges
+from tidemill.timelines.core.buckets import BUCKETS, Cover, BucketRange, join, overlay, rebalance, split
+from tidemill.timelines.core.dealer import PIECES_PER_MEMBER_MAX, Deal, DealtConsumer, deal_racks, deal_ranges
 
 # The example that the design left open: four consumers, one, and two.
-UNEVEN = [Member(name, name[0]) for name in ("A1", "A2", "A3", "A4", "B1", "C1", "C2")]
+UNEVEN = [DealtConsumer(name, name[0]) for name in ("A1", "A2", "A3", "A4", "B1", "C1", "C2")]
 
 members = st.lists(
-    st.builds(Member, st.sampled_from([f"c{n:02}" for n in range(40)]), st.sampled_from("abcd")),
+    st.builds(DealtConsumer, st.sampled_from([f"c{n:02}" for n in range(40)]), st.sampled_from("abcd")),
     min_size=1,
     max_size=25,
     unique_by=lambda member: member.id,
@@ -18,7 +18,7 @@ members = st.lists(
 buckets = st.sampled_from([1, 2, 7, 12, 100, 2048, BUCKETS])
 
 
-def dealt(consumers: list[Member], count: int, previous: Deal | None = None) -> Deal:
+def dealt(consumers: list[DealtConsumer], count: int, previous: Deal | None = None) -> Deal:
     deal = deal_racks(consumers, count, previous)
     assert deal is not None
     return deal
@@ -37,7 +37,7 @@ def spread(names: list[str], table: list[str]) -> int:
     return max(held) - min(held)
 
 
-def check(deal: Deal, consumers: list[Member], count: int) -> None:
+def check(deal: Deal, consumers: list[DealtConsumer], count: int) -> None:
     primary = owners(deal.primary, count)
     assert spread([member.id for member in consumers], primary) <= 1
     assert set(deal.racks) == {member.rack for member in consumers}
@@ -51,9 +51,9 @@ def check(deal: Deal, consumers: list[Member], count: int) -> None:
 
 
 def test_three_consumers_share_2048_buckets_as_the_design_says() -> None:
-    deal = deal_ranges([Member("C"), Member("A"), Member("B")], 2048)
+    deal = deal_ranges([DealtConsumer("C"), DealtConsumer("A"), DealtConsumer("B")], 2048)
     assert deal is not None
-    assert deal.primary.pieces == (Piece(0, 682, "A"), Piece(683, 1364, "B"), Piece(1365, 2047, "C"))
+    assert deal.primary.pieces == (BucketRange(0, 682, "A"), BucketRange(683, 1364, "B"), BucketRange(1365, 2047, "C"))
     assert deal.candidates(683) == ("B",)
 
 
@@ -63,7 +63,7 @@ def test_nobody_gets_nothing() -> None:
 
 
 def test_two_racks_of_two_back_each_other_up_from_the_far_end() -> None:
-    consumers = [Member("A1", "A"), Member("A2", "A"), Member("B1", "B"), Member("B2", "B")]
+    consumers = [DealtConsumer("A1", "A"), DealtConsumer("A2", "A"), DealtConsumer("B1", "B"), DealtConsumer("B2", "B")]
     deal = dealt(consumers, 12)
     assert [deal.primary.ranges(member.id) for member in consumers] == [((0, 2),), ((3, 5),), ((6, 8),), ((9, 11),)]
     for member in consumers:
@@ -79,7 +79,7 @@ def test_racks_of_four_one_and_two() -> None:
     deal = dealt(UNEVEN, 2048)
     check(deal, UNEVEN, 2048)
     assert {len(deal.candidates(bucket)) for bucket in range(2048)} == {3}
-    lonely = deal.share(Member("B1", "B"))
+    lonely = deal.share(DealtConsumer("B1", "B"))
     assert sum(end - start + 1 for start, end in (*lonely.own, *lonely.backup)) == 2048
 
 
@@ -91,13 +91,13 @@ def test_split_is_even_and_complete(count: int, parts: int) -> None:
 
 @settings(max_examples=60)
 @given(members, buckets)
-def test_every_rack_covers_every_bucket_evenly(consumers: list[Member], count: int) -> None:
+def test_every_rack_covers_every_bucket_evenly(consumers: list[DealtConsumer], count: int) -> None:
     check(dealt(consumers, count), consumers, count)
 
 
 @settings(max_examples=60)
 @given(members, buckets, st.data())
-def test_a_leave_moves_only_what_the_leaver_had(consumers: list[Member], count: int, data: st.DataObject) -> None:
+def test_a_leave_moves_only_what_the_leaver_had(consumers: list[DealtConsumer], count: int, data: st.DataObject) -> None:
     before = dealt(consumers, count)
     gone = data.draw(st.sampled_from(consumers))
     stay = [member for member in consumers if member != gone]
@@ -111,9 +111,9 @@ def test_a_leave_moves_only_what_the_leaver_had(consumers: list[Member], count: 
 
 @settings(max_examples=60)
 @given(members, buckets)
-def test_a_join_moves_no_more_than_the_share_of_the_new_one(consumers: list[Member], count: int) -> None:
+def test_a_join_moves_no_more_than_the_share_of_the_new_one(consumers: list[DealtConsumer], count: int) -> None:
     before = dealt(consumers, count)
-    more = [*consumers, Member("new", "a")]
+    more = [*consumers, DealtConsumer("new", "a")]
     after = dealt(more, count, before)
     check(after, more, count)
     old, new = owners(before.primary, count), owners(after.primary, count)
@@ -124,7 +124,7 @@ def test_a_join_moves_no_more_than_the_share_of_the_new_one(consumers: list[Memb
 
 @settings(max_examples=30)
 @given(st.lists(members, min_size=2, max_size=12))
-def test_any_history_keeps_cover_and_evenness(history: list[list[Member]]) -> None:
+def test_any_history_keeps_cover_and_evenness(history: list[list[DealtConsumer]]) -> None:
     deal: Deal | None = None
     for consumers in history:
         deal = dealt(consumers, 2048, deal)
@@ -133,7 +133,7 @@ def test_any_history_keeps_cover_and_evenness(history: list[list[Member]]) -> No
 
 
 def test_after_many_joins_the_pieces_stay_few() -> None:
-    consumers = [Member(f"c{index:03}", "abc"[index % 3]) for index in range(120)]
+    consumers = [DealtConsumer(f"c{index:03}", "abc"[index % 3]) for index in range(120)]
     deal: Deal | None = None
     for size in range(1, len(consumers) + 1):
         deal = dealt(consumers[:size], BUCKETS, deal)
@@ -144,26 +144,26 @@ def test_after_many_joins_the_pieces_stay_few() -> None:
 
 
 def test_ranges_that_were_cut_grow_together_again() -> None:
-    consumers = [Member(f"c{index}") for index in range(8)]
+    consumers = [DealtConsumer(f"c{index}") for index in range(8)]
     first = dealt(consumers, 2048)
-    joined = dealt([*consumers, Member("new")], 2048, first)
+    joined = dealt([*consumers, DealtConsumer("new")], 2048, first)
     assert len(joined.primary.pieces) > len(first.primary.pieces)
     assert len(dealt(consumers, 2048, joined).primary.pieces) == len(first.primary.pieces)
 
 
 def test_another_number_of_buckets_is_dealt_afresh() -> None:
-    consumers = [Member("a"), Member("b")]
+    consumers = [DealtConsumer("a"), DealtConsumer("b")]
     assert dealt(consumers, 100, dealt(consumers, 10)) == dealt(consumers, 100)
 
 
 def test_overlay_and_join_are_inverse() -> None:
-    upper = [Piece(0, 4, "a"), Piece(5, 9, "b")]
-    lower = [Piece(0, 2, "x"), Piece(3, 9, "y")]
+    upper = [BucketRange(0, 4, "a"), BucketRange(5, 9, "b")]
+    lower = [BucketRange(0, 2, "x"), BucketRange(3, 9, "y")]
     cut = list(overlay(upper, lower))
-    assert cut == [(Piece(0, 2, "a"), "x"), (Piece(3, 4, "a"), "y"), (Piece(5, 9, "b"), "y")]
+    assert cut == [(BucketRange(0, 2, "a"), "x"), (BucketRange(3, 4, "a"), "y"), (BucketRange(5, 9, "b"), "y")]
     assert list(join(piece for piece, _ in cut)) == upper
 
 
 def test_rebalance_hands_out_what_nobody_had() -> None:
-    pieces = rebalance([Piece(0, 9, ""), Piece(10, 11, "a")], {"a": 6, "b": 6})
-    assert pieces == [Piece(0, 5, "b"), Piece(6, 11, "a")]
+    pieces = rebalance([BucketRange(0, 9, ""), BucketRange(10, 11, "a")], {"a": 6, "b": 6})
+    assert pieces == [BucketRange(0, 5, "b"), BucketRange(6, 11, "a")]

@@ -12,30 +12,30 @@ from tidemill.timelines.core.lease import (
     Complete,
     Extend,
     Move,
-    Outcome,
+    CommandOutcome,
     Release,
     buried_id,
     decide,
     error_of,
     take,
 )
-from tidemill.timelines.core.message import Message, Status, check_id, status_of
+from tidemill.timelines.core.message import TimedMessage, MessageStatus, check_id, status_of
 from tidemill.timelines.core.timeline import TimelineSettings
 
-FREE = Message(1, "a", 100, 100, 0, "mine", None, 0, 1, 0, 0, None)
+FREE = TimedMessage(1, "a", 100, 100, 0, "mine", None, 0, 1, 0, 0, None)
 HELD = FREE._replace(due_ms=200, holder="w", token=2, version=2, attempts=1)
 
 
 @pytest.mark.parametrize(
     ("due_ms", "holder", "status"),
     [
-        (100, None, Status.AVAILABLE),
-        (100, "w", Status.AVAILABLE),
-        (101, None, Status.WAITING),
-        (101, "w", Status.LEASED),
+        (100, None, MessageStatus.AVAILABLE),
+        (100, "w", MessageStatus.AVAILABLE),
+        (101, None, MessageStatus.WAITING),
+        (101, "w", MessageStatus.LEASED),
     ],
 )
-def test_the_state_follows_from_position_holder_and_time(due_ms: int, holder: str | None, status: Status) -> None:
+def test_the_state_follows_from_position_holder_and_time(due_ms: int, holder: str | None, status: MessageStatus) -> None:
     assert status_of(due_ms, holder, 100) is status
 
 
@@ -55,7 +55,7 @@ def test_the_state_follows_from_position_holder_and_time(due_ms: int, holder: st
     ],
 )
 def test_a_lease_is_taken_from_the_version_seen_when_due(
-    message: Message | None, version: int, seen_ms: int, now_ms: int, early_ms: int, *, taken: bool
+    message: TimedMessage | None, version: int, seen_ms: int, now_ms: int, early_ms: int, *, taken: bool
 ) -> None:
     result = take(message, Claim(1, version, "x", 500, seen_ms), now_ms, early_ms)
     assert (result is not None) == taken
@@ -66,31 +66,31 @@ def test_a_lease_is_taken_from_the_version_seen_when_due(
 @pytest.mark.parametrize(
     ("message", "command", "now_ms", "outcome"),
     [
-        (HELD, Complete(1, 2), 199, Outcome.DONE),
-        (HELD, Complete(1, 2), 200, Outcome.STALE),
-        (HELD, Complete(1, 1), 150, Outcome.STALE),
-        (FREE, Complete(1, 0), 50, Outcome.MISSING),
-        (None, Complete(1, 2), 150, Outcome.MISSING),
-        (HELD, Release(1, 2, 300), 199, Outcome.DONE),
-        (HELD, Extend(1, 2, 300), 200, Outcome.STALE),
-        (HELD, Cancel("a", "mine"), 199, Outcome.LEASED),
-        (HELD, Cancel("a", "mine"), 200, Outcome.DONE),
-        (HELD, Move("a", 5, "yours"), 200, Outcome.NOT_OWNER),
-        (FREE, Move("a", 5, "mine"), 50, Outcome.DONE),
-        (FREE, Bury(1, 1, "dead"), 100, Outcome.MISSING),
-        (HELD, Bury(1, 2, "dead"), 200, Outcome.DONE),
-        (HELD, Bury(1, 2, "dead"), 199, Outcome.STALE),
-        (HELD, Bury(1, 1, "dead"), 200, Outcome.STALE),
+        (HELD, Complete(1, 2), 199, CommandOutcome.DONE),
+        (HELD, Complete(1, 2), 200, CommandOutcome.STALE),
+        (HELD, Complete(1, 1), 150, CommandOutcome.STALE),
+        (FREE, Complete(1, 0), 50, CommandOutcome.MISSING),
+        (None, Complete(1, 2), 150, CommandOutcome.MISSING),
+        (HELD, Release(1, 2, 300), 199, CommandOutcome.DONE),
+        (HELD, Extend(1, 2, 300), 200, CommandOutcome.STALE),
+        (HELD, Cancel("a", "mine"), 199, CommandOutcome.LEASED),
+        (HELD, Cancel("a", "mine"), 200, CommandOutcome.DONE),
+        (HELD, Move("a", 5, "yours"), 200, CommandOutcome.NOT_OWNER),
+        (FREE, Move("a", 5, "mine"), 50, CommandOutcome.DONE),
+        (FREE, Bury(1, 1, "dead"), 100, CommandOutcome.MISSING),
+        (HELD, Bury(1, 2, "dead"), 200, CommandOutcome.DONE),
+        (HELD, Bury(1, 2, "dead"), 199, CommandOutcome.STALE),
+        (HELD, Bury(1, 1, "dead"), 200, CommandOutcome.STALE),
     ],
 )
-def test_every_command_is_fenced(message: Message | None, command: Command, now_ms: int, outcome: Outcome) -> None:
+def test_every_command_is_fenced(message: TimedMessage | None, command: Command, now_ms: int, outcome: CommandOutcome) -> None:
     assert decide(message, command, now_ms)[0] is outcome
 
 
 def test_outcomes_have_typed_errors() -> None:
-    assert error_of(Outcome.DONE) is None
-    assert isinstance(error_of(Outcome.STALE), errors.StaleLease)
-    assert {type(error_of(outcome)) for outcome in Outcome} == {
+    assert error_of(CommandOutcome.DONE) is None
+    assert isinstance(error_of(CommandOutcome.STALE), errors.StaleLease)
+    assert {type(error_of(outcome)) for outcome in CommandOutcome} == {
         type(None),
         errors.UnknownMessage,
         errors.StaleLease,
@@ -108,7 +108,7 @@ def test_two_claims_of_one_batch_give_one_lease() -> None:
 def test_commands_of_one_batch_act_in_their_order_and_are_written_once() -> None:
     commands: list[Command] = [Extend(1, 2, 400), Release(1, 2, 300), Complete(1, 2), Cancel("a", "mine")]
     outcomes, changes = plan_commands("line", [HELD], commands, 150)
-    assert outcomes == [Outcome.DONE, Outcome.DONE, Outcome.STALE, Outcome.DONE]
+    assert outcomes == [CommandOutcome.DONE, CommandOutcome.DONE, CommandOutcome.STALE, CommandOutcome.DONE]
     (change,) = changes
     assert change.before is HELD
     assert change.after is None

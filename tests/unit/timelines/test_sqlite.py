@@ -12,12 +12,12 @@ from typing import Any, cast
 import pytest
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
-from tidemill.timelines.core.lease import Cancel, Claim, Outcome
-from tidemill.timelines.core.message import NewMessage, Place, Selection, Status
+from tidemill.timelines.core.lease import Cancel, Claim, CommandOutcome
+from tidemill.timelines.core.message import NewMessage, TimelinePosition, Selection, MessageStatus
 from tidemill.timelines.core.timeline import Create, MakeReady
 from tidemill.timelines.sqlite import SqliteStore, open_store, reads, writes
 from tidemill.timelines.sqlite.schema import connect, prepare, translate
-from tidemill.timelines.sqlite.writer import CHECKPOINT_CHANGES, Writer
+from tidemill.timelines.sqlite.writer import CHECKPOINT_CHANGES, SqliteWriter
 
 NOW = 1_000_000
 ONE_ROW = re.compile(
@@ -50,7 +50,7 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
         await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 50, NOW)], now_ms=NOW)
 
     async def look(store: SqliteStore) -> None:
-        (message,) = await store.find("line", Selection(status=Status.LEASED), now_ms=NOW, limit=9, bodies=True)
+        (message,) = await store.find("line", Selection(status=MessageStatus.LEASED), now_ms=NOW, limit=9, bodies=True)
         assert (message.id, message.holder, message.body) == ("a", "w", b"body")
 
     with_store(path, fill)
@@ -62,7 +62,7 @@ def test_numbers_are_not_given_again_after_reopening(tmp_path: Path) -> None:
 
     async def once(store: SqliteStore) -> None:
         seen.extend(kept.seq for kept in await store.schedule("line", [new("a")]))
-        assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [Outcome.DONE]
+        assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
 
     for _ in range(3):
         with_store(tmp_path / "timelines.db", once)
@@ -207,7 +207,7 @@ def test_one_failing_operation_of_a_group_fails_alone(tmp_path: Path) -> None:
         return operation
 
     async def run() -> None:
-        writer = Writer(tmp_path / "timelines.db")
+        writer = SqliteWriter(tmp_path / "timelines.db")
         await writer.start()
         jobs = [writer.do(job) for job in (good(1), lambda _: 1 // 0, good(2), bad, good(3))]
         results = await asyncio.gather(*jobs, return_exceptions=True)
@@ -254,9 +254,9 @@ SHORT_RANGE = "timeline=? AND due_ms>? AND due_ms<?)"
     ("selection", "found_by"),
     [
         (Selection(), SHORT_RANGE),
-        (Selection(status=Status.AVAILABLE), SHORT_RANGE),
-        (Selection(status=Status.WAITING), SHORT_RANGE),
-        (Selection(status=Status.LEASED), SHORT_RANGE),
+        (Selection(status=MessageStatus.AVAILABLE), SHORT_RANGE),
+        (Selection(status=MessageStatus.WAITING), SHORT_RANGE),
+        (Selection(status=MessageStatus.LEASED), SHORT_RANGE),
         (Selection(buckets=((1, 2),)), SHORT_RANGE),
         (Selection(ids=("a", "b")), "message_ids (timeline=? AND id=?)"),
     ],
@@ -269,7 +269,7 @@ def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection: Sele
         connection = connect(path)
         planned = Planned(connection)
         asked = cast("sqlite3.Connection", planned)
-        reads.find(asked, "line", selection, NOW, 10, Place(1, 2), bodies=True)
+        reads.find(asked, "line", selection, NOW, 10, TimelinePosition(1, 2), bodies=True)
         reads.tally(asked, "line", selection, NOW, 5)
         connection.close()
         looks = [step for step in planned.steps if step.startswith(("SEARCH", "SCAN")) and "VIRTUAL" not in step]

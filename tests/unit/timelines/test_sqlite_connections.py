@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.timelines.sqlite import writer
 from tidemill.timelines.sqlite.schema import CONNECTIONS_MAX, connect
-from tidemill.timelines.sqlite.writer import Writer
+from tidemill.timelines.sqlite.writer import SqliteWriter
 
 ROUNDS = 40
 
@@ -33,7 +33,7 @@ def test_checkpoints_share_one_connection(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "timelines.db"
 
     async def run() -> list[int]:
-        store = Writer(path)
+        store = SqliteWriter(path)
         await store.start()
         await store.do(lambda connection: connection.execute("CREATE TABLE numbers (number)"))
         counts = []

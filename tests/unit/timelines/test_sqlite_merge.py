@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, Outcome, Release
-from tidemill.timelines.core.message import FIND_LIMIT_MAX, Message, NewMessage, Place, Selection, Status
+from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, CommandOutcome, Release
+from tidemill.timelines.core.message import FIND_LIMIT_MAX, TimedMessage, NewMessage, TimelinePosition, Selection, MessageStatus
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 from tidemill.timelines.sqlite import SqliteStore, merge, open_store
 from tidemill.timelines.sqlite.tables import BLOCK
 
@@ -116,7 +116,7 @@ def test_everything_comes_out_as_in_memory_while_places_are_merged(tmp_path: Pat
     draw = random.Random(7)
 
     async def run() -> None:
-        stores: list[TimelineStore] = [MemoryStore(), await open_store(path)]
+        stores: list[TimelineStore] = [MemoryTimelineStore(), await open_store(path)]
         for store in stores:
             await made(store)
         merged = 0
@@ -138,10 +138,10 @@ async def one_turn(store: TimelineStore, turn: int, draw: random.Random) -> list
     now_ms = NOW + turn * 30
     scheduled = await store.schedule("line", [*batch(turn, 30), new(f"{draw.randrange(turn + 1)}-3")])
     low = NOW + draw.randrange(2_000)
-    selection = Selection(low, low + 800, status=draw.choice([None, *Status]), buckets=draw.choice([None, ((3, 4),)]))
+    selection = Selection(low, low + 800, status=draw.choice([None, *MessageStatus]), buckets=draw.choice([None, ((3, 4),)]))
     found = await store.find("line", selection, now_ms=now_ms, limit=draw.randrange(1, 60), bodies=True)
-    rest = await store.find("line", now_ms=now_ms, limit=50, after=Place(low, 0)) if found else []
-    due = await store.find("line", Selection(status=Status.AVAILABLE), now_ms=now_ms, limit=25)
+    rest = await store.find("line", now_ms=now_ms, limit=50, after=TimelinePosition(low, 0)) if found else []
+    due = await store.find("line", Selection(status=MessageStatus.AVAILABLE), now_ms=now_ms, limit=25)
     leases = await store.acquire("line", [claim(one, now_ms, draw) for one in due], now_ms=now_ms)
     held = [one for one in leases if one]
     commands: list[Command] = [
@@ -161,11 +161,11 @@ async def one_turn(store: TimelineStore, turn: int, draw: random.Random) -> list
     ]
 
 
-def claim(one: Message, now_ms: int, draw: random.Random) -> Claim:
+def claim(one: TimedMessage, now_ms: int, draw: random.Random) -> Claim:
     return Claim(one.seq, one.version, "w", now_ms + 500, one.due_ms + draw.choice([0, 0, 0, 1]))
 
 
-def plain(one: Message) -> Message:
+def plain(one: TimedMessage) -> TimedMessage:
     return one._replace(seq=0)
 
 
@@ -263,7 +263,7 @@ def test_a_merge_goes_on_after_a_kill(tmp_path: Path) -> None:
         now_ms = NOW + 2_000
         leases = await store.acquire("line", [claim(one, now_ms, random.Random(1)) for one in first], now_ms=now_ms)
         done = [Complete(one.seq, one.token) for one in leases if one]
-        assert await store.settle("line", done, now_ms=now_ms) == [Outcome.DONE] * 400
+        assert await store.settle("line", done, now_ms=now_ms) == [CommandOutcome.DONE] * 400
         await store.close()
         return found
 

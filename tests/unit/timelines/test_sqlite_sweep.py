@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.timelines.core.lease import Cancel, Outcome
+from tidemill.timelines.core.lease import Cancel, CommandOutcome
 from tidemill.timelines.core.message import FIND_LIMIT_MAX, NewMessage
 from tidemill.timelines.core.timeline import Create, MakeReady
 from tidemill.timelines.sqlite import SqliteStore, open_store, sweep
@@ -36,7 +36,7 @@ async def opened(path: Path) -> SqliteStore:
 async def cancel(store: SqliteStore, names: list[str]) -> None:
     for first in range(0, len(names), 250):
         batch = [Cancel(name) for name in names[first : first + 250]]
-        assert await store.settle("line", batch, now_ms=0) == [Outcome.DONE] * len(batch)
+        assert await store.settle("line", batch, now_ms=0) == [CommandOutcome.DONE] * len(batch)
 
 
 async def ids(store: SqliteStore) -> set[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.timelines.core.lease import Cancel, Complete, Outcome
-from tidemill.timelines.core.message import Message, NewMessage, Selection, Status
+from tidemill.timelines.core.lease import Cancel, Complete, CommandOutcome
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Selection, MessageStatus
 from tidemill.timelines.core.timeline import Purge
 from tidemill.timelines.sqlite import SqliteStore, open_store, upgrade
 from tidemill.timelines.sqlite.tables import INLINE_BYTES_MAX, VERSION
@@ -71,13 +71,13 @@ async def everything_is_there(store: SqliteStore) -> None:
     (dead,) = await store.find("dead", now_ms=NOW, limit=99, bodies=True)
     assert told(dead) == ("spent@line.6", 6, 1_000_020, 1_000_020, None, 2, 3, 0)
     assert dead.body == b"spent"
-    counts = [await store.tally("line", Selection(status=status), now_ms=NOW) for status in Status]
+    counts = [await store.tally("line", Selection(status=status), now_ms=NOW) for status in MessageStatus]
     assert counts == [[4], [3], [2]]  # waiting, available, leased
 
 
 async def everything_can_go_on(store: SqliteStore) -> None:
-    assert await store.settle("line", [Complete(2, 2), Complete(3, 2)], now_ms=NOW) == [Outcome.DONE, Outcome.STALE]
-    assert await store.settle("line", [Cancel("later", "g"), Cancel("large")], now_ms=NOW) == [Outcome.DONE] * 2
+    assert await store.settle("line", [Complete(2, 2), Complete(3, 2)], now_ms=NOW) == [CommandOutcome.DONE, CommandOutcome.STALE]
+    assert await store.settle("line", [Cancel("later", "g"), Cancel("large")], now_ms=NOW) == [CommandOutcome.DONE] * 2
     again, fresh = await store.schedule("line", [new("moved"), new("later")])
     assert (again.duplicate, again.seq) == (True, 5)
     assert (fresh.duplicate, fresh.seq) == (False, LAST_SEQ + 1)
@@ -90,7 +90,7 @@ def new(name: str) -> NewMessage:
     return NewMessage(name, NOW, b"", 1)
 
 
-def told(one: Message) -> tuple[object, ...]:
+def told(one: TimedMessage) -> tuple[object, ...]:
     return (one.id, one.seq, one.due_ms, one.scheduled_ms, one.holder, one.token, one.version, one.attempts)
 
 

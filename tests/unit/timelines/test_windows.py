@@ -1,10 +1,10 @@
 """Windows: when a deal changes, and who works meanwhile."""
 
-from tidemill.timelines.core.dealer import Member
+from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.timeline import DealerKind
 from tidemill.timelines.core.windows import Windows
 
-A, B, C = Member("a1", "a"), Member("b1", "b"), Member("c1", "a")
+A, B, C = DealtConsumer("a1", "a"), DealtConsumer("b1", "b"), DealtConsumer("c1", "a")
 
 
 def everyone(windows: Windows) -> set[str]:

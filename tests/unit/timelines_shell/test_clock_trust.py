@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from tidemill.broker.scheduling.plan import DELAY_MS, DELIVER_AT, plan_batch
+from tidemill.scheduling.core.batch_split import DELAY_MS, DELIVER_AT, split_batch
 from tidemill.model.timeline_errors import ClockInDoubt
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.clock import HOLD_MS
-from tidemill.timelines.guard import Guard, State
+from tidemill.timelines.health import HealthMonitor, TimelinesState
 
 NS = 1_000_000
 
@@ -32,7 +32,7 @@ class Doubt:
 
 def test_nothing_is_leased_while_the_clock_is_in_doubt() -> None:
     doubt = Doubt()
-    guard = Guard(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
+    guard = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
     guard.activate(active=True)
     assert not guard.check()
     doubt.why = ("the wall clock is +30 d after the last time",)
@@ -41,15 +41,15 @@ def test_nothing_is_leased_while_the_clock_is_in_doubt() -> None:
     assert guard.health().reasons == doubt.why
     doubt.why = ()
     assert guard.check()
-    assert guard.health().state is State.HEALTHY
+    assert guard.health().state is TimelinesState.HEALTHY
 
 
 def test_nothing_is_counted_from_a_time_that_was_never_right() -> None:
     doubt = Doubt()
     doubt.has_base = False
-    guard = Guard(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
+    guard = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
     assert not guard.may_count
-    doubted = Guard(Clock(lambda: 10**15, lambda: 10**12), random.Random(1))
+    doubted = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1))
     doubted.store_drift(5_000)
     assert not doubted.may_count, "a shared store has another time"
 
@@ -80,8 +80,8 @@ def test_a_delay_is_refused_without_a_time_to_count_from() -> None:
 
     delayed = batch(DELAY_MS, b"1000")
     with pytest.raises(ClockInDoubt, match="in doubt"):
-        plan_batch(delayed, read_header(delayed), 0, None)
+        split_batch(delayed, read_header(delayed), 0, None)
     at = batch(DELIVER_AT, b"5000")
-    plan = plan_batch(at, read_header(at), 0, None)
+    plan = split_batch(at, read_header(at), 0, None)
     assert plan is not None
     assert plan.waiting[0].due_ms == 5_000

@@ -14,13 +14,14 @@ from tidemill.model.timeline_errors import (
     TimelineDeleting,
     UnknownTimeline,
 )
-from tidemill.timelines import delivery, feed
+from tidemill.timelines import delivery
+from tidemill.timelines import prefetcher
 from tidemill.timelines.core import message as message_core
-from tidemill.timelines.core.lease import Complete, Extend, Lease, Outcome, Release
-from tidemill.timelines.core.message import EVERYTHING, Place, Selection, Status
+from tidemill.timelines.core.lease import Complete, Extend, LeaseGrant, CommandOutcome, Release
+from tidemill.timelines.core.message import EVERYTHING, TimelinePosition, Selection, MessageStatus
 from tidemill.timelines.core.timeline import DealerKind, TimelineSettings
-from tidemill.timelines.dispatcher import Wanted
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.dispatcher import ScheduleRequest
+from tidemill.timelines.memory import MemoryTimelineStore
 
 
 def test_messages_arrive_when_they_are_due_and_never_before() -> None:
@@ -147,8 +148,8 @@ def test_a_lease_that_runs_out_brings_the_message_back_and_its_token_is_refused(
         first, second = fleet.received
         assert second.granted.lease.attempts == 2
         assert 2_000 <= second.at_ms - first.at_ms <= 3_100
-        assert await fleet.complete([first]) == [Outcome.STALE]
-        assert await fleet.complete([second]) == [Outcome.DONE]
+        assert await fleet.complete([first]) == [CommandOutcome.STALE]
+        assert await fleet.complete([second]) == [CommandOutcome.DONE]
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
     run_virtual(scenario)
@@ -163,15 +164,15 @@ def test_release_extend_and_wrong_operations() -> None:
         settle = fleet.dispatcher.settle
         refused, extended = await settle("line", [Extend(seq, token, 0), Extend(seq, token, fleet.now_ms() + 10_000)])
         assert isinstance(refused, BadLease)
-        assert extended is Outcome.DONE
+        assert extended is CommandOutcome.DONE
         await asyncio.sleep(9)
         assert len(fleet.received) == 1
         due_ms = fleet.now_ms() + 500
-        assert await settle("line", [Release(seq, token, due_ms)]) == [Outcome.DONE]
+        assert await settle("line", [Release(seq, token, due_ms)]) == [CommandOutcome.DONE]
         await fleet.until(lambda: len(fleet.received) == 2)
         assert 0 <= fleet.received[1].at_ms - due_ms <= 2
-        assert await settle("line", [Complete(seq, token)]) == [Outcome.STALE]
-        assert await settle("line", [Complete(424_242, 1)]) == [Outcome.MISSING]
+        assert await settle("line", [Complete(seq, token)]) == [CommandOutcome.STALE]
+        assert await settle("line", [Complete(424_242, 1)]) == [CommandOutcome.MISSING]
 
     run_virtual(scenario)
 
@@ -182,11 +183,11 @@ def test_moved_and_cancelled_messages() -> None:
         sooner, later, never, held = await fleet.schedule(*(fleet.now_ms() + ms for ms in (60_000, 2_000, 2_000, 0)))
         move, cancel = fleet.dispatcher.move, fleet.dispatcher.cancel
         await fleet.until(lambda: len(fleet.received) == 1)
-        assert await move("line", [sooner], fleet.now_ms() + 1_000) == [Outcome.DONE]
-        assert await move("line", [later], fleet.now_ms() + 30_000) == [Outcome.DONE]
-        assert await cancel("line", [never, "unknown"]) == [Outcome.DONE, Outcome.MISSING]
-        assert await cancel("line", [sooner], group="other") == [Outcome.NOT_OWNER]
-        assert await cancel("line", [held]) == [Outcome.LEASED]
+        assert await move("line", [sooner], fleet.now_ms() + 1_000) == [CommandOutcome.DONE]
+        assert await move("line", [later], fleet.now_ms() + 30_000) == [CommandOutcome.DONE]
+        assert await cancel("line", [never, "unknown"]) == [CommandOutcome.DONE, CommandOutcome.MISSING]
+        assert await cancel("line", [sooner], group="other") == [CommandOutcome.NOT_OWNER]
+        assert await cancel("line", [held]) == [CommandOutcome.LEASED]
         await fleet.complete(fleet.received)
         await fleet.until(lambda: len(fleet.received) == 3)
         assert [one.id for one in fleet.received] == [held, sooner, later]
@@ -390,7 +391,7 @@ def test_altered_settings_hold_for_the_consumers_that_come_again() -> None:
 
 def test_a_wrong_message_refuses_its_batch_and_changes_nothing() -> None:
     async def scenario(fleet: Fleet) -> None:
-        batch = [Wanted(b"fine", fleet.now_ms()), Wanted(b"x" * 11, fleet.now_ms())]
+        batch = [ScheduleRequest(b"fine", fleet.now_ms()), ScheduleRequest(b"x" * 11, fleet.now_ms())]
         with pytest.raises(BodyTooLarge):
             await fleet.dispatcher.schedule("line", batch)
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
@@ -417,7 +418,7 @@ def test_counts_by_status_and_histogram() -> None:
         await asyncio.sleep(4.5)
         counts = [
             await fleet.dispatcher.count("line", Selection(status=status))
-            for status in (Status.WAITING, Status.AVAILABLE, Status.LEASED)
+            for status in (MessageStatus.WAITING, MessageStatus.AVAILABLE, MessageStatus.LEASED)
         ]
         assert counts == [5, 3, 2]
         assert await fleet.dispatcher.histogram("line", Selection(start + 5_000, start + 10_000), 5) == [1] * 5
@@ -439,14 +440,14 @@ def test_nothing_polls_while_nothing_is_due() -> None:
 def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise what is scheduled meanwhile waits for the next rescan, a minute later."""
     monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", 5)
-    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 10)
+    monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 10)
 
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer(max_in_flight=1)
         fleet.dispatcher._deliveries["line"]._prefetch._messages_max = 20
         await asyncio.sleep(1)
         await fleet.schedule(*([fleet.now_ms()] * 18))
-        await asyncio.sleep(feed.RESCAN_MS / 1_000)
+        await asyncio.sleep(prefetcher.RESCAN_MS / 1_000)
         [late] = await fleet.schedule(fleet.now_ms())
         began_s = fleet.world.loop.time()
         while late not in {one.id for one in fleet.received}:
@@ -458,7 +459,7 @@ def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pyt
 
 
 def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 10)
+    monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 10)
 
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer()
@@ -476,8 +477,8 @@ def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyP
 def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_is_noticed() -> None:
     """Its message stands at the end of the lease: a fill that has read on from there does not come back for it."""
 
-    class SlowStore(MemoryStore):
-        async def acquire(self, *which: Any, **how: Any) -> list[Lease | None]:
+    class SlowStore(MemoryTimelineStore):
+        async def acquire(self, *which: Any, **how: Any) -> list[LeaseGrant | None]:
             leases = await super().acquire(*which, **how)
             await asyncio.sleep(0.05)
             return leases
@@ -489,14 +490,14 @@ def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_i
         message, lease = fleet.received[0].granted
         await fleet.schedule(lease.until_ms + 60)  # this one is being leased when the other lease ends
         await fleet.until(lambda: fleet.now_ms() >= lease.until_ms - 10)
-        fleet.dispatcher._deliveries["line"]._prefetch.frontier = Place(lease.until_ms, message.seq)
+        fleet.dispatcher._deliveries["line"]._prefetch.frontier = TimelinePosition(lease.until_ms, message.seq)
         await fleet.until(lambda: [one.id for one in fleet.received].count(message.id) == 2, limit_s=2)
 
     run_virtual(scenario, store=SlowStore(), settings=TimelineSettings(lease_ms=1_000))
 
 
 def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", 5)
+    monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 5)
 
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer()

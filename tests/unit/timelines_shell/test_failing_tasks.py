@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
 
-from tidemill.timelines.burial import Burial
-from tidemill.timelines.consumer import Consumer
-from tidemill.timelines.core.timeline import Timeline, TimelineSettings
-from tidemill.timelines.delivery import Delivery
+from tidemill.timelines.dead_letter_queue import DeadLetterQueue
+from tidemill.timelines.consumer import TimelineConsumer
+from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
+from tidemill.timelines.delivery import TimelineDelivery
 from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.timelines.feed import Feed
-from tidemill.timelines.guard import Guard
+from tidemill.timelines.prefetcher import Prefetcher
+from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.lifecycle import Lifecycle
-from tidemill.timelines.roster import Roster
+from tidemill.timelines.consumer_queues import ConsumerQueues
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: int) -> list[int]:
@@ -36,15 +36,15 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: i
 @pytest.mark.parametrize(
     ("owner", "method", "task"),
     [
-        (Delivery, "_deal_once", "timeline delivery"),
-        (Delivery, "_ripen", "timeline delivery"),
-        (Delivery, "_queue_room", "timeline delivery"),
-        (Delivery, "_grant", "timeline delivery"),
-        (Roster, "take", "timeline delivery"),
-        (Roster, "queue", "timeline delivery"),
-        (Feed, "_fill", "timeline feed"),
-        (Feed, "_take_in", "timeline feed"),
-        (Feed, "_pause_s", "timeline feed"),
+        (TimelineDelivery, "_deal_once", "timeline delivery"),
+        (TimelineDelivery, "_ripen", "timeline delivery"),
+        (TimelineDelivery, "_queue_room", "timeline delivery"),
+        (TimelineDelivery, "_grant", "timeline delivery"),
+        (ConsumerQueues, "take", "timeline delivery"),
+        (ConsumerQueues, "queue", "timeline delivery"),
+        (Prefetcher, "_fill", "timeline feed"),
+        (Prefetcher, "_take_in", "timeline feed"),
+        (Prefetcher, "_pause_s", "timeline feed"),
     ],
 )
 def test_delivery_continues_after_an_unexpected_error(
@@ -75,7 +75,7 @@ def test_messages_that_were_taken_out_when_the_error_came_are_found_again(monkey
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer(max_in_flight=1_000)
         await asyncio.sleep(1)
-        made = fail_at(monkeypatch, Roster, "queue", 1)
+        made = fail_at(monkeypatch, ConsumerQueues, "queue", 1)
         wanted = await fleet.schedule(*([fleet.now_ms() + 1_000] * 100))
         await fleet.until(lambda: len(fleet.received) == 100, limit_s=5)  # long before the next rescan
         assert {one.id for one in fleet.received} == set(wanted)
@@ -87,7 +87,7 @@ def test_messages_that_were_taken_out_when_the_error_came_are_found_again(monkey
 def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(fleet: Fleet) -> None:
         fleet.consumer()
-        fail_at(monkeypatch, Burial, "_try", 1)
+        fail_at(monkeypatch, DeadLetterQueue, "_try", 1)
         await fleet.schedule(fleet.now_ms() + 10)
         await fleet.until(lambda: fleet.dispatcher.stats["line"].messages["dead"] == 1, limit_s=120)
         assert fleet.dispatcher.supervisor.restarts["timeline dead letters"] == 1
@@ -97,7 +97,7 @@ def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pytest.Mo
 
 def test_the_clocks_are_watched_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(fleet: Fleet) -> None:
-        made = fail_at(monkeypatch, Guard, "check", 1, 2)
+        made = fail_at(monkeypatch, HealthMonitor, "check", 1, 2)
         await fleet.until(lambda: len(made) > 5)
         assert fleet.dispatcher.supervisor.restarts["timeline clock watch"] == 2
 
@@ -109,7 +109,7 @@ def test_a_deleted_timeline_is_removed_after_an_unexpected_error(monkeypatch: py
         await fleet.schedule(*(fleet.now_ms() + 1_000_000 for _ in range(10)))
         original, calls = Lifecycle._claims, []
 
-        async def failing(life: Lifecycle, timeline: Timeline) -> bool:
+        async def failing(life: Lifecycle, timeline: TimelineInfo) -> bool:
             calls.append(timeline.name)
             if len(calls) == 1:
                 raise RuntimeError("injected into the removal")
@@ -131,7 +131,7 @@ def test_a_consumer_whose_push_fails_does_not_keep_others_from_theirs(monkeypatc
         bad = fleet.consumer(id="bad")
         await asyncio.sleep(20)  # both are dealt in
 
-        def refuse(_: Consumer, *__: Any) -> None:
+        def refuse(_: TimelineConsumer, *__: Any) -> None:
             raise RuntimeError("injected into push")
 
         bad.push = refuse  # type: ignore[assignment]
@@ -151,7 +151,7 @@ def test_a_consumer_whose_push_fails_does_not_keep_others_from_theirs(monkeypatc
 def test_closing_is_quick_while_a_loop_waits_to_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(fleet: Fleet) -> Dispatcher:
         fleet.consumer()
-        fail_at(monkeypatch, Delivery, "_deal_once", *range(1, 1_000))
+        fail_at(monkeypatch, TimelineDelivery, "_deal_once", *range(1, 1_000))
         await asyncio.sleep(100)
         before = fleet.world.loop.time()
         await fleet.dispatcher.close()

@@ -7,7 +7,7 @@ import pytest
 
 from tidemill.model.timeline_errors import StoreUnavailable, UnknownTimeline
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.guard import ERRORS_IN_ROW, REFUSED_AGE_MS, WITNESSES_MIN, Guard, State
+from tidemill.timelines.health import ERRORS_IN_ROW, REFUSED_AGE_MS, WITNESSES_MIN, HealthMonitor, TimelinesState
 
 
 class Hands:
@@ -23,9 +23,9 @@ class Hands:
         self.steady_ms += ms
 
 
-def _guard() -> tuple[Hands, Guard]:
+def _guard() -> tuple[Hands, HealthMonitor]:
     hands = Hands()
-    guard = Guard(hands.clock, random.Random(1))
+    guard = HealthMonitor(hands.clock, random.Random(1))
     guard.activate(active=True)
     guard.check()
     return hands, guard
@@ -33,14 +33,14 @@ def _guard() -> tuple[Hands, Guard]:
 
 def test_states() -> None:
     hands, guard = _guard()
-    assert guard.health().state is State.HEALTHY
+    assert guard.health().state is TimelinesState.HEALTHY
     hands.wall_ms += 5_000
     assert guard.check()
-    assert guard.health().state is State.DEGRADED
+    assert guard.health().state is TimelinesState.DEGRADED
     assert not guard.may_lease
     assert "jumped by 5000 ms" in guard.health().reasons[0]
     guard.activate(active=False)
-    assert guard.health().state is State.INACTIVE
+    assert guard.health().state is TimelinesState.INACTIVE
 
 
 def test_it_recovers_when_the_clocks_agree_again() -> None:
@@ -110,7 +110,7 @@ def test_a_failing_store_is_asked_now_and_then_and_trusted_after_a_success() -> 
         for _ in range(ERRORS_IN_ROW):
             with pytest.raises(StoreUnavailable):
                 await guard.ask_store(_fails)
-        assert guard.health().state is State.DEGRADED
+        assert guard.health().state is TimelinesState.DEGRADED
         assert guard.may_lease
         answers = 0
         for _ in range(1_000):
@@ -134,7 +134,7 @@ def test_a_refusal_is_no_failure() -> None:
         for _ in range(2 * ERRORS_IN_ROW):
             with pytest.raises(UnknownTimeline):
                 await guard.ask_store(_refuses)
-        assert guard.health().state is State.HEALTHY
+        assert guard.health().state is TimelinesState.HEALTHY
 
     asyncio.run(scenario())
 
@@ -148,14 +148,14 @@ def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
             assert await guard.ask_store(_works, reads=True) == "done"
             with pytest.raises(StoreUnavailable):
                 await guard.ask_store(_fails)
-        assert guard.health().state is State.DEGRADED
+        assert guard.health().state is TimelinesState.DEGRADED
         assert guard.health().reasons == ("the store takes nothing: no route to host",)
         hands.pass_ms(REFUSED_AGE_MS)
-        assert guard.health().state is State.HEALTHY, "nobody has tried for long"
+        assert guard.health().state is TimelinesState.HEALTHY, "nobody has tried for long"
         with pytest.raises(StoreUnavailable):
             await guard.ask_store(_fails)
-        assert guard.health().state is State.DEGRADED
+        assert guard.health().state is TimelinesState.DEGRADED
         assert await guard.ask_store(_works) == "done"
-        assert guard.health().state is State.HEALTHY
+        assert guard.health().state is TimelinesState.HEALTHY
 
     asyncio.run(scenario())

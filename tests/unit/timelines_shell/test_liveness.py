@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
 
-from tidemill.timelines import delivery, feed
-from tidemill.timelines.consumer import Consumer
-from tidemill.timelines.core.lease import Command, Complete, Extend, Lease, Outcome, Release
-from tidemill.timelines.core.message import EVERYTHING, Message, Scheduled, Selection, Status
+from tidemill.timelines import delivery
+from tidemill.timelines import prefetcher
+from tidemill.timelines.consumer import TimelineConsumer
+from tidemill.timelines.core.lease import Command, Complete, Extend, LeaseGrant, CommandOutcome, Release
+from tidemill.timelines.core.message import EVERYTHING, TimedMessage, Scheduled, Selection, MessageStatus
 from tidemill.timelines.core.timeline import TimelineSettings
-from tidemill.timelines.dispatcher import Wanted
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.dispatcher import ScheduleRequest
+from tidemill.timelines.memory import MemoryTimelineStore
 
 ROUNDS = 60
 PATIENCE_MS = 4_000
 """Longer than a lease and some windows, and far shorter than the time between rescans."""
 
 
-class SlowStore(MemoryStore):
+class SlowStore(MemoryTimelineStore):
     """Takes its time before and after each call."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -41,19 +42,19 @@ class SlowStore(MemoryStore):
         await self._wait()
         return kept
 
-    async def acquire(self, *which: Any, **how: Any) -> list[Lease | None]:
+    async def acquire(self, *which: Any, **how: Any) -> list[LeaseGrant | None]:
         await self._wait()
         leases = await super().acquire(*which, **how)
         await self._wait()
         return leases
 
-    async def settle(self, *which: Any, **how: Any) -> list[Outcome]:
+    async def settle(self, *which: Any, **how: Any) -> list[CommandOutcome]:
         await self._wait()
         outcomes = await super().settle(*which, **how)
         await self._wait()
         return outcomes
 
-    async def find(self, *which: Any, **how: Any) -> list[Message]:
+    async def find(self, *which: Any, **how: Any) -> list[TimedMessage]:
         await self._wait()
         found = await super().find(*which, **how)
         await self._wait()
@@ -68,7 +69,7 @@ class Crowd:
         self._rng = rng
         self._limits = messages_max, bytes_max
         self._tasks: set[asyncio.Task[None]] = set()
-        self.here: dict[str, Consumer] = {}
+        self.here: dict[str, TimelineConsumer] = {}
         fleet.treat = self._got
 
     def _got(self, received: Received) -> None:
@@ -115,7 +116,7 @@ async def _produce(fleet: Fleet, rng: random.Random) -> None:
     for _ in range(ROUNDS):
         ahead = [-1_000, 0, 0, 100, 3_000, 4_990, 5_010, 20_000]
         wanted = [
-            Wanted(b"x" * rng.choice([1, 10, 90, 300]), fleet.now_ms() + rng.choice(ahead))
+            ScheduleRequest(b"x" * rng.choice([1, 10, 90, 300]), fleet.now_ms() + rng.choice(ahead))
             for _ in range(rng.choice([1, 1, 5, 40]))
         ]
         ids.extend(one.id for one in await fleet.dispatcher.schedule("line", wanted))
@@ -128,14 +129,14 @@ async def _produce(fleet: Fleet, rng: random.Random) -> None:
         await asyncio.sleep(rng.choice([0.01, 0.1, 1, 3]))
 
 
-async def _nobody_waits(fleet: Fleet, crowd: Crowd, store: MemoryStore) -> None:
+async def _nobody_waits(fleet: Fleet, crowd: Crowd, store: MemoryTimelineStore) -> None:
     """Fails when messages are due and consumers idle for long."""
     idle_since_ms: int | None = None
     while True:
         await asyncio.sleep(0.5)
         now_ms = fleet.now_ms()
-        due = Selection(end_ms=now_ms - 100, status=Status.AVAILABLE)
-        waiting = await MemoryStore.find(store, "line", due, now_ms=now_ms, limit=1)
+        due = Selection(end_ms=now_ms - 100, status=MessageStatus.AVAILABLE)
+        waiting = await MemoryTimelineStore.find(store, "line", due, now_ms=now_ms, limit=1)
         if not waiting or not crowd.idle():
             idle_since_ms = None
         elif idle_since_ms is None:
@@ -149,9 +150,9 @@ def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.Mo
     fill = rng.choice([2, 5, 20])
     monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", rng.choice([3, 10, 50]))
     monkeypatch.setattr(delivery, "LEASE_BATCH_MAX", rng.choice([2, 10, 1_000]))
-    monkeypatch.setattr(feed, "FILL_MESSAGES_MAX", fill)
-    monkeypatch.setattr(feed, "TAKE_IN_MAX", rng.choice([1, 3, 500]))
-    monkeypatch.setattr(feed, "NOTES_MAX", rng.choice([3, 20, 50_000]))
+    monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", fill)
+    monkeypatch.setattr(prefetcher, "TAKE_IN_MAX", rng.choice([1, 3, 500]))
+    monkeypatch.setattr(prefetcher, "NOTES_MAX", rng.choice([3, 20, 50_000]))
     store = SlowStore(random.Random(seed))
 
     async def scenario(fleet: Fleet) -> None:

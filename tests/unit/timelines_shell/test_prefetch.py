@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.timelines.core.message import Message, Place
+from tidemill.timelines.core.message import TimedMessage, TimelinePosition
 from tidemill.timelines.prefetch import Prefetch
 
 
-def _message(seq: int, due_ms: int, *, version: int = 1, size: int = 10, attempts: int = 0) -> Message:
-    return Message(seq, f"m{seq}", due_ms, due_ms, 0, "", None, 0, version, attempts, size, None, b"x")
+def _message(seq: int, due_ms: int, *, version: int = 1, size: int = 10, attempts: int = 0) -> TimedMessage:
+    return TimedMessage(seq, f"m{seq}", due_ms, due_ms, 0, "", None, 0, version, attempts, size, None, b"x")
 
 
 def test_ripe_messages_come_out_in_order_and_a_little_early() -> None:
@@ -49,11 +49,11 @@ def test_only_the_newest_state_of_a_message_counts() -> None:
 
 def test_what_does_not_fit_is_forgotten_and_the_frontier_drawn_back() -> None:
     prefetch = Prefetch(early_ms=0, messages_max=10)
-    prefetch.frontier = Place(10_000, 0)
+    prefetch.frontier = TimelinePosition(10_000, 0)
     for seq in range(21):
         prefetch.add(_message(seq, 1_000 - seq))
     assert len(prefetch) == 10
-    assert prefetch.frontier == Place(990, 9)
+    assert prefetch.frontier == TimelinePosition(990, 9)
     assert not prefetch.covers(991)
     assert prefetch.covers(989)
     assert prefetch.room() == 0
@@ -66,7 +66,7 @@ def test_bytes_are_bounded_and_one_large_message_always_fits() -> None:
     assert prefetch.room() == prefetch.room_bytes() == 0
     prefetch.add(_message(2, 6, size=1_000))
     assert [one.seq for one in prefetch.pop_ripe(10, 10)] == [1]
-    assert prefetch.frontier == Place(6, 1)
+    assert prefetch.frontier == TimelinePosition(6, 1)
 
 
 @given(
@@ -78,8 +78,8 @@ def test_counts_stay_true_and_nothing_before_the_frontier_is_lost(
     steps: list[tuple[int, int, int, int]], messages_max: int
 ) -> None:
     prefetch = Prefetch(early_ms=0, messages_max=messages_max, bytes_max=300)
-    prefetch.frontier = Place(1_000, 0)
-    newest: dict[int, Message] = {}
+    prefetch.frontier = TimelinePosition(1_000, 0)
+    newest: dict[int, TimedMessage] = {}
     for seq, due_ms, version, size in steps:
         message = _message(seq, due_ms, version=version, size=size)
         if seq not in newest or newest[seq].version < version:

@@ -8,18 +8,18 @@ from contextlib import suppress
 from tests.unit.timelines_shell.virtual import START_MS, Fleet, Received, VirtualLoop, World
 
 from tidemill.model.timeline_errors import ConsumerReplaced
-from tidemill.timelines.core.agreed import HELP_AFTER_MS, Seat
-from tidemill.timelines.core.dealer import Member
+from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace
+from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.timeline import Catalogue, TimelineSettings
 from tidemill.timelines.delivery import EARLY_MS
 from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 
 NEWS_S = 0.03
 WINDOW_MS = 2_000
 
 
-class SharedStore(MemoryStore):
+class SharedStore(MemoryTimelineStore):
     """A store that others use too: it says what time it is there."""
 
     def __init__(self, world: World) -> None:
@@ -38,11 +38,11 @@ class Hub:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.written: dict[tuple[str, str], tuple[Member, int, int]] = {}
+        self.written: dict[tuple[str, str], tuple[DealtConsumer, int, int]] = {}
         self.brokers: list[Desk] = []
         self.revision = 0
 
-    def write(self, timeline: str, consumer: str, entry: tuple[Member, int, int] | None) -> None:
+    def write(self, timeline: str, consumer: str, entry: tuple[DealtConsumer, int, int] | None) -> None:
         if entry is None:
             self.written.pop((timeline, consumer), None)
         else:
@@ -62,13 +62,13 @@ class Desk:
 
     def __init__(self, hub: Hub, node: int) -> None:
         self.hub, self.node = hub, node
-        self.known: dict[tuple[str, str], tuple[Member, int, int]] = {}
+        self.known: dict[tuple[str, str], tuple[DealtConsumer, int, int]] = {}
         self.here: set[tuple[str, str]] = set()
         self.revision = 0
         self.heard: Callable[[Iterable[str]], None] = lambda _timelines: None
         hub.brokers.append(self)
 
-    def enter(self, timeline: str, member: Member) -> None:
+    def enter(self, timeline: str, member: DealtConsumer) -> None:
         self.here.add((timeline, member.id))
         self.hub.write(timeline, member.id, (member, self.hub.world.clock.now_ms(), self.node))
 
@@ -77,8 +77,8 @@ class Desk:
         if self.hub.written.get((timeline, consumer), (None, 0, -1))[2] == self.node:
             self.hub.write(timeline, consumer, None)
 
-    def seats(self, timeline: str) -> list[Seat]:
-        return [Seat(*entry[:2], entry[2] == self.node) for (name, _), entry in self.known.items() if name == timeline]
+    def seats(self, timeline: str) -> list[ConsumerPlace]:
+        return [ConsumerPlace(*entry[:2], entry[2] == self.node) for (name, _), entry in self.known.items() if name == timeline]
 
     def ousted(self, timeline: str) -> list[str]:
         there = [seat.member.id for seat in self.seats(timeline) if not seat.here]
@@ -87,7 +87,7 @@ class Desk:
     def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
         self.heard = heard
 
-    def hear(self, timeline: str, revision: int, state: dict[tuple[str, str], tuple[Member, int, int]]) -> None:
+    def hear(self, timeline: str, revision: int, state: dict[tuple[str, str], tuple[DealtConsumer, int, int]]) -> None:
         if revision > self.revision:  # timers of one instant have no order, revisions do
             self.revision, self.known = revision, state
             self.heard([timeline])
@@ -199,7 +199,7 @@ def test_backups_of_another_rack_take_what_is_late_before_anybody_hears_of_a_los
         pair.two.consumer(id="b", rack="y", max_in_flight=10_000)
         await pair.deal()
         await pair.two.dispatcher.close()  # its session lives on in coordination
-        pair.hub.write("line", "b", (Member("b", "y"), START_MS, 2))
+        pair.hub.write("line", "b", (DealtConsumer("b", "y"), START_MS, 2))
         due_ms = pair.one.now_ms() + 500
         await pair.one.schedule(*(due_ms + number for number in range(200)))
         await pair.one.until(lambda: len(pair.one.received) == 200, 60)

@@ -14,10 +14,10 @@ from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
 
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, Lease, Outcome, Release, decide
-from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Scheduled
+from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, LeaseGrant, CommandOutcome, Release, decide
+from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 
 MESSAGES = 1_000
 SECONDS = 30
@@ -27,7 +27,7 @@ DOWN = 2.0
 """So often does a store fail that is not there at all."""
 
 
-class FlakyStore(MemoryStore):
+class FlakyStore(MemoryTimelineStore):
     """Fails some calls, before or after they had their effect, and takes its time."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -45,22 +45,22 @@ class FlakyStore(MemoryStore):
         return result
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-        result: list[Scheduled] = await self._perhaps(lambda: MemoryStore.schedule(self, timeline, messages))
+        result: list[Scheduled] = await self._perhaps(lambda: MemoryTimelineStore.schedule(self, timeline, messages))
         return result
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
-    ) -> list[Lease | None]:
-        result: list[Lease | None] = await self._perhaps(
-            lambda: MemoryStore.acquire(self, timeline, claims, now_ms=now_ms, early_ms=early_ms)
+    ) -> list[LeaseGrant | None]:
+        result: list[LeaseGrant | None] = await self._perhaps(
+            lambda: MemoryTimelineStore.acquire(self, timeline, claims, now_ms=now_ms, early_ms=early_ms)
         )
         return result
 
-    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
-        result: list[Outcome] = await self._perhaps(lambda: MemoryStore.settle(self, timeline, commands, now_ms=now_ms))
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
+        result: list[CommandOutcome] = await self._perhaps(lambda: MemoryTimelineStore.settle(self, timeline, commands, now_ms=now_ms))
         return result
 
-    async def find(self, *which: Any, **how: Any) -> list[Message]:
+    async def find(self, *which: Any, **how: Any) -> list[TimedMessage]:
         if self.failing >= DOWN:
             raise StoreUnavailable("down")
         return await super().find(*which, **how)
@@ -119,19 +119,19 @@ async def _treat(fleet: Fleet, checker: Checker, rng: random.Random, one: Receiv
     draw = rng.random()
     if draw < 0.1:
         until_ms = fleet.world.clock.now_ms() + 3_000
-        if await _one(fleet, Extend(message.seq, lease.token, until_ms)) is Outcome.DONE:
+        if await _one(fleet, Extend(message.seq, lease.token, until_ms)) is CommandOutcome.DONE:
             checker.extended(message.id, lease.token, until_ms)
         await asyncio.sleep(rng.uniform(0, 4))
     elif draw < 0.2:
         due_ms = fleet.world.clock.now_ms() + rng.randrange(2_000)
-        if await _one(fleet, Release(message.seq, lease.token, due_ms)) in {Outcome.DONE, None}:
+        if await _one(fleet, Release(message.seq, lease.token, due_ms)) in {CommandOutcome.DONE, None}:
             checker.released(message.id, lease.token)
         return
-    if await _one(fleet, Complete(message.seq, lease.token)) is Outcome.DONE:
+    if await _one(fleet, Complete(message.seq, lease.token)) is CommandOutcome.DONE:
         checker.done(message.id, lease.token)
 
 
-async def _one(fleet: Fleet, command: Command) -> Outcome | TimelineError | None:
+async def _one(fleet: Fleet, command: Command) -> CommandOutcome | TimelineError | None:
     """One operation; sent again while the store fails, as the client does. None: nobody knows which one did it."""
     repeated = False
     while True:
@@ -141,7 +141,7 @@ async def _one(fleet: Fleet, command: Command) -> Outcome | TimelineError | None
             repeated = True
             await asyncio.sleep(0.1)
             continue
-        return None if repeated and outcome is not Outcome.DONE else outcome
+        return None if repeated and outcome is not CommandOutcome.DONE else outcome
 
 
 async def _produce(fleet: Fleet, rng: random.Random) -> None:
@@ -223,9 +223,9 @@ def test_a_dispatcher_that_pushes_early_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_store_without_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide_without_token(message: Message | None, command: Command, now_ms: int) -> tuple[Outcome, Message | None]:
+    def decide_without_token(message: TimedMessage | None, command: Command, now_ms: int) -> tuple[CommandOutcome, TimedMessage | None]:
         if message is not None and isinstance(command, Complete):
-            return Outcome.DONE, None
+            return CommandOutcome.DONE, None
         return decide(message, command, now_ms)
 
     for home in ("core.lease", "core.changes", "memory"):
@@ -242,7 +242,7 @@ def test_a_jump_of_the_wall_clock_stops_leasing_and_heals(jump_ms: int) -> None:
         fleet.world.jump_ms(jump_ms)
         await asyncio.sleep(2.5)
         assert fleet.dispatcher.health().state == "degraded"
-        assert await fleet.complete(fleet.received) == [Outcome.DONE]
+        assert await fleet.complete(fleet.received) == [CommandOutcome.DONE]
         await asyncio.sleep(10)
         assert len(fleet.received) == 1
         fleet.world.jump_ms(-jump_ms)

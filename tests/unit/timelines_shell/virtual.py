@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import Consumer, ConsumerTerms, Granted
-from tidemill.timelines.core.lease import Command, Complete, Outcome
+from tidemill.timelines.consumer import TimelineConsumer, ConsumerTerms, Granted
+from tidemill.timelines.core.lease import Command, Complete, CommandOutcome
 from tidemill.timelines.core.timeline import TimelineSettings
-from tidemill.timelines.dispatcher import Dispatcher, Wanted
-from tidemill.timelines.graves import Append
+from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
+from tidemill.timelines.dead_letters import Append
 from tidemill.timelines.interface import TimelineStore
-from tidemill.timelines.memory import MemoryStore
+from tidemill.timelines.memory import MemoryTimelineStore
 
 START_MS = 1_800_000_000_000
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Fleet:
     def now_ms(self) -> int:
         return round(self.world.true_ms())
 
-    def consumer(self, name: str = "line", **terms: Any) -> Consumer:
+    def consumer(self, name: str = "line", **terms: Any) -> TimelineConsumer:
         """Connect a consumer that keeps what it gets and does nothing with it."""
         terms.setdefault("id", "w1")
 
@@ -130,10 +130,10 @@ class Fleet:
             await asyncio.sleep(1)
 
     async def schedule(self, *dues_ms: int, name: str = "line", **more: Any) -> list[str]:
-        wanted = [Wanted(b"body", due_ms, **more) for due_ms in dues_ms]
+        wanted = [ScheduleRequest(b"body", due_ms, **more) for due_ms in dues_ms]
         return [one.id for one in await self.dispatcher.schedule(name, wanted)]
 
-    async def complete(self, received: Sequence[Received], name: str = "line") -> list[Outcome | TimelineError]:
+    async def complete(self, received: Sequence[Received], name: str = "line") -> list[CommandOutcome | TimelineError]:
         commands: list[Command] = [Complete(one.granted.message.seq, one.granted.lease.token) for one in received]
         return await self.dispatcher.settle(name, commands)
 
@@ -158,7 +158,7 @@ def run_virtual(
 
     async def main() -> T:
         world = World(loop)
-        dispatcher = Dispatcher(store or MemoryStore(), world.clock, random.Random(seed), append=append)
+        dispatcher = Dispatcher(store or MemoryTimelineStore(), world.clock, random.Random(seed), append=append)
         await dispatcher.open()
         await dispatcher.create("line", settings or TimelineSettings())
         fleet = Fleet(world, dispatcher)

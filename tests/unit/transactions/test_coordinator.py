@@ -24,7 +24,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.transactions import coordinator as shell
 from tidemill.transactions.coordinator import TransactionCoordinator
 from tidemill.transactions.core.rules import InitProducer
-from tidemill.transactions.core.state import Identity, State
+from tidemill.transactions.core.state import ProducerIdAndEpoch, TransactionStatus
 from tidemill.transactions.interface import TransactionLimits
 
 INIT = InitProducer("a", 60_000)
@@ -37,7 +37,7 @@ def play(scene: Callable[[World], Coroutine[None, None, None]]) -> World:
     return world
 
 
-async def settle(coordinator: TransactionCoordinator, transactional_id: str, state: State) -> None:
+async def settle(coordinator: TransactionCoordinator, transactional_id: str, state: TransactionStatus) -> None:
     for _ in range(1000):
         if coordinator.describe(transactional_id).state is state:
             return
@@ -45,7 +45,7 @@ async def settle(coordinator: TransactionCoordinator, transactional_id: str, sta
     raise AssertionError(coordinator.describe(transactional_id))
 
 
-async def opened(world: World, *names: str) -> tuple[TransactionCoordinator, Identity]:
+async def opened(world: World, *names: str) -> tuple[TransactionCoordinator, ProducerIdAndEpoch]:
     coordinator = world.coordinator()
     await lead_all(coordinator)
     identity = await coordinator.init_producer(INIT)
@@ -58,7 +58,7 @@ def test_a_commit_has_written_its_markers_when_it_returns() -> None:
         coordinator, identity = await opened(world, "t-0", "u-3")
         assert await coordinator.end_transaction("a", identity, commit=True, bump=False) == identity
         assert world.marked() == [("t-0", 0, 0, "commit"), ("u-3", 0, 0, "commit")]
-        assert coordinator.describe("a").state is State.COMPLETE_COMMIT
+        assert coordinator.describe("a").state is TransactionStatus.COMPLETE_COMMIT
 
     play(scene)
 
@@ -67,8 +67,8 @@ def test_a_producer_without_a_transactional_id_just_gets_a_number() -> None:
     async def scene(world: World) -> None:
         coordinator = world.coordinator()
         await lead_all(coordinator)
-        assert await coordinator.init_producer(None) == Identity(0, 0)
-        assert await coordinator.init_producer(None) == Identity(1, 0)
+        assert await coordinator.init_producer(None) == ProducerIdAndEpoch(0, 0)
+        assert await coordinator.init_producer(None) == ProducerIdAndEpoch(1, 0)
         assert world.journal.records == [[], []]
 
     play(scene)
@@ -111,9 +111,9 @@ def test_an_open_transaction_is_aborted_before_its_id_changes_hands() -> None:
         coordinator, old = await opened(world, "t-0")
         with pytest.raises(ConcurrentTransactions):
             await coordinator.init_producer(INIT)
-        await settle(coordinator, "a", State.COMPLETE_ABORT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_ABORT)
         assert world.marked() == [("t-0", 0, 1, "abort")]
-        assert await coordinator.init_producer(INIT) == Identity(0, 2)
+        assert await coordinator.init_producer(INIT) == ProducerIdAndEpoch(0, 2)
         with pytest.raises(ProducerFenced):
             await coordinator.end_transaction("a", old, commit=True, bump=False)
 
@@ -126,7 +126,7 @@ def test_nothing_is_marked_when_the_outcome_cannot_be_journaled() -> None:
         world.journal.fail_next = True
         with pytest.raises(NotCoordinator):
             await coordinator.end_transaction("a", identity, commit=True, bump=False)
-        assert coordinator.describe("a").state is State.ONGOING
+        assert coordinator.describe("a").state is TransactionStatus.ONGOING
         assert world.markers == []
         await coordinator.end_transaction("a", identity, commit=False, bump=False)
         assert world.marked() == [("t-0", 0, 0, "abort")]
@@ -141,7 +141,7 @@ def test_a_caller_that_goes_away_does_not_tear_memory_from_journal() -> None:
         for _ in range(2):
             await asyncio.sleep(0)
         caller.cancel()
-        await settle(coordinator, "a", State.COMPLETE_COMMIT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_COMMIT)
         again = world.coordinator()
         await lead_all(again)
         assert again.describe("a") == coordinator.describe("a")
@@ -163,7 +163,7 @@ def test_half_written_markers_are_finished_after_a_crash(monkeypatch: pytest.Mon
         await lead_all(again)
         with pytest.raises(ConcurrentTransactions):
             await again.add_partitions("a", identity, {T0})
-        await settle(again, "a", State.COMPLETE_COMMIT)
+        await settle(again, "a", TransactionStatus.COMPLETE_COMMIT)
         assert {(where, wish) for where, _, _, wish in world.marked()} == {
             ("t-0", "commit"),
             ("t-1", "commit"),
@@ -182,10 +182,10 @@ def test_a_marker_that_failed_is_tried_again_by_the_tick(monkeypatch: pytest.Mon
         await coordinator.end_transaction("a", identity, commit=True, bump=False)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert coordinator.describe("a").state is State.PREPARE_COMMIT
+        assert coordinator.describe("a").state is TransactionStatus.PREPARE_COMMIT
         world.refuse = lambda _: None
         await coordinator.tick()
-        await settle(coordinator, "a", State.COMPLETE_COMMIT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_COMMIT)
 
     play(scene)
 
@@ -196,7 +196,7 @@ def test_a_partition_with_nothing_to_end_holds_nobody_up(error: TidemillError) -
         coordinator, identity = await opened(world, "gone-0", "t-0")
         world.refuse = lambda marker: error if marker.partition.topic == "gone" else None
         await coordinator.end_transaction("a", identity, commit=True, bump=False)
-        assert coordinator.describe("a").state is State.COMPLETE_COMMIT
+        assert coordinator.describe("a").state is TransactionStatus.COMPLETE_COMMIT
         assert world.marked() == [("t-0", 0, 0, "commit")]
 
     play(scene)
@@ -209,7 +209,7 @@ def test_the_journal_says_which_version_of_transactions_the_client_has(bump: boo
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")
         await coordinator.end_transaction("a", identity, commit=True, bump=bump)
-        await settle(coordinator, "a", State.COMPLETE_COMMIT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_COMMIT)
         known = coordinator.describe("a")
         assert (known.client_version, known.started_ms, known.partitions) == (version, -1, frozenset())
 
@@ -221,10 +221,10 @@ def test_an_open_transaction_times_out() -> None:
         coordinator, identity = await opened(world, "t-0")
         world.now_ms += 60_000
         await coordinator.tick()
-        assert coordinator.describe("a").state is State.ONGOING
+        assert coordinator.describe("a").state is TransactionStatus.ONGOING
         world.now_ms += 1
         await coordinator.tick()
-        await settle(coordinator, "a", State.COMPLETE_ABORT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_ABORT)
         assert world.marked() == [("t-0", 0, 1, "abort")]
         with pytest.raises(ProducerFenced):
             await coordinator.end_transaction("a", identity, commit=True, bump=True)
@@ -249,7 +249,7 @@ def test_a_coordinator_that_still_reads_ends_nothing() -> None:
 
         world.journal.between = tick
         await lead_all(heir)
-        assert heir.describe("a").state is State.ONGOING
+        assert heir.describe("a").state is TransactionStatus.ONGOING
         assert world.marked() == before
 
     play(scene)
@@ -263,10 +263,10 @@ def test_a_clock_that_is_set_neither_ends_a_transaction_nor_keeps_it(set_by_ms: 
         await coordinator.add_partitions("a", identity, {TopicPartition("t", 1)})
         world.now_ms += 60_000
         await coordinator.tick()
-        assert coordinator.describe("a").state is State.ONGOING
+        assert coordinator.describe("a").state is TransactionStatus.ONGOING
         world.now_ms += 1
         await coordinator.tick()
-        await settle(coordinator, "a", State.COMPLETE_ABORT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_ABORT)
 
     play(scene)
 
@@ -285,10 +285,10 @@ def test_the_next_coordinator_knows_the_age_by_the_time_of_the_day(
         await lead_all(heir)
         world.now_ms += left_ms
         await heir.tick()
-        assert heir.describe("a").state is State.ONGOING
+        assert heir.describe("a").state is TransactionStatus.ONGOING
         world.now_ms += 1
         await heir.tick()
-        await settle(heir, "a", State.COMPLETE_ABORT)
+        await settle(heir, "a", TransactionStatus.COMPLETE_ABORT)
 
     play(scene)
 
@@ -301,10 +301,10 @@ def test_one_id_that_cannot_be_timed_out_does_not_hold_up_others() -> None:
         world.now_ms += 60_001
         world.journal.fail_next = True
         await coordinator.tick()
-        await settle(coordinator, "b", State.COMPLETE_ABORT)
-        assert coordinator.describe("a").state is State.ONGOING
+        await settle(coordinator, "b", TransactionStatus.COMPLETE_ABORT)
+        assert coordinator.describe("a").state is TransactionStatus.ONGOING
         await coordinator.tick()
-        await settle(coordinator, "a", State.COMPLETE_ABORT)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_ABORT)
 
     play(scene)
 
@@ -340,7 +340,7 @@ def test_nothing_expires_while_the_clock_is_in_doubt() -> None:
         again = world.coordinator()
         await lead_all(again)
         await again.tick()
-        assert again.describe("a").state is State.ONGOING, "an open transaction is not aborted by a wrong clock"
+        assert again.describe("a").state is TransactionStatus.ONGOING, "an open transaction is not aborted by a wrong clock"
         await again.end_transaction("a", identity, commit=True, bump=False)
         world.now_ms += shell.SWEEP_INTERVAL_MS
         world.set_by_ms *= 2
@@ -423,7 +423,7 @@ def test_a_write_may_join_the_transaction_by_itself() -> None:
         await coordinator.verify("a", *identity, T0, implicit=True)
         assert sum(map(len, world.journal.records)) == journaled
         following = await coordinator.end_transaction("a", identity, commit=True, bump=True)
-        assert following == Identity(0, 1)
+        assert following == ProducerIdAndEpoch(0, 1)
         assert world.marked() == [("t-0", 0, 1, "commit")]
         with pytest.raises(InvalidProducerEpoch):
             await coordinator.verify("a", *identity, T0, implicit=True)

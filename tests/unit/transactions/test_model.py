@@ -18,8 +18,8 @@ from tidemill.model.errors import ConcurrentTransactions, InvalidTxnState, Kafka
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
-from tidemill.transactions.core.rules import InitProducer, Outcome
-from tidemill.transactions.core.state import NOBODY, Identity, State, Transaction
+from tidemill.transactions.core.rules import InitProducer, Decision
+from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, TransactionStatus, Transaction
 from tidemill.transactions.core.table import TransactionTable
 
 NAME = "a"
@@ -36,12 +36,12 @@ class Instance:
 
     number: int
     name: str
-    identity: Identity = NOBODY
+    identity: ProducerIdAndEpoch = NOBODY
     transaction: int = 0
     written: bool = False
     wish: bool | None = None
     asking: bool = False
-    late: list[tuple[Identity, TopicPartition, Batch]] = field(default_factory=list)
+    late: list[tuple[ProducerIdAndEpoch, TopicPartition, Batch]] = field(default_factory=list)
 
 
 class Partition:
@@ -52,14 +52,14 @@ class Partition:
         self.open: defaultdict[int, list[Batch]] = defaultdict(list)
         self.fates: list[tuple[Batch, bool]] = []
 
-    def append(self, who: Identity, batch: Batch) -> bool:
+    def append(self, who: ProducerIdAndEpoch, batch: Batch) -> bool:
         if who.epoch < self.epochs.get(who.producer_id, -1):
             return False
         self.epochs[who.producer_id] = who.epoch
         self.open[who.producer_id].append(batch)
         return True
 
-    def mark(self, who: Identity, commit: bool) -> None:
+    def mark(self, who: ProducerIdAndEpoch, commit: bool) -> None:
         if who.epoch < self.epochs.get(who.producer_id, -1):
             return
         self.epochs[who.producer_id] = who.epoch
@@ -83,7 +83,7 @@ class Transactions(RuleBasedStateMachine):
         self.marked: defaultdict[str, set[TopicPartition]] = defaultdict(set)
         self.start_instance()
 
-    def apply(self, outcome: Outcome) -> Identity:
+    def apply(self, outcome: Decision) -> ProducerIdAndEpoch:
         if outcome.change is not None:
             record = write_key(outcome.change.transactional_id), write_value(outcome.change)
             self.journal.append(record)
@@ -147,7 +147,7 @@ class Transactions(RuleBasedStateMachine):
         if self.bump or batch[1] == instance.transaction:
             self.append(instance.name, identity, where, batch)
 
-    def append(self, name: str, who: Identity, where: TopicPartition, batch: Batch) -> None:
+    def append(self, name: str, who: ProducerIdAndEpoch, where: TopicPartition, batch: Batch) -> None:
         partition = self.partitions[where]
         if not partition.open.get(who.producer_id):
             try:
@@ -186,7 +186,7 @@ class Transactions(RuleBasedStateMachine):
             self.told[batch] = instance.wish
             self.next_transaction(instance, identity)
 
-    def next_transaction(self, instance: Instance, identity: Identity) -> None:
+    def next_transaction(self, instance: Instance, identity: ProducerIdAndEpoch) -> None:
         instance.identity, instance.wish, instance.written, instance.asking = identity, None, False, False
         instance.transaction += 1
 
@@ -209,7 +209,7 @@ class Transactions(RuleBasedStateMachine):
         assert known is not None
         for where in sorted(known.partitions - self.marked.pop(name, set())):
             self.partitions[where].mark(known.identity, known.commits)
-        self.apply(Outcome(rules.complete(known, self.now_ms)))
+        self.apply(Decision(rules.complete(known, self.now_ms)))
 
     @rule()
     def crash(self) -> None:
@@ -247,7 +247,7 @@ class Transactions(RuleBasedStateMachine):
             self.finish(name)
         self.fates_agree()
         assert not any(partition.open for partition in self.partitions.values())
-        assert all(known.state is not State.ONGOING for known in self.table)
+        assert all(known.state is not TransactionStatus.ONGOING for known in self.table)
 
 
 TestTransactions = Transactions.TestCase

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from tidemill.model.errors import CorruptMessage
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core.records import read_key, read_value, write_key, write_value
-from tidemill.transactions.core.state import NOBODY, Identity, State, Transaction
+from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, TransactionStatus, Transaction
 
 int64s = st.integers(-1, 2**63 - 1)
 epochs = st.integers(-1, 32767)
-identities = st.builds(Identity, int64s, epochs)
+identities = st.builds(ProducerIdAndEpoch, int64s, epochs)
 topic_partitions = st.builds(TopicPartition, st.text(max_size=20), st.integers(0, 2**31 - 1))
 
 
 @st.composite
 def transactions(draw: st.DrawFn) -> Transaction:
-    state = draw(st.sampled_from(State))
+    state = draw(st.sampled_from(TransactionStatus))
     return Transaction(
         draw(st.text(min_size=1, max_size=30)),
         draw(identities),
@@ -28,7 +28,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
         last=draw(identities),
         next_producer_id=draw(int64s),
         state=state,
-        partitions=frozenset() if state is State.EMPTY else frozenset(draw(st.sets(topic_partitions, max_size=8))),
+        partitions=frozenset() if state is TransactionStatus.EMPTY else frozenset(draw(st.sets(topic_partitions, max_size=8))),
         started_ms=draw(int64s),
         client_version=draw(st.integers(0, 2)),
     )
@@ -45,10 +45,10 @@ def test_what_is_written_is_read(known: Transaction) -> None:
 def test_the_layout_is_kafkas() -> None:
     known = Transaction(
         "tx",
-        Identity(7, 3),
+        ProducerIdAndEpoch(7, 3),
         timeout_ms=60_000,
         updated_ms=5,
-        state=State.ONGOING,
+        state=TransactionStatus.ONGOING,
         partitions=frozenset({TopicPartition("t", 1), TopicPartition("t", 0)}),
         started_ms=4,
         client_version=2,
@@ -68,8 +68,8 @@ def test_an_old_value_is_read() -> None:
         "0000 0000000000000007 0003 0000ea60 02 00000001 0001 74 00000001 00000005 0000000000000009 0000000000000008"
     )
     known = read_value("tx", value)
-    assert known.identity == Identity(7, 3)
-    assert known.state is State.PREPARE_COMMIT
+    assert known.identity == ProducerIdAndEpoch(7, 3)
+    assert known.state is TransactionStatus.PREPARE_COMMIT
     assert known.partitions == {TopicPartition("t", 5)}
     assert (known.updated_ms, known.started_ms, known.last) == (9, 8, NOBODY)
 
@@ -80,7 +80,7 @@ def test_an_old_value_may_have_no_partitions_at_all() -> None:
 
 
 def test_a_tagged_field_of_the_future_is_skipped() -> None:
-    known = Transaction("tx", Identity(7, 3), timeout_ms=1, updated_ms=2, client_version=2)
+    known = Transaction("tx", ProducerIdAndEpoch(7, 3), timeout_ms=1, updated_ms=2, client_version=2)
     value = write_value(known)
     assert value.endswith(bytes.fromhex("01 02 02 0002"))
     future = value[:-5] + bytes.fromhex("02 02 02 0002 63 03 aabbcc")

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
-from tidemill.broker.seats import take_over
+from tidemill.coordinator.placement import take_over
 from tidemill.model.errors import KafkaStorageError, TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.records.record import Record
 from tidemill.transactions.coordinator import TransactionCoordinator
-from tidemill.transactions.interface import Marker, TransactionLimits
+from tidemill.transactions.interface import TransactionMarker, TransactionLimits
 
 
 class MemoryJournal:
@@ -52,8 +52,8 @@ class World:
 
     def __init__(self) -> None:
         self.journal = MemoryJournal()
-        self.markers: list[Marker] = []
-        self.refuse: Callable[[Marker], TidemillError | None] = lambda _: None
+        self.markers: list[TransactionMarker] = []
+        self.refuse: Callable[[TransactionMarker], TidemillError | None] = lambda _: None
         self.now_ms = 1_000_000
         self.set_by_ms = 0
         self.is_clock_trusted = True
@@ -76,7 +76,7 @@ class World:
             for marker in self.markers
         ]
 
-    async def _write_marker(self, marker: Marker) -> None:
+    async def _write_marker(self, marker: TransactionMarker) -> None:
         await asyncio.sleep(0)
         error = self.refuse(marker)
         if error is not None:

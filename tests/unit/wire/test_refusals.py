@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.wire.kafka.refusals import refusals
+from tidemill.wire.kafka.error_codes import refusals
 from tidemill.wire.kafka.schema import build, response_class, response_module
 
 CREATE_TOPICS, OFFSET_COMMIT, HEARTBEAT, API_VERSIONS = 19, 8, 12, 18

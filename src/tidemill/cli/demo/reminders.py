@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tidemill.app.node import Node
 from tidemill.app.thread import NodeThread
-from tidemill.client.timeline import AsyncLease, AsyncTimeline, Message
+from tidemill.client.timelines import AsyncLease, AsyncTimeline, Message
 
 TIMELINE = "reminders"
 LEASE_MS = 30_000

@@ -71,7 +71,7 @@ class Silence:
         """Nothing."""
 
 
-class Lines:
+class PlainLines:
     """For pipes: a line every few seconds."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def screen(*, as_json: bool) -> Screen:
     """The one that fits."""
     if as_json:
         return Silence()
-    return LiveTable() if sys.stdout.isatty() else Lines()
+    return LiveTable() if sys.stdout.isatty() else PlainLines()
 
 
 def line(snapshot: Snapshot) -> str:

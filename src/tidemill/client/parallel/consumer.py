@@ -24,11 +24,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
 from tidemill.client.parallel.dead_letters import DeadLetters
-from tidemill.client.parallel.desk import Desk
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.metadata import METADATA_BYTES_MAX, decode
-from tidemill.client.parallel.options import Halted, InvalidOption, Options, Retry, TooManyErrors, ordering_of
+from tidemill.client.parallel.options import Halted, InvalidOption, ParallelOptions, Retry, TooManyErrors, ordering_of
 from tidemill.client.parallel.processes import ProcessWorkers
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.stats import Stats, collector_of
 from tidemill.client.parallel.workers import Handler, TaskWorkers, ThreadWorkers, Workers
 from tidemill.model.topics import TopicPartition
@@ -89,7 +89,7 @@ class ParallelConsumer:
         max_records: int | None = None,
         registry: "CollectorRegistry | None" = None,
     ) -> None:
-        self._options = Options(
+        self._options = ParallelOptions(
             config=dict(config),
             topics=topics,
             ordering=ordering_of(ordering),
@@ -107,7 +107,7 @@ class ParallelConsumer:
             metadata_bytes_max=metadata_bytes_max,
             max_records=max_records,
         )
-        self._desk = Desk(self._options.ordering, tracking)
+        self._desk = WorkQueue(self._options.ordering, tracking)
         self._client: Any = None
         self._letters: DeadLetters | None = None
         self._stopping = threading.Event()
@@ -270,12 +270,12 @@ class ParallelConsumer:
             (self._client.pause if wanted else self._client.resume)(self._client.assignment())
             self._paused, self._rebalanced = wanted, False
 
-    def _records(self, messages: Sequence[Any]) -> Iterator[Record]:
+    def _records(self, messages: Sequence[Any]) -> Iterator[ParallelRecord]:
         for message in messages:
             error = message.error()
             if error is None:
                 headers = tuple(message.headers() or ())
-                yield Record(
+                yield ParallelRecord(
                     message.topic(),
                     message.partition(),
                     message.offset(),
@@ -385,11 +385,11 @@ class ParallelConsumer:
 
     # What came of a record; called by workers.
 
-    def succeeded(self, record: Record, handler_s: float) -> None:
+    def succeeded(self, record: ParallelRecord, handler_s: float) -> None:
         """See Outcomes."""
         self._desk.finished(record, handler_s)
 
-    def failed(self, record: Record, error: BaseException) -> None:
+    def failed(self, record: ParallelRecord, error: BaseException) -> None:
         """See Outcomes."""
         if isinstance(error, Halted):
             self._halt(error)
@@ -406,7 +406,7 @@ class ParallelConsumer:
         else:
             self._exhausted(record, error)
 
-    def _exhausted(self, record: Record, error: Exception) -> None:
+    def _exhausted(self, record: ParallelRecord, error: Exception) -> None:
         where = f"{record.topic}-{record.partition} offset {record.offset}"
         if self._letters is not None:
             self._bury(self._letters, record, error)
@@ -416,7 +416,7 @@ class ParallelConsumer:
         else:
             self._halt(Halted(f"{where} failed {record.attempt} times, the last with {error!r}"), error)
 
-    def _bury(self, letters: DeadLetters, record: Record, error: Exception) -> None:
+    def _bury(self, letters: DeadLetters, record: ParallelRecord, error: Exception) -> None:
         def answered(failed: Any) -> None:
             if failed is not None:
                 self._halt(Halted(f"cannot write to {self._options.dead_letter}: {failed.str()}"))

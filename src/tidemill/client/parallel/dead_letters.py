@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 
 FLUSH_S = 30.0
 REASON_CHARACTERS_MAX = 1_000
@@ -22,7 +22,7 @@ class DeadLetters:
             {"message.max.bytes": LETTER_BYTES_MAX} | config | {"enable.idempotence": True, "linger.ms": 5}
         )
 
-    def bury(self, record: Record, error: BaseException, done: Callable[[Any], None]) -> None:
+    def bury(self, record: ParallelRecord, error: BaseException, done: Callable[[Any], None]) -> None:
         """Write a record with its origin and reason; `done` gets None or the error once the broker has answered."""
         origin = {
             "tidemill-topic": record.topic,

@@ -11,14 +11,14 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
 
-from tidemill.client.parallel.offsets import Run
+from tidemill.client.parallel.offsets import CompletedRun
 
 MARK = "tm1:"
 METADATA_BYTES_MAX = 4_096
 UNPACKED_BYTES_MAX = 1 << 20
 
 
-def encode(committed: int, runs: Sequence[Run], *, limit: int = METADATA_BYTES_MAX) -> str:
+def encode(committed: int, runs: Sequence[CompletedRun], *, limit: int = METADATA_BYTES_MAX) -> str:
     """Metadata for a commit of `committed`; empty when there is nothing to say."""
     keep = len(runs)
     while keep:
@@ -30,7 +30,7 @@ def encode(committed: int, runs: Sequence[Run], *, limit: int = METADATA_BYTES_M
     return ""
 
 
-def decode(committed: int, metadata: str | None) -> list[Run]:
+def decode(committed: int, metadata: str | None) -> list[CompletedRun]:
     """The runs that a commit of `committed` carried."""
     if not metadata or not metadata.startswith(MARK):
         return []
@@ -43,12 +43,12 @@ def decode(committed: int, metadata: str | None) -> list[Run]:
     runs, place = [], committed
     for waiting, complete in zip(numbers[::2], numbers[1::2], strict=False):
         if complete:
-            runs.append(Run(place + waiting, place + waiting + complete - 1))
+            runs.append(CompletedRun(place + waiting, place + waiting + complete - 1))
         place += waiting + complete
     return runs
 
 
-def _lengths(committed: int, runs: Sequence[Run]) -> bytes:
+def _lengths(committed: int, runs: Sequence[CompletedRun]) -> bytes:
     packed, place = bytearray(), committed
     for run in runs:
         _put(packed, run.first - place)

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from tidemill.model.topics import TopicPartition
 
 
-class Run(NamedTuple):
+class CompletedRun(NamedTuple):
     """Offsets `first` to `last`, both included, all complete."""
 
     first: int
@@ -38,7 +38,7 @@ class Tracking(Protocol):
     def committable(self) -> dict[TopicPartition, int]:
         """For each partition the offset to commit: the next one to read if the consumer ended now."""
 
-    def beyond(self, place: TopicPartition) -> list[Run]:
+    def beyond(self, place: TopicPartition) -> list[CompletedRun]:
         """What is complete after the committable offset, as runs."""
 
     def pending(self, place: TopicPartition) -> int:
@@ -48,7 +48,7 @@ class Tracking(Protocol):
         """The partition went to somebody else."""
 
 
-class _Pending:
+class _PendingOffsets:
     """The pending offsets of one partition, oldest first, and where its received records begin and end."""
 
     __slots__ = ("first", "high", "offsets")
@@ -62,28 +62,28 @@ class _Pending:
         """The first offset that is not known to be complete."""
         return next(iter(self.offsets)) if self.offsets else self.high + 1
 
-    def runs_after(self, offset: int) -> Iterator[Run]:
+    def runs_after(self, offset: int) -> Iterator[CompletedRun]:
         """Complete offsets from `offset` on: what lies between the pending ones."""
         place = offset
         for pending in self.offsets:
             if pending > place:
-                yield Run(place, pending - 1)
+                yield CompletedRun(place, pending - 1)
             place = max(place, pending + 1)
         if place <= self.high:
-            yield Run(place, self.high)
+            yield CompletedRun(place, self.high)
 
 
 class PartitionTracking:
     """A gap holds back its own partition only."""
 
     def __init__(self) -> None:
-        self._partitions: dict[TopicPartition, _Pending] = {}
+        self._partitions: dict[TopicPartition, _PendingOffsets] = {}
 
     def received(self, place: TopicPartition, offset: int) -> None:
         """See Tracking."""
         partition = self._partitions.get(place)
         if partition is None:
-            partition = self._partitions[place] = _Pending(offset)
+            partition = self._partitions[place] = _PendingOffsets(offset)
         partition.offsets[offset] = None
         partition.high = offset
 
@@ -97,7 +97,7 @@ class PartitionTracking:
         """See Tracking."""
         return {place: partition.contiguous() for place, partition in self._partitions.items()}
 
-    def beyond(self, place: TopicPartition) -> list[Run]:
+    def beyond(self, place: TopicPartition) -> list[CompletedRun]:
         """See Tracking."""
         partition = self._partitions.get(place)
         return [] if partition is None else list(partition.runs_after(partition.contiguous()))
@@ -158,7 +158,7 @@ class SequenceTracking:
         """See Tracking."""
         return dict(self._committable)
 
-    def beyond(self, place: TopicPartition) -> list[Run]:
+    def beyond(self, place: TopicPartition) -> list[CompletedRun]:
         """See Tracking."""
         partition = self._partitions._partitions.get(place)  # noqa: SLF001 -- one file, one mechanism
         return [] if partition is None else list(partition.runs_after(self._committable[place]))
@@ -181,7 +181,7 @@ class SequenceTracking:
 class Skipping:
     """Offsets that an earlier life of the group completed beyond its gap: they are not handled again."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[CompletedRun]) -> None:
         self._runs = deque(sorted(runs))
 
     def skips(self, offset: int) -> bool:

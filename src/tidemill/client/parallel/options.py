@@ -57,7 +57,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ParallelOptions:
     """Everything that a ParallelConsumer is made with."""
 
     config: Mapping[str, Any]

@@ -14,9 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context, parent_process
 
-from tidemill.client.parallel.desk import Desk
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.options import Halted, InvalidOption
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.workers import Handler, Outcomes, ThreadWorkers, call
 
 
@@ -27,7 +27,7 @@ class HandlerFailed(RuntimeError):
 class ProcessWorkers(ThreadWorkers):
     """Threads that each wait for a process to handle a record."""
 
-    def __init__(self, desk: Desk, handler: Handler, count: int, outcomes: Outcomes) -> None:
+    def __init__(self, desk: WorkQueue, handler: Handler, count: int, outcomes: Outcomes) -> None:
         _check_portable(handler)
         self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare)
         super().__init__(desk, partial(_hand_over, self._pool, handler), count, outcomes)
@@ -51,7 +51,7 @@ def _check_portable(handler: Handler) -> None:
         ) from None
 
 
-def _hand_over(pool: ProcessPoolExecutor, handler: Handler, record: Record) -> None:
+def _hand_over(pool: ProcessPoolExecutor, handler: Handler, record: ParallelRecord) -> None:
     try:
         pool.submit(_handle, handler, record).result()
     except BrokenProcessPool as error:
@@ -73,7 +73,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _handle(handler: Handler, record: Record) -> None:
+def _handle(handler: Handler, record: ParallelRecord) -> None:
     try:
         call(handler, record)
     except Exception as error:  # noqa: BLE001 -- a handler may raise anything

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from tidemill.model.topics import TopicPartition
 
 
-class Record(NamedTuple):
+class ParallelRecord(NamedTuple):
     """One record of a topic; `attempt` counts from 1."""
 
     topic: str

@@ -45,7 +45,7 @@ class Queued(Protocol):
 R = TypeVar("R", bound=Queued)
 
 
-class _Lane(Generic[R]):
+class _KeyQueue(Generic[R]):
     __slots__ = ("busy", "name", "place", "records", "running")
 
     def __init__(self, place: TopicPartition, name: Hashable) -> None:
@@ -68,8 +68,8 @@ class Work(Generic[R]):
 
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
-        self._lanes: dict[Hashable, _Lane[R]] = {}
-        self._ready: dict[TopicPartition, deque[_Lane[R]]] = {}
+        self._lanes: dict[Hashable, _KeyQueue[R]] = {}
+        self._ready: dict[TopicPartition, deque[_KeyQueue[R]]] = {}
         self._turns: deque[TopicPartition] = deque()
         self._sleepers: list[_Sleeper] = []
         self._leaving: set[TopicPartition] = set()
@@ -82,7 +82,7 @@ class Work(Generic[R]):
         name = self._name(record)
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane(record.place, name)
+            lane = self._lanes[name] = _KeyQueue(record.place, name)
         lane.records.append(record)
         self.waiting += 1
         if len(lane.records) == 1 and not lane.busy:
@@ -151,7 +151,7 @@ class Work(Generic[R]):
         self._sleepers = [sleeper for sleeper in self._sleepers if sleeper.name in self._lanes]
         heapq.heapify(self._sleepers)
 
-    def _release(self, record: R) -> _Lane[R]:
+    def _release(self, record: R) -> _KeyQueue[R]:
         self.in_flight -= 1
         lane = self._lanes[self._name(record)]
         lane.running = False
@@ -169,7 +169,7 @@ class Work(Generic[R]):
         if self._ready.pop(place, None) is not None:
             self._turns.remove(place)
 
-    def _line_up(self, lane: _Lane[R]) -> None:
+    def _line_up(self, lane: _KeyQueue[R]) -> None:
         if lane.place in self._leaving:
             return
         line = self._ready.get(lane.place)

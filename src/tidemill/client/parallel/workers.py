@@ -11,15 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from tidemill.client.parallel.desk import Desk
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.options import Halted
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 
 JOIN_S = 30.0
-Handler = Callable[[Record], Any]
+Handler = Callable[[ParallelRecord], Any]
 
 
-def call(handler: Handler, record: Record) -> None:
+def call(handler: Handler, record: ParallelRecord) -> None:
     """Call a handler that is no coroutine function; one that answers with a coroutine all the same did nothing yet."""
     answer = handler(record)
     if answer is not None and inspect.isawaitable(answer):
@@ -31,10 +31,10 @@ def call(handler: Handler, record: Record) -> None:
 class Outcomes(Protocol):
     """Who hears what came of a record; called from the workers' threads."""
 
-    def succeeded(self, record: Record, handler_s: float) -> None:
+    def succeeded(self, record: ParallelRecord, handler_s: float) -> None:
         """The handler returned."""
 
-    def failed(self, record: Record, error: BaseException) -> None:
+    def failed(self, record: ParallelRecord, error: BaseException) -> None:
         """The handler raised."""
 
 
@@ -51,7 +51,7 @@ class Workers(Protocol):
 class ThreadWorkers:
     """Threads that call the handler."""
 
-    def __init__(self, desk: Desk, handler: Handler, count: int, outcomes: Outcomes) -> None:
+    def __init__(self, desk: WorkQueue, handler: Handler, count: int, outcomes: Outcomes) -> None:
         self._desk, self._handler, self._outcomes = desk, handler, outcomes
         self._left_behind = False
         # Daemons, so that a handler that never returns cannot keep a forced end from ending.
@@ -86,7 +86,7 @@ class ThreadWorkers:
 class TaskWorkers:
     """Tasks on an event loop of their own thread, for handlers that are coroutines."""
 
-    def __init__(self, desk: Desk, handler: Callable[[Record], Awaitable[Any]], count: int, outcomes: Outcomes) -> None:
+    def __init__(self, desk: WorkQueue, handler: Callable[[ParallelRecord], Awaitable[Any]], count: int, outcomes: Outcomes) -> None:
         self._desk, self._handler, self._count, self._outcomes = desk, handler, count, outcomes
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -132,7 +132,7 @@ class TaskWorkers:
         self._tasks.discard(task)
         self._announce()
 
-    async def _handle(self, record: Record) -> None:
+    async def _handle(self, record: ParallelRecord) -> None:
         began = time.perf_counter()
         try:
             await self._handler(record)

@@ -1,6 +1,6 @@
 """Streams over gRPC: a producer bound to a topic, and a member of a consumer group."""
 
-from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, Record
+from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, TopicRecord
 from tidemill.client.topics.producer import AsyncTopicProducer, Delivery, DeliveryFailed, ProducerClosed
 from tidemill.client.topics.sync import Consumer, TopicProducer
 
@@ -12,6 +12,6 @@ __all__ = [
     "Delivery",
     "DeliveryFailed",
     "ProducerClosed",
-    "Record",
+    "TopicRecord",
     "TopicProducer",
 ]

@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from tidemill.client.choosing import carriers
-from tidemill.client.raw.errors import ClientError, Unreachable
+from tidemill.client.broker_selection import carriers
+from tidemill.client.kafka.errors import ClientError, BrokerUnreachable
 from tidemill.client.rpc import (
     UNREACHABLE,
     Contact,
@@ -108,7 +108,7 @@ class Brokers:
         else:
             self.contact.made = True
             return reply
-        if isinstance(failure, Unreachable):
+        if isinstance(failure, BrokerUnreachable):
             self.switch(address)
             await self._drop(address)
         else:
@@ -141,5 +141,5 @@ def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     if name is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
         return LeaderNotAvailable(error.details() or "")  # a broker that says: not now
     if error.code() in UNREACHABLE:
-        return Unreachable(nobody_answers(error, address))
+        return BrokerUnreachable(nobody_answers(error, address))
     return ClientError(f"{address}: {error.code().name}: {error.details()}")

@@ -1,6 +1,6 @@
 """A member of a consumer group, for asyncio: records of its partitions one by one, offsets committed behind them.
 
-`Progress` decides what is handed out, what counts as handled and what has to be committed; here are the tasks that
+`ConsumerProgress` decides what is handed out, what counts as handled and what has to be committed; here are the tasks that
 talk to the broker. One polls: it keeps the member alive, follows the assignment and fills a bounded buffer, also while
 a record is being handled for long. Another one commits. A third one looks whether the topics are there. A member that
 was fenced (it was silent for too long, or another took its place) forgets what it has in hand and joins again; what it
@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self, Unpack
 
-from tidemill.client.progress import Progress
-from tidemill.client.raw.errors import ClientError
+from tidemill.client.progress import ConsumerProgress
+from tidemill.client.kafka.errors import ClientError
 from tidemill.client.topics.brokers import Brokers, backoff_ms
 from tidemill.client.topics.options import RESETS, ConsumerKeywords, consumer_options
 from tidemill.model.errors import (
@@ -48,7 +48,7 @@ class ConsumerClosed(ClientError):
     """This consumer is closed; open another one."""
 
 
-class Record(NamedTuple):
+class TopicRecord(NamedTuple):
     """One record of a topic."""
 
     topic: str
@@ -75,7 +75,7 @@ class AsyncConsumer:
         self.options = consumer_options(group, self.topics, options)
         self.member_id = str(uuid.uuid4())
         self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
-        self._progress = Progress(
+        self._progress = ConsumerProgress(
             commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
         )
         self._lock = threading.Lock()  # `take` is also called by the threads of the synchronous face
@@ -109,10 +109,10 @@ class AsyncConsumer:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(handled=kind is None)
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[TopicRecord]:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> TopicRecord:
         record = await self.next()
         if record is None:
             raise StopAsyncIteration
@@ -124,7 +124,7 @@ class AsyncConsumer:
         with self._lock:
             return sorted(self._progress.assigned)
 
-    async def next(self, timeout_ms: int | None = None) -> Record | None:
+    async def next(self, timeout_ms: int | None = None) -> TopicRecord | None:
         """The next record, and the one before it is handled; None when none came in time, or after `close`."""
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
         while not self._closed:
@@ -142,10 +142,10 @@ class AsyncConsumer:
                     await self._arrived.wait()
         return None
 
-    def take(self) -> Record | None:
+    def take(self) -> TopicRecord | None:
         """The next record if it is here; may be called by any thread."""
         with self._lock:
-            record: Record | None = self._progress.take(_now_ms())
+            record: TopicRecord | None = self._progress.take(_now_ms())
             buffered = self._progress.buffered
             stirs = self._progress.overdue or self._progress.leaving
             self._dropped = self._dropped and record is None
@@ -432,8 +432,8 @@ class AsyncConsumer:
         self._epoch = reply.member_epoch
 
 
-def _record(where: wire.PartitionRecords, record: wire.Record) -> Record:
-    return Record(
+def _record(where: wire.PartitionRecords, record: wire.Record) -> TopicRecord:
+    return TopicRecord(
         where.topic,
         where.partition,
         record.offset,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
-from tidemill.client.raw.errors import ClientError, InvalidOption
+from tidemill.client.kafka.errors import ClientError, InvalidClientOption
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.model.topics import check_topic_name
 from tidemill.records.hashing import CONSISTENT_RANDOM, PARTITIONERS
@@ -109,9 +109,9 @@ def producer_options(topic: str, given: ProducerKeywords) -> ProducerOptions:
         raise ClientError("a producer needs a topic: TopicProducer(address, topic='orders')")
     check_topic_name(topic)
     if options.acks not in ACKS:
-        raise InvalidOption(f"acks={options.acks!r}: give 'all' or 1")
+        raise InvalidClientOption(f"acks={options.acks!r}: give 'all' or 1")
     if options.partitioner not in PARTITIONERS:
-        raise InvalidOption(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
+        raise InvalidClientOption(f"partitioner={options.partitioner!r}: give one of {', '.join(PARTITIONERS)}")
     _at_least(1, options, "buffer_records", "call_records", "delivery_timeout_ms", "connect_timeout_ms")
     _at_least(1, options, "metadata_refresh_ms")
     _at_least(0, options, "linger_ms", "partitions", "replication_factor")
@@ -128,7 +128,7 @@ def consumer_options(group: str, topics: Sequence[str], given: ConsumerKeywords)
     for topic in topics:
         check_topic_name(topic)
     if options.reset not in RESETS:
-        raise InvalidOption(f"reset={options.reset!r}: give 'earliest' or 'latest'")
+        raise InvalidClientOption(f"reset={options.reset!r}: give 'earliest' or 'latest'")
     _at_least(1, options, "commit_records", "commit_interval_ms", "poll_records", "poll_interval_ms")
     _at_least(1, options, "buffer_records", "max_handling_ms", "connect_timeout_ms")
     _at_least(0, options, "rebalance_timeout_ms")
@@ -155,4 +155,4 @@ def _is_a(wanted: type, value: object) -> bool:
 def _at_least(least: int, options: ProducerOptions | ConsumerOptions, *names: str) -> None:
     for name in names:
         if getattr(options, name) < least:
-            raise InvalidOption(f"{name}={getattr(options, name)} must be at least {least}")
+            raise InvalidClientOption(f"{name}={getattr(options, name)} must be at least {least}")

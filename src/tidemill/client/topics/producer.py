@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
-from tidemill.client.accumulator import Accumulator, Batch, Identity, Limits, Waiting, calls
-from tidemill.client.raw.errors import ClientError
+from tidemill.client.accumulator import Accumulator, Batch, ProducerState, BatchLimits, BufferedRecord, calls
+from tidemill.client.kafka.errors import ClientError
 from tidemill.client.topics.brokers import CALL_TIMEOUT_MS, Brokers, backoff_ms
 from tidemill.client.topics.options import ACKS, ProducerKeywords, producer_options
 from tidemill.model.errors import TidemillError, TopicAlreadyExists, UnknownTopicOrPartition, by_name
@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
     offset: int
 
 
-class Outgoing(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A record on its way out."""
 
     value: bytes | None
@@ -80,7 +80,7 @@ class AsyncTopicProducer:
         self.topic = topic
         self.options = producer_options(topic, options)
         self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
-        self._limits = Limits(
+        self._limits = BatchLimits(
             linger_ms=self.options.linger_ms,
             buffer_records=self.options.buffer_records,
             call_records=self.options.call_records,
@@ -89,7 +89,7 @@ class AsyncTopicProducer:
         self._buffer = Accumulator(
             self._limits, idempotent=self.options.idempotent, hash_key=PARTITIONERS[self.options.partitioner]
         )
-        self._early: list[tuple[Outgoing, Ticket, int]] = []
+        self._early: list[tuple[OutgoingRecord, Ticket, int]] = []
         self._open: dict[Ticket, int] = {}
         """Records that are not delivered yet, in the order in which they came, with their numbers in it."""
         self._numbers = count(1)
@@ -127,7 +127,7 @@ class AsyncTopicProducer:
         self.offer(record, ticket)
         return ticket
 
-    def offer(self, record: Outgoing, ticket: Ticket) -> None:
+    def offer(self, record: OutgoingRecord, ticket: Ticket) -> None:
         """Put a record into the buffer, whether there is room or not."""
         if self._closed:
             ticket.set_exception(ProducerClosed())
@@ -265,7 +265,7 @@ class AsyncTopicProducer:
 
     async def _identify(self, lacking: Sequence[int]) -> None:
         reply = await self._brokers.call("InitProducer", wire.InitProducerRequest())
-        self._buffer.identify(lacking, Identity(reply.producer_id, reply.producer_epoch))
+        self._buffer.identify(lacking, ProducerState(reply.producer_id, reply.producer_epoch))
 
     async def _send(self, address: str, batches: Sequence[Batch]) -> None:
         request = wire.ProduceRequest(
@@ -297,7 +297,7 @@ class AsyncTopicProducer:
 
     # -- tickets -------------------------------------------------------------------------------------------------------
 
-    def _add(self, record: Outgoing, ticket: Ticket, since_ms: int) -> None:
+    def _add(self, record: OutgoingRecord, ticket: Ticket, since_ms: int) -> None:
         try:
             partition = self._buffer.place(record.key, record.partition)
         except IndexError as error:
@@ -337,7 +337,7 @@ class AsyncTopicProducer:
     def _give_up(self, error: TidemillError) -> None:
         """Nothing can be delivered, and nothing will be."""
         self._fatal = error
-        left: list[Waiting] = self._buffer.drain()
+        left: list[BufferedRecord] = self._buffer.drain()
         for ticket in [*(entry.ticket for entry in left), *(ticket for _, ticket, _ in self._early)]:
             self._fail(ticket, error)
         self._early = []
@@ -349,19 +349,19 @@ def outgoing(
     headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]],
     timestamp_ms: int,
     partition: int | None,
-) -> Outgoing:
+) -> OutgoingRecord:
     """A record as it was given; what cannot be one is told at once."""
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     for name, part in (("value", value), ("key", key), *((f"header {name}", part) for name, part in pairs)):
         if part is not None and not isinstance(part, bytes):
             raise TypeError(f"the {name} must be bytes or None, not {type(part).__name__}")
-    return Outgoing(value, key, pairs, timestamp_ms, partition)
+    return OutgoingRecord(value, key, pairs, timestamp_ms, partition)
 
 
 def _on_the_wire(batch: Batch) -> wire.Batch:
     made = wire.Batch(partition=batch.partition)
     for entry in batch.entries:
-        record: Outgoing = entry.record
+        record: OutgoingRecord = entry.record
         made.records.add(
             key=record.key,
             value=record.value,
@@ -378,7 +378,7 @@ def _error_of(outcome: wire.Produced) -> TidemillError | None:
     return by_name(outcome.error)(outcome.reason) if outcome.error else None
 
 
-def _timed_out(limits: Limits) -> TidemillError:
+def _timed_out(limits: BatchLimits) -> TidemillError:
     return DeliveryFailed(f"not delivered within {limits.delivery_timeout_ms} ms")
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Self, Unpack
 
 from tidemill.client.background import Background
-from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, Record
+from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, TopicRecord
 from tidemill.client.topics.options import ConsumerKeywords, ProducerKeywords
 from tidemill.client.topics.producer import AsyncTopicProducer, Delivery, ProducerClosed, outgoing
 from tidemill.model.topics import TopicPartition
@@ -117,7 +117,7 @@ class Consumer:
             self._background.run(self._async.close(handled=False))
         self.close()
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[TopicRecord]:
         while (record := self.next()) is not None:
             yield record
 
@@ -126,7 +126,7 @@ class Consumer:
         """The partitions that this member has for now."""
         return self._async.assignment
 
-    def next(self, timeout_ms: int | None = None) -> Record | None:
+    def next(self, timeout_ms: int | None = None) -> TopicRecord | None:
         """The next record, and the one before it is handled; None when none came in time."""
         if self._background.is_closed:
             return None

@@ -28,7 +28,7 @@ READING_AGE_MS = 60_000
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
-class Kind(StrEnum):
+class DoubtKind(StrEnum):
     """Why the clock is in doubt."""
 
     JUMP = "jump"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
     STORAGE = "storage"
 
 
-class Limits(NamedTuple):
+class DoubtLimits(NamedTuple):
     """From where on a difference is doubtful, and how long a doubt stands before the clock is accepted."""
 
     jump_ms: int = MINUTE_MS
@@ -48,7 +48,7 @@ class Limits(NamedTuple):
     accept_ms: int = 6 * HOUR_MS
 
 
-class Seen(NamedTuple):
+class LastTrusted(NamedTuple):
     """What the data directory keeps: the last wall time that was trusted, and the boot clock at that moment."""
 
     wall_ms: int
@@ -67,7 +67,7 @@ class Seen(NamedTuple):
 class Reading(NamedTuple):
     """Another clock: `their_ms` at our `boot_ms`, give or take `error_ms` (half of the round trip)."""
 
-    kind: Kind
+    kind: DoubtKind
     target: str
     their_ms: int
     error_ms: int
@@ -79,7 +79,7 @@ class Reading(NamedTuple):
 class Difference(NamedTuple):
     """How far another clock is ahead of ours."""
 
-    kind: Kind
+    kind: DoubtKind
     target: str
     offset_ms: int
     error_ms: int
@@ -88,11 +88,11 @@ class Difference(NamedTuple):
 class Reason(NamedTuple):
     """One reason for doubt."""
 
-    kind: Kind
+    kind: DoubtKind
     text: str
 
 
-class Verdict(NamedTuple):
+class ClockVerdict(NamedTuple):
     """What the evidence says now."""
 
     reasons: tuple[Reason, ...]
@@ -110,7 +110,7 @@ class Verdict(NamedTuple):
 class ClockDoubt:
     """The evidence about one wall clock."""
 
-    def __init__(self, limits: Limits, wall_ms: int, boot_ms: int, boot_id: str, before: Seen | None) -> None:
+    def __init__(self, limits: DoubtLimits, wall_ms: int, boot_ms: int, boot_id: str, before: LastTrusted | None) -> None:
         self._limits = limits
         self._wall_ms = wall_ms
         self._boot_ms = boot_ms
@@ -137,7 +137,7 @@ class ClockDoubt:
                 self._stands_ms -= before.stood_ms
                 self._offset_ms = before.offset_ms
 
-    def _expect(self, before: Seen) -> None:
+    def _expect(self, before: LastTrusted) -> None:
         self._expected_ms = before.wall_ms
         same_boot = bool(before.boot_id) and before.boot_id == self._boot_id and before.boot_ms <= self._boot_ms
         if same_boot:
@@ -156,11 +156,11 @@ class ClockDoubt:
         """Whether lengths of time can be measured from a right time of day: not after a reboot, nor beside others."""
         return not self._others and (self._own is None or not self._rebooted)
 
-    def seen(self) -> Seen:
+    def seen(self) -> LastTrusted:
         """What the data directory should keep."""
         if self._own is None:
-            return Seen(self._wall_ms, self._boot_id, self._boot_ms)
-        return Seen(
+            return LastTrusted(self._wall_ms, self._boot_id, self._boot_ms)
+        return LastTrusted(
             self._expected_ms,
             self._boot_id,
             self._boot_ms,
@@ -174,7 +174,7 @@ class ClockDoubt:
         """Another clock was read."""
         self._readings[reading.target] = reading
 
-    def look(self, wall_ms: int, boot_ms: int) -> Verdict:
+    def look(self, wall_ms: int, boot_ms: int) -> ClockVerdict:
         """Compare the wall clock with everything that is known."""
         was_trusted = self._own is None and not self._others
         passed_ms = max(0, boot_ms - self._boot_ms)
@@ -189,13 +189,13 @@ class ClockDoubt:
             self._follow()
         return self.verdict()
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClockVerdict:
         """The result of the last look."""
         reasons = (*(() if self._own is None else (self._own,)), *self._others)
         if not reasons:
-            return Verdict((), 0, None)
+            return ClockVerdict((), 0, None)
         left_ms = None if self._others else max(0, self._limits.accept_ms - self._stood_ms())
-        return Verdict(reasons, self._doubted_ms(), left_ms)
+        return ClockVerdict(reasons, self._doubted_ms(), left_ms)
 
     def accept(self) -> None:
         """An operator says that the wall clock is right."""
@@ -231,22 +231,22 @@ class ClockDoubt:
     def _reason(self, offset_ms: int) -> Reason:
         if not self._rebooted:
             when = " while the broker was stopped" if self._started else ""
-            return Reason(Kind.JUMP, f"the wall clock jumped by {offset_ms} ms ({_length(offset_ms)}){when}")
+            return Reason(DoubtKind.JUMP, f"the wall clock jumped by {offset_ms} ms ({_length(offset_ms)}){when}")
         if offset_ms < 0:
             text = f"the wall clock is {_length(offset_ms)} before the last time that the data directory saw"
-            return Reason(Kind.EARLIER, text)
+            return Reason(DoubtKind.EARLIER, text)
         text = f"the wall clock is {_length(offset_ms)} after the last time that the data directory saw"
-        return Reason(Kind.LATER, text)
+        return Reason(DoubtKind.LATER, text)
 
     def _judge_others(self) -> Iterable[Reason]:
         differences = self.differences()
-        brokers = [one for one in differences if one.kind is Kind.BROKERS]
+        brokers = [one for one in differences if one.kind is DoubtKind.BROKERS]
         apart = [one for one in brokers if self._is_apart(one)]
         if 2 * len(apart) > len(brokers):
             named = ", ".join(f"{one.target} by {_length(one.offset_ms)}" for one in apart)
-            yield Reason(Kind.BROKERS, f"the clocks of other brokers differ: {named}")
+            yield Reason(DoubtKind.BROKERS, f"the clocks of other brokers differ: {named}")
         for one in differences:
-            if one.kind is not Kind.BROKERS and self._is_apart(one):
+            if one.kind is not DoubtKind.BROKERS and self._is_apart(one):
                 yield Reason(one.kind, f"the clock of {one.target} differs by {_length(one.offset_ms)}")
 
     def _is_apart(self, one: Difference) -> bool:
@@ -255,7 +255,7 @@ class ClockDoubt:
 
     def _confirmed(self) -> bool:
         """Whether most other brokers trust their clocks and agree with ours."""
-        brokers = [one for one in self._readings.values() if one.kind is Kind.BROKERS]
+        brokers = [one for one in self._readings.values() if one.kind is DoubtKind.BROKERS]
         agree = [one for one in brokers if one.is_trusted and not self._is_apart(self._difference(one))]
         return bool(brokers) and 2 * len(agree) > len(brokers) and not self._others
 

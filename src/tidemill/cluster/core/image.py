@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidemill.cluster.core.known import KnownBroker
+from tidemill.cluster.core.known_brokers import KnownBroker
 from tidemill.cluster.core.registration import Registration
 from tidemill.model.errors import KafkaStorageError, TopicAlreadyExists, UnknownTopicOrPartition
 from tidemill.model.topic_settings import TopicSettings, parse

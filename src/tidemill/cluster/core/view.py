@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.cluster.core.attendance import CONSUMERS, Attendee, decode_attendee, parse_consumer_key
+from tidemill.cluster.core.consumer_registry import CONSUMERS, RegisteredConsumer, decode_attendee, parse_consumer_key
 from tidemill.cluster.core.image import (
     NOBODY,
     STATES,
@@ -24,7 +24,7 @@ from tidemill.cluster.core.image import (
     decode_topic,
     parse_state_key,
 )
-from tidemill.cluster.core.known import KNOWN, KnownBroker, decode_known
+from tidemill.cluster.core.known_brokers import KNOWN, KnownBroker, decode_known
 from tidemill.cluster.core.registration import BROKERS, Registration, decode_registration
 from tidemill.cluster.core.tombstones import DELETIONS, Tombstone, decode_tombstone
 from tidemill.model.topic_settings import parse
@@ -59,7 +59,7 @@ class View:
         self.image = Image(defaults=MappingProxyType(dict(defaults)))
         self.controller = NOBODY
         self.tombstones: dict[str, Tombstone] = {}
-        self.consumers: defaultdict[str, dict[str, Attendee]] = defaultdict(dict)
+        self.consumers: defaultdict[str, dict[str, RegisteredConsumer]] = defaultdict(dict)
         """Of each timeline, by id."""
         self.revisions: dict[str, int] = {}
         self._created: dict[str, TopicCreated] = {}

@@ -47,7 +47,7 @@ _TLS_TROUBLE = ("handshake", "certificate", "ssl")
 log = structlog.get_logger("tidemill.cluster")
 
 
-class Line:
+class EtcdChannel:
     """A channel to a member, and what can be called on it: made once, for each costs as much as a call."""
 
     def __init__(self, channel: Any) -> None:
@@ -69,14 +69,14 @@ class Channels:
         """Why no member can be talked to, when it is the certificates."""
         self._url = url
         self._at = 0
-        self._open: dict[str, Line] = {}
+        self._open: dict[str, EtcdChannel] = {}
 
-    async def current(self, timeout_s: float = CALL_S) -> tuple[str, "Line"]:
+    async def current(self, timeout_s: float = CALL_S) -> tuple[str, "EtcdChannel"]:
         """The member in use and the line to it, on which we are known; an AioRpcError when etcd does not let us in."""
         member = self.members[self._at % len(self.members)]
         line = self._open.get(member)
         if line is None:
-            line = self._open[member] = Line(self._channel(member))
+            line = self._open[member] = EtcdChannel(self._channel(member))
         if line.login is None:
             line.login = await self._log_in(member, line, timeout_s)
         return member, line
@@ -110,7 +110,7 @@ class Channels:
         ca, key, cert = (None if path is None else path.read_bytes() for path in (tls.ca, tls.key, tls.cert))
         return rpc.secure_channel(member, ssl_channel_credentials(ca, key, cert), options=OPTIONS)
 
-    async def _log_in(self, member: str, line: Line, timeout_s: float) -> tuple[tuple[str, str], ...]:
+    async def _log_in(self, member: str, line: EtcdChannel, timeout_s: float) -> tuple[tuple[str, str], ...]:
         if not self._url.user:
             return ()
         request = rpc.AuthenticateRequest(name=self._url.user, password=self._url.password)
@@ -128,7 +128,7 @@ class Channels:
         if self._url.tls is not None and any(each in details.lower() for each in _TLS_TROUBLE):
             self.trouble = f": TLS with {member} failed; are ca, cert and key right?"
 
-    async def call(self, method: Callable[[Line], Any], request: Any, deadline: float) -> Any:
+    async def call(self, method: Callable[[EtcdChannel], Any], request: Any, deadline: float) -> Any:
         """The answer of the first member that gives one; None when none did before the deadline of the loop's clock."""
         loop = asyncio.get_running_loop()
         while (left := deadline - loop.time()) > 0:
@@ -138,7 +138,7 @@ class Channels:
             await asyncio.sleep(min(PAUSE_S, max(0.0, deadline - loop.time())))
         return None
 
-    async def once(self, method: Callable[[Line], Any], request: Any, timeout_s: float) -> Any:
+    async def once(self, method: Callable[[EtcdChannel], Any], request: Any, timeout_s: float) -> Any:
         """The answer of the member in use; None when it did not come, and whether it was done is not known."""
         member = self.members[self._at % len(self.members)]
         try:

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from aetcd import rpc
 
-from tidemill.cluster.etcd.channels import PAUSE_S, Channels, Line
+from tidemill.cluster.etcd.channels import PAUSE_S, Channels, EtcdChannel
 from tidemill.cluster.etcd.date import member_clock
 from tidemill.cluster.etcd.session import EtcdSession
 from tidemill.cluster.etcd.url import parse
@@ -25,10 +25,10 @@ from tidemill.cluster.interface import (
     Changed,
     ClockReading,
     CoordinationAway,
-    Entry,
-    Guard,
-    Listing,
-    Session,
+    VersionedValue,
+    KeyGuard,
+    PrefixListing,
+    CoordinationSession,
     WatchGap,
 )
 
@@ -51,24 +51,24 @@ class EtcdCoordination:
         self._answer_s = answer_s
         self._clock = clock
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> VersionedValue | None:
         """The key's entry, if there is one."""
         answer = await self._ask(_range, rpc.RangeRequest(key=self._key(key)))
-        return Entry(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
+        return VersionedValue(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
 
-    async def get_prefix(self, prefix: str) -> Listing:
+    async def get_prefix(self, prefix: str) -> PrefixListing:
         """All entries whose key begins so, page by page at one revision."""
         start, end = self._key(prefix), _after(self._key(prefix))
-        entries: dict[str, Entry] = {}
+        entries: dict[str, VersionedValue] = {}
         revision = 0
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=LIST_PAGE, revision=revision)
             answer = await self._ask(_range, request)
             revision = revision or answer.header.revision
             for pair in answer.kvs:
-                entries[self._name(pair.key)] = Entry(pair.value, pair.mod_revision)
+                entries[self._name(pair.key)] = VersionedValue(pair.value, pair.mod_revision)
             if not answer.more:
-                return Listing(entries, revision)
+                return PrefixListing(entries, revision)
             start = answer.kvs[-1].key + b"\0"
 
     async def compare_and_put(
@@ -77,8 +77,8 @@ class EtcdCoordination:
         value: bytes | None,
         revision: int,
         *,
-        session: Session | None = None,
-        guard: Guard | None = None,
+        session: CoordinationSession | None = None,
+        guard: KeyGuard | None = None,
     ) -> int | None:
         """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not."""
         request = self._transaction(key, value, revision, session, guard)
@@ -123,7 +123,7 @@ class EtcdCoordination:
                 self._channels.failed(error)
             await asyncio.sleep(PAUSE_S)
 
-    async def _stream(self, line: Line, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
+    async def _stream(self, line: EtcdChannel, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
         """The changes of each revision together, as one stream tells them."""
         begin, end = self._key(prefix), _after(self._key(prefix))
         # A member without a leader would be silent for ever: it is told to end the stream instead.
@@ -151,7 +151,7 @@ class EtcdCoordination:
             stream.cancel()
 
     @asynccontextmanager
-    async def session(self, ttl_ms: int) -> AsyncIterator[Session]:
+    async def session(self, ttl_ms: int) -> AsyncIterator[CoordinationSession]:
         """A session that is renewed while the block runs and ended after it."""
         mine = EtcdSession(self._channels, ttl_ms, self._clock)
         await mine.begin(asyncio.get_running_loop().time() + self._answer_s)
@@ -176,7 +176,7 @@ class EtcdCoordination:
     def _where(self) -> str:
         return f"etcd at {','.join(self._url.members)}"
 
-    async def _ask(self, method: Callable[[Line], Any], request: Any) -> Any:
+    async def _ask(self, method: Callable[[EtcdChannel], Any], request: Any) -> Any:
         deadline = asyncio.get_running_loop().time() + self._answer_s
         try:
             answer = await self._channels.call(method, request, deadline)
@@ -187,7 +187,7 @@ class EtcdCoordination:
         return answer
 
     def _transaction(
-        self, key: str, value: bytes | None, revision: int, session: Session | None, guard: Guard | None
+        self, key: str, value: bytes | None, revision: int, session: CoordinationSession | None, guard: KeyGuard | None
     ) -> Any:
         name = self._key(key)
         compare = [_at_revision(name, revision)]
@@ -207,11 +207,11 @@ class EtcdCoordination:
         return key.decode().removeprefix(self._prefix)
 
 
-def _range(line: Line) -> Any:
+def _range(line: EtcdChannel) -> Any:
     return line.keys.Range
 
 
-def _transact(line: Line) -> Any:
+def _transact(line: EtcdChannel) -> Any:
     return line.keys.Txn
 
 

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from email.utils import parsedate_to_datetime
 
-from tidemill.cluster.etcd.url import Tls
+from tidemill.cluster.etcd.url import EtcdTls
 from tidemill.cluster.interface import ClockReading
 
 TIMEOUT_S = 2.0
@@ -17,7 +17,7 @@ HALF_SECOND_MS = 500
 """The header has whole seconds, cut off: the time is in the middle of that second, give or take half of one."""
 
 
-async def member_clock(member: str, tls: Tls | None) -> ClockReading | None:
+async def member_clock(member: str, tls: EtcdTls | None) -> ClockReading | None:
     """The time at this member; None when it does not tell."""
     host, _, port = member.rpartition(":")
     try:
@@ -47,7 +47,7 @@ def date_of(head: bytes) -> ClockReading | None:
     return None
 
 
-def _context(tls: Tls) -> ssl.SSLContext:
+def _context(tls: EtcdTls) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=tls.ca)
     if tls.cert is not None:
         context.load_cert_chain(tls.cert, tls.key)

@@ -17,7 +17,7 @@ FOLDER = "tidemill"
 FILES = ("ca", "cert", "key")
 
 
-class Tls(NamedTuple):
+class EtcdTls(NamedTuple):
     """The files that TLS needs; None where the system decides."""
 
     ca: Path | None = None
@@ -32,7 +32,7 @@ class EtcdUrl(NamedTuple):
     prefix: str
     user: str = ""
     password: str = ""
-    tls: Tls | None = None
+    tls: EtcdTls | None = None
 
 
 def parse(url: str) -> EtcdUrl:
@@ -56,10 +56,10 @@ def parse(url: str) -> EtcdUrl:
     return EtcdUrl(members, f"/{folder.strip('/') or FOLDER}/", unquote(user), unquote(password), tls)
 
 
-def _tls(given: dict[str, str]) -> Tls:
+def _tls(given: dict[str, str]) -> EtcdTls:
     if ("cert" in given) != ("key" in given):
         raise InvalidConfig("etcd wants cert and key together, or neither")
-    return Tls(**{name: _readable(name, Path(path)) for name, path in given.items()})
+    return EtcdTls(**{name: _readable(name, Path(path)) for name, path in given.items()})
 
 
 def _readable(name: str, path: Path) -> Path:

@@ -27,7 +27,7 @@ from tidemill.groups.core.entries import (
     ConsumerGroupValue,
     CurrentKey,
     CurrentValue,
-    Entry,
+    GroupEntry,
     MemberKey,
     MemberValue,
     Partitions,
@@ -37,9 +37,9 @@ from tidemill.groups.core.entries import (
     TargetValue,
     Value,
 )
-from tidemill.groups.core.group import CONSUMER_PROTOCOL, NEVER_MS, shifted
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, NEVER_MS, shifted
 from tidemill.groups.core.limits import GroupLimits
-from tidemill.groups.core.messages import Answer, Step, Ticket
+from tidemill.groups.core.messages import Answer, GroupStep, Ticket
 from tidemill.groups.core.patterns import TopicPattern
 from tidemill.model.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId
 from tidemill.model.topics import INTERNAL
@@ -189,7 +189,7 @@ class ConsumerGroup:
             revocation.deadline_ms += by_ms
         self.wake_ms = shifted(self.wake_ms, by_ms)
 
-    def tick(self, now_ms: int) -> Step:
+    def tick(self, now_ms: int) -> GroupStep:
         """Fence the members that were not heard of, or that did not give up their partitions in time."""
         gone = {member_id for member_id, until_ms in self.deadlines.items() if now_ms >= until_ms}
         gone.update(member_id for member_id, each in self.revocations.items() if now_ms >= each.deadline_ms)
@@ -201,7 +201,7 @@ class ConsumerGroup:
                 (*self.deadlines.values(), *(each.deadline_ms for each in self.revocations.values())), default=NEVER_MS
             )
 
-        return Step(self.removal(sorted(gone)), then)
+        return GroupStep(self.removal(sorted(gone)), then)
 
     def loaded(self, now_ms: int) -> None:
         """The journal is read: every member gets a whole session to be heard of."""
@@ -212,27 +212,27 @@ class ConsumerGroup:
 
     # -- entries ------------------------------------------------------------------------------------------------------
 
-    def removal(self, member_ids: list[str]) -> tuple[Entry, ...]:
+    def removal(self, member_ids: list[str]) -> tuple[GroupEntry, ...]:
         """Members go; the rest is assigned anew at the next heartbeat."""
         entries = [entry for member_id in member_ids for entry in self.member_tombstones(member_id)]
         if entries:
             value = ConsumerGroupValue(self.epoch + 1, self.topics_hash)
-            entries.append(Entry(ConsumerGroupKey(self.group_id), value))
+            entries.append(GroupEntry(ConsumerGroupKey(self.group_id), value))
         return tuple(entries)
 
-    def member_tombstones(self, member_id: str) -> list[Entry]:
+    def member_tombstones(self, member_id: str) -> list[GroupEntry]:
         """Everything that is remembered of one member."""
         return [
-            Entry(CurrentKey(self.group_id, member_id), None),
-            Entry(TargetKey(self.group_id, member_id), None),
-            Entry(MemberKey(self.group_id, member_id), None),
+            GroupEntry(CurrentKey(self.group_id, member_id), None),
+            GroupEntry(TargetKey(self.group_id, member_id), None),
+            GroupEntry(MemberKey(self.group_id, member_id), None),
         ]
 
-    def tombstones(self) -> tuple[Entry, ...]:
+    def tombstones(self) -> tuple[GroupEntry, ...]:
         """Everything that is remembered of the group, the group itself last."""
         entries = [entry for member_id in self.members for entry in self.member_tombstones(member_id)]
-        entries.append(Entry(TargetEpochKey(self.group_id), None))
-        entries.append(Entry(ConsumerGroupKey(self.group_id), None))
+        entries.append(GroupEntry(TargetEpochKey(self.group_id), None))
+        entries.append(GroupEntry(ConsumerGroupKey(self.group_id), None))
         return tuple(entries)
 
     def replay(self, key: ConsumerKey, value: Value | None) -> None:

@@ -1,6 +1,6 @@
 """What a coordinator remembers: typed keys and values, each an entry of the journal (`records.py` has their bytes).
 
-What a live coordinator decides and what a starting one reads back are the same `Entry`, applied by the same `replay`;
+What a live coordinator decides and what a starting one reads back are the same `GroupEntry`, applied by the same `replay`;
 a value of None forgets the key.
 """
 
@@ -159,14 +159,14 @@ Value: TypeAlias = (
 )
 
 
-class Entry(NamedTuple):
+class GroupEntry(NamedTuple):
     """One record: a key and what is known of it now."""
 
     key: Key
     value: Value | None
 
 
-def weight(entry: Entry) -> int:
+def weight(entry: GroupEntry) -> int:
     """How many things an entry is made of: its encoding takes as long as that of so many offsets."""
     value = entry.value
     if isinstance(value, GroupValue):

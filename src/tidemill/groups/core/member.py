@@ -9,7 +9,7 @@ from tidemill.groups.core.messages import JoinedMember, JoinRequest, Protocols, 
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """One consumer of a group. `deadline_ms` is when it counts as gone unless it is heard of before."""
 
     member_id: str
@@ -26,7 +26,7 @@ class Member:
     sync_ticket: Ticket | None = None
 
     @classmethod
-    def of_request(cls, member_id: str, request: JoinRequest) -> "Member":
+    def of_request(cls, member_id: str, request: JoinRequest) -> "GroupMember":
         """The member that a join makes."""
         return cls(
             member_id,
@@ -39,7 +39,7 @@ class Member:
         )
 
     @classmethod
-    def of_snapshot(cls, snapshot: MemberSnapshot, protocol: str) -> "Member":
+    def of_snapshot(cls, snapshot: MemberSnapshot, protocol: str) -> "GroupMember":
         """The member that the journal remembers; only the subscription for the chosen protocol is kept there."""
         return cls(
             snapshot.member_id,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from tidemill.groups.core.entries import Entry
+from tidemill.groups.core.entries import GroupEntry
 from tidemill.model.errors import KafkaError
 
 Ticket: TypeAlias = object
@@ -88,8 +88,8 @@ class Left(NamedTuple):
 Answer: TypeAlias = JoinAnswer | SyncAnswer | KafkaError
 
 
-class Step(NamedTuple):
+class GroupStep(NamedTuple):
     """What a decision asks for: entries to be made durable and replayed, and what happens in memory after that."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[GroupEntry, ...] = ()
     then: Callable[[], None] | None = None

@@ -12,7 +12,7 @@ Rules:
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tidemill.groups.core.entries import Entry, OffsetKey, OffsetValue, StagedKey
+from tidemill.groups.core.entries import GroupEntry, OffsetKey, OffsetValue, StagedKey
 from tidemill.model.topics import TopicPartition
 
 
@@ -55,42 +55,42 @@ class Offsets:
 
     # -- decisions: each gives the entries that make it so ------------------------------------------------------------
 
-    def commit(self, group: str, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[Entry, ...]:
+    def commit(self, group: str, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[GroupEntry, ...]:
         """Commit at once."""
-        return tuple(Entry(OffsetKey(group, item.topic, item.partition), _value(item, now_ms)) for item in commits)
+        return tuple(GroupEntry(OffsetKey(group, item.topic, item.partition), _value(item, now_ms)) for item in commits)
 
-    def stage(self, group: str, producer_id: int, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[Entry, ...]:
+    def stage(self, group: str, producer_id: int, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[GroupEntry, ...]:
         """Commit when the producer's transaction does."""
         return tuple(
-            Entry(StagedKey(producer_id, group, item.topic, item.partition), _value(item, now_ms)) for item in commits
+            GroupEntry(StagedKey(producer_id, group, item.topic, item.partition), _value(item, now_ms)) for item in commits
         )
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> tuple[Entry, ...]:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> tuple[GroupEntry, ...]:
         """Apply or forget what the producer has staged."""
         staged = self._staged.get(producer_id, {})
-        forgotten = tuple(Entry(key, None) for key in staged)
+        forgotten = tuple(GroupEntry(key, None) for key in staged)
         if not commit:
             return forgotten
         targets = {key: OffsetKey(key.group, key.topic, key.partition) for key in staged}
         applied = tuple(
-            Entry(target, staged[key])
+            GroupEntry(target, staged[key])
             for key, target in targets.items()
             if self._committed_at.get(target, 0) < self._staged_at[key]
         )
         return applied + forgotten
 
-    def forget_group(self, group: str) -> tuple[Entry, ...]:
+    def forget_group(self, group: str) -> tuple[GroupEntry, ...]:
         """Everything that the group has committed or that is staged for it."""
         return self.forget(group, self.of_group(group)) + tuple(
-            Entry(key, None) for staged in self._staged.values() for key in staged if key.group == group
+            GroupEntry(key, None) for staged in self._staged.values() for key in staged if key.group == group
         )
 
-    def forget(self, group: str, partitions: Iterable[TopicPartition]) -> tuple[Entry, ...]:
+    def forget(self, group: str, partitions: Iterable[TopicPartition]) -> tuple[GroupEntry, ...]:
         """Some offsets of a group; those it does not have need no entry."""
         known = self.of_group(group)
-        return tuple(Entry(OffsetKey(group, *each), None) for each in partitions if each in known)
+        return tuple(GroupEntry(OffsetKey(group, *each), None) for each in partitions if each in known)
 
-    def forget_topic(self, topic: str) -> tuple[Entry, ...]:
+    def forget_topic(self, topic: str) -> tuple[GroupEntry, ...]:
         """Every offset of a topic, committed or staged."""
         committed = tuple(
             entry
@@ -98,12 +98,12 @@ class Offsets:
             for entry in self.forget(group, [each for each in offsets if each.topic == topic])
         )
         return committed + tuple(
-            Entry(key, None) for staged in self._staged.values() for key in staged if key.topic == topic
+            GroupEntry(key, None) for staged in self._staged.values() for key in staged if key.topic == topic
         )
 
     def expired(
         self, group: str, *, since_ms: int, retention_ms: int, now_ms: int, is_read: Callable[[str], bool]
-    ) -> tuple[Entry, ...]:
+    ) -> tuple[GroupEntry, ...]:
         """The offsets that nobody has used for the retention; `since_ms` is when the group last had members."""
 
         def is_old(each: TopicPartition, value: OffsetValue) -> bool:

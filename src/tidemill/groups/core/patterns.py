@@ -24,7 +24,7 @@ DEPTH_MAX = 50
 Test: TypeAlias = Callable[[str], bool]
 
 
-class _Piece(NamedTuple):
+class _Fragment(NamedTuple):
     """A part of the machine: where it begins, and the loose ends (state, slot) that are to be tied to what follows."""
 
     start: int
@@ -111,7 +111,7 @@ class _Compiler:
         self.exits.append(list(exits))
         return len(self.tests) - 1
 
-    def _tie(self, piece: _Piece, target: int) -> None:
+    def _tie(self, piece: _Fragment, target: int) -> None:
         for state, slot in piece.ends:
             exits = self.exits[state]
             exits.extend([target] * (slot + 1 - len(exits)))
@@ -127,11 +127,11 @@ class _Compiler:
         self.position += 1
         return char
 
-    def _nothing(self) -> _Piece:
+    def _nothing(self) -> _Fragment:
         state = self._state(None)
-        return _Piece(state, [(state, 0)])
+        return _Fragment(state, [(state, 0)])
 
-    def _alternatives(self) -> _Piece:
+    def _alternatives(self) -> _Fragment:
         pieces = [self._sequence()]
         while self._peek() == "|":
             self.position += 1
@@ -139,19 +139,19 @@ class _Compiler:
         if len(pieces) == 1:
             return pieces[0]
         start = self._state(None, *(piece.start for piece in pieces))
-        return _Piece(start, [end for piece in pieces for end in piece.ends])
+        return _Fragment(start, [end for piece in pieces for end in piece.ends])
 
-    def _sequence(self) -> _Piece:
-        whole: _Piece | None = None
+    def _sequence(self) -> _Fragment:
+        whole: _Fragment | None = None
         while self._peek() not in {"", "|", ")"}:
             piece = self._repeated()
             if whole is not None:
                 self._tie(whole, piece.start)
-                piece = _Piece(whole.start, piece.ends)
+                piece = _Fragment(whole.start, piece.ends)
             whole = piece
         return whole or self._nothing()
 
-    def _repeated(self) -> _Piece:
+    def _repeated(self) -> _Fragment:
         begin = self.position
         piece = self._atom()
         end = self.position
@@ -162,7 +162,7 @@ class _Compiler:
             return self._nothing()
         after = self.position
 
-        def another() -> _Piece:
+        def another() -> _Fragment:
             """The atom once more: a machine's part stands in one place, so the atom is compiled again."""
             self.position = begin
             again = self._atom()
@@ -200,7 +200,7 @@ class _Compiler:
             raise self._wrong(f"a repeat goes up to {REPEAT_MAX}, the lower bound first")
         return int(low), most
 
-    def _times(self, pieces: Iterator[_Piece], low: int, high: int | None) -> _Piece:
+    def _times(self, pieces: Iterator[_Fragment], low: int, high: int | None) -> _Fragment:
         whole = self._nothing()
         for _ in range(low - (high is None)):
             whole = self._append(whole, next(pieces))
@@ -208,22 +208,22 @@ class _Compiler:
             piece = next(pieces)
             loop = self._state(None, piece.start)
             self._tie(piece, loop)
-            return self._append(whole, _Piece(loop if low == 0 else piece.start, [(loop, 1)]))
+            return self._append(whole, _Fragment(loop if low == 0 else piece.start, [(loop, 1)]))
         for _ in range(high - low):
             piece = next(pieces)
             maybe = self._state(None, piece.start)
-            whole = self._append(whole, _Piece(maybe, [*piece.ends, (maybe, 1)]))
+            whole = self._append(whole, _Fragment(maybe, [*piece.ends, (maybe, 1)]))
         return whole
 
-    def _append(self, first: _Piece, second: _Piece) -> _Piece:
+    def _append(self, first: _Fragment, second: _Fragment) -> _Fragment:
         self._tie(first, second.start)
-        return _Piece(first.start, second.ends)
+        return _Fragment(first.start, second.ends)
 
-    def _single(self, test: Test) -> _Piece:
+    def _single(self, test: Test) -> _Fragment:
         state = self._state(test)
-        return _Piece(state, [(state, 0)])
+        return _Fragment(state, [(state, 0)])
 
-    def _atom(self) -> _Piece:
+    def _atom(self) -> _Fragment:
         char = self._next()
         if char == "(":
             return self._group()
@@ -241,7 +241,7 @@ class _Compiler:
             raise self._wrong(f"{char} has no meaning here")
         return self._single(self._folded(_equals(char)))
 
-    def _group(self) -> _Piece:
+    def _group(self) -> _Fragment:
         if self._peek() == "?":
             self._group_kind()
         self.depth += 1

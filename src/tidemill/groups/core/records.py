@@ -2,7 +2,7 @@
 
 A record is a key that says whose state it is and a value that says what it is now; a value of None forgets the key.
 The first two bytes of a key are its type, the first two of a value its version. What a live coordinator decides and
-what a starting one reads back are the same `Entry`, applied by the same `replay`.
+what a starting one reads back are the same `GroupEntry`, applied by the same `replay`.
 
 | key | whose | values read | value written |
 |---|---|---|---|
@@ -28,7 +28,7 @@ from tidemill.groups.core.entries import (
     ConsumerGroupValue,
     CurrentKey,
     CurrentValue,
-    Entry,
+    GroupEntry,
     GroupKey,
     GroupValue,
     Key,
@@ -63,7 +63,7 @@ _KEYS: dict[int, type[Any]] = {number: kind for kind, (number, _) in _FORMS.item
 _NEWEST: dict[type[Any], int] = {OffsetKey: 4, StagedKey: 4, GroupKey: 4}
 
 
-def encode(entry: Entry) -> tuple[bytes, bytes | None]:
+def encode(entry: GroupEntry) -> tuple[bytes, bytes | None]:
     """The record's bytes."""
     return encode_key(entry.key), None if entry.value is None else encode_value(entry.value)
 
@@ -105,7 +105,7 @@ def encode_value(value: Value) -> bytes:
     return writer.done()
 
 
-def decode(key: bytes, value: bytes | None) -> Entry | None:
+def decode(key: bytes, value: bytes | None) -> GroupEntry | None:
     """The record of these bytes; None for a kind that groups do not keep. Raises ValueError for damaged ones."""
     reader = FieldReader(key)
     kind = _KEYS.get(reader.int16())
@@ -113,12 +113,12 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
         return None
     owner = kind(*(getattr(reader, form)() for form in _FORMS[kind][1]))
     if value is None:
-        return Entry(owner, None)
+        return GroupEntry(owner, None)
     body = FieldReader(value)
     version, newest = body.int16(), _NEWEST.get(kind, 0)
     if not 0 <= version <= newest:
         raise ValueError(f"a value of version {version}; the newest known for {kind.__name__} is {newest}")
-    return Entry(owner, _VALUES[kind](body, version))
+    return GroupEntry(owner, _VALUES[kind](body, version))
 
 
 def _write_offset(value: OffsetValue) -> bytes:

@@ -8,21 +8,21 @@ and changes its kind by `make_room` and `downgrade`; offsets stay.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from tidemill.groups.core import mixed
+from tidemill.groups.core import protocol_migration
 from tidemill.groups.core.catalog import TopicCatalog
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import (
     ConsumerGroupKey,
-    Entry,
+    GroupEntry,
     GroupKey,
     GroupValue,
     OffsetKey,
     OffsetValue,
     StagedKey,
 )
-from tidemill.groups.core.group import CONSUMER_PROTOCOL, ClassicGroup, State
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from tidemill.groups.core.limits import GroupLimits
-from tidemill.groups.core.messages import Step
+from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import Offsets
 from tidemill.model.errors import (
     GroupIdNotFound,
@@ -103,7 +103,7 @@ class Shard:
             group = self.groups[group_id] = ConsumerGroup(group_id, self.limits)
         return group
 
-    def make_room(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> Step:
+    def make_room(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> GroupStep:
         """Make room for a member of the other kind.
 
         A group without members is forgotten (its offsets stay); a classic one with members is upgraded; a consumer
@@ -111,22 +111,22 @@ class Shard:
         """
         group = self.groups.get(group_id)
         if group is None or isinstance(group, ConsumerGroup) == for_consumers:
-            return Step()
+            return GroupStep()
         if group.is_empty:
-            return Step(self._forget_state(group_id))
+            return GroupStep(self._forget_state(group_id))
         if isinstance(group, ConsumerGroup):
-            return Step()
-        return Step(mixed.upgrade(group, catalog), lambda: self.consumer(group_id).loaded(now_ms))
+            return GroupStep()
+        return GroupStep(protocol_migration.upgrade(group, catalog), lambda: self.consumer(group_id).loaded(now_ms))
 
-    def downgrade(self, group_id: str, catalog: TopicCatalog, now_ms: int) -> Step:
+    def downgrade(self, group_id: str, catalog: TopicCatalog, now_ms: int) -> GroupStep:
         """Make a consumer group that has only classic members left a classic group again."""
         group = self.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup) or not mixed.is_due_for_downgrade(group):
-            return Step()
-        protocols = mixed.protocols_of(group)
-        return Step(
-            mixed.downgrade(group, catalog, now_ms),
-            lambda: mixed.resume(self.classic(group_id, now_ms), protocols, now_ms),
+        if not isinstance(group, ConsumerGroup) or not protocol_migration.is_due_for_downgrade(group):
+            return GroupStep()
+        protocols = protocol_migration.protocols_of(group)
+        return GroupStep(
+            protocol_migration.downgrade(group, catalog, now_ms),
+            lambda: protocol_migration.resume(self.classic(group_id, now_ms), protocols, now_ms),
         )
 
     def drop_unused(self, group_id: str) -> None:
@@ -183,7 +183,7 @@ class Shard:
 
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> tuple[Step, dict[TopicPartition, KafkaError | None]]:
+    ) -> tuple[GroupStep, dict[TopicPartition, KafkaError | None]]:
         """OffsetDelete: offsets of topics that nobody in the group reads."""
         if not self.exists(group_id):
             raise GroupIdNotFound(f"there is no group {group_id}")
@@ -195,7 +195,7 @@ class Shard:
             each: GroupSubscribedToTopic() if is_read(each.topic) else None for each in partitions
         }
         free = [each for each, error in results.items() if error is None]
-        return Step(self.offsets.forget(group_id, free)), results
+        return GroupStep(self.offsets.forget(group_id, free)), results
 
     # -- whole groups -------------------------------------------------------------------------------------------------
 
@@ -208,9 +208,9 @@ class Shard:
         group = self.groups.get(group_id)
         if group is not None:
             return ListedGroup(group_id, group.protocol_type or "", group.state, group.kind)
-        return ListedGroup(group_id, "", State.EMPTY, ClassicGroup.kind) if self.exists(group_id) else None
+        return ListedGroup(group_id, "", ClassicState.EMPTY, ClassicGroup.kind) if self.exists(group_id) else None
 
-    def delete(self, group_id: str) -> Step:
+    def delete(self, group_id: str) -> GroupStep:
         """DeleteGroups: only a group without members goes, and its offsets with it."""
         group = self.groups.get(group_id)
         if not self.exists(group_id):
@@ -219,13 +219,13 @@ class Shard:
             raise NonEmptyGroup(f"{group_id} has members")
         if self.offsets.has_staged(group_id):
             raise NonEmptyGroup(f"a transaction holds offsets of {group_id}")
-        return Step(self.offsets.forget_group(group_id) + self._forget_state(group_id))
+        return GroupStep(self.offsets.forget_group(group_id) + self._forget_state(group_id))
 
-    def expire(self, group_id: str, now_ms: int) -> Step:
+    def expire(self, group_id: str, now_ms: int) -> GroupStep:
         """Forget offsets past their retention, and the group when nothing is left of it."""
         group = self.groups.get(group_id)
-        if group is not None and group.members and group.state != State.STABLE:
-            return Step()  # a topic's readers may be on their way
+        if group is not None and group.members and group.state != ClassicState.STABLE:
+            return GroupStep()  # a topic's readers may be on their way
         since_ms = group.state_ms if group is not None and group.is_empty and group.protocol_type else 0
         old = self.offsets.expired(
             group_id,
@@ -237,17 +237,17 @@ class Shard:
         nothing_left = len(old) == len(self.offsets.of_group(group_id)) and not self.offsets.has_staged(group_id)
         if group is not None and group.is_empty and nothing_left:
             old += self._forget_state(group_id)
-        return Step(old)
+        return GroupStep(old)
 
-    def _forget_state(self, group_id: str) -> tuple[Entry, ...]:
+    def _forget_state(self, group_id: str) -> tuple[GroupEntry, ...]:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.tombstones()
-        return () if group is None else (Entry(GroupKey(group_id), None),)
+        return () if group is None else (GroupEntry(GroupKey(group_id), None),)
 
     # -- the journal --------------------------------------------------------------------------------------------------
 
-    def replay(self, entry: Entry) -> None:
+    def replay(self, entry: GroupEntry) -> None:
         """Be as the journal says."""
         key, value = entry
         if isinstance(key, OffsetKey | StagedKey):

@@ -11,14 +11,14 @@ from tidemill.groups.core.fields import FieldReader, FieldWriter
 from tidemill.model.topics import TopicPartition
 
 
-class Subscription(NamedTuple):
+class ConsumerSubscription(NamedTuple):
     """What a consumer says when it joins."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
 
 
-def read_subscription(blob: bytes) -> Subscription | None:
+def read_subscription(blob: bytes) -> ConsumerSubscription | None:
     """A consumer's subscription; None when it is not one."""
     reader = FieldReader(blob)
     try:
@@ -30,7 +30,7 @@ def read_subscription(blob: bytes) -> Subscription | None:
         return None
     if version < 0:
         return None
-    return Subscription(topics, tuple(TopicPartition(topic, index) for topic, indexes in owned for index in indexes))
+    return ConsumerSubscription(topics, tuple(TopicPartition(topic, index) for topic, indexes in owned for index in indexes))
 
 
 def write_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = ()) -> bytes:

@@ -11,7 +11,7 @@ DATABASE = "default"
 PORT, SECURE_PORT = 8123, 8443
 
 
-class Address(NamedTuple):
+class TableAddress(NamedTuple):
     """A server, or the folder of an embedded engine (`path`)."""
 
     host: str = ""
@@ -26,14 +26,14 @@ class Address(NamedTuple):
         return f"chDB in {self.path}" if self.path else f"ClickHouse at {self.host}:{self.port}"
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> TableAddress:
     """`chdb:folder`, or `http[s]://user:password@host:port/database` (`clickhouse://` is http)."""
     if url.startswith(EMBEDDED):
         path = url.removeprefix(EMBEDDED).removeprefix("//")
         if not path:
             raise WrongOption(f"{url!r} names no folder: write chdb:path/of/a/folder")
         try:
-            return Address(path=local_path(path))
+            return TableAddress(path=local_path(path))
         except UnsupportedLocation as error:
             raise WrongOption(f"{EMBEDDED} {error}") from None
     try:
@@ -44,7 +44,7 @@ def parse_address(url: str) -> Address:
     if parts.scheme not in {"http", "https", "clickhouse"} or not host:
         raise WrongOption(f"{url!r} is neither http[s]://host:port/database nor chdb:folder")
     secure = parts.scheme == "https"
-    return Address(
+    return TableAddress(
         host,
         port or (SECURE_PORT if secure else PORT),
         parts.path.strip("/") or DATABASE,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.options import LOGIN_NAMES, PATIENCE_NAMES, REFUSED, parse_options
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.kafka.options import LOGIN_NAMES, PATIENCE_NAMES, REFUSED, parse_options
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.properties import parse_properties
 
@@ -80,7 +80,7 @@ def parse_client(
     broker = KafkaBroker(servers or named or default, client)
     try:
         parse_options(broker.options)
-    except InvalidOption as error:
+    except InvalidClientOption as error:
         raise WrongOption(f"--client: {error}" if client else f"--bootstrap: {error}") from None
     return broker
 

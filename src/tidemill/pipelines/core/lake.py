@@ -89,7 +89,7 @@ def read_commit(name: str, text: str) -> Commit:
         raise LakeDamaged(f"{name} is not a commit of a lake: {error}") from None
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Offsets from `first` to before `end`, all of them."""
 
     first: int
@@ -97,14 +97,14 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditVerdict:
     """What an audit says about a partition."""
 
     partition: int
     rows: int
     first: int
     last: int
-    holes: tuple[Run, ...]
+    holes: tuple[OffsetRun, ...]
     doubled: int
 
     @property
@@ -118,19 +118,19 @@ class Verdict:
         return not self.holes and not self.doubled
 
 
-def judge(partition: int, runs: Iterable[Run]) -> Verdict:
+def judge(partition: int, runs: Iterable[OffsetRun]) -> AuditVerdict:
     """Whether runs of offsets, in any order, make one run without holes and doubles."""
     ordered = sorted(runs)
-    holes: list[Run] = []
+    holes: list[OffsetRun] = []
     doubled = 0
     end = ordered[0].first
     for run in ordered:
         if run.first > end:
-            holes.append(Run(end, run.first))
+            holes.append(OffsetRun(end, run.first))
         doubled += max(0, min(end, run.end) - run.first)
         end = max(end, run.end)
     rows = sum(run.end - run.first for run in ordered)
-    return Verdict(partition, rows, ordered[0].first, end - 1, tuple(holes), doubled)
+    return AuditVerdict(partition, rows, ordered[0].first, end - 1, tuple(holes), doubled)
 
 
 def in_order(files: Sequence[LakeFile]) -> list[list[LakeFile]]:

@@ -40,7 +40,7 @@ class SchemaChanged(PipelineError):
     """Rows do not have the columns of the lake."""
 
 
-class Column(NamedTuple):
+class LakeColumn(NamedTuple):
     """A column; the type is None if it is only known from the names of folders."""
 
     name: str
@@ -48,10 +48,10 @@ class Column(NamedTuple):
     nullable: bool = True
 
 
-class Layout(NamedTuple):
+class LakeLayout(NamedTuple):
     """The columns of a lake, and those of them that are the names of its folders."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[LakeColumn, ...]
     by: tuple[str, ...] = ()
 
     @property
@@ -60,11 +60,11 @@ class Layout(NamedTuple):
         return tuple(column.name for column in self.columns if not column.nullable)
 
 
-def layout_of(schema: pa.Schema, by: Sequence[str] = (), kept_as: Mapping[str, str] | None = None) -> Layout:
+def layout_of(schema: pa.Schema, by: Sequence[str] = (), kept_as: Mapping[str, str] | None = None) -> LakeLayout:
     """The layout of rows; `kept_as` names the types that a format keeps as others."""
     kept = kept_as or {}
-    columns = tuple(Column(field.name, type_name(field.type, kept), field.nullable) for field in schema)
-    return Layout(columns, tuple(by))
+    columns = tuple(LakeColumn(field.name, type_name(field.type, kept), field.nullable) for field in schema)
+    return LakeLayout(columns, tuple(by))
 
 
 def nullable(schema: pa.Schema, never_null: Collection[str] = ()) -> pa.Schema:
@@ -91,7 +91,7 @@ def type_name(kind: pa.DataType, kept_as: Mapping[str, str]) -> str:
     return kept_as.get(name, name)
 
 
-def check_fits(lake: str, kept: Layout | None, now: Layout) -> None:
+def check_fits(lake: str, kept: LakeLayout | None, now: LakeLayout) -> None:
     """Refuse rows that do not have the columns of the lake; None is a lake without rows."""
     if kept is None:
         return
@@ -101,7 +101,7 @@ def check_fits(lake: str, kept: Layout | None, now: Layout) -> None:
         raise SchemaChanged(f"{lake} has other columns: {'; '.join(found[:DIFFERENCES_MAX])}{more}; {ADVICE}")
 
 
-def differences(kept: Layout, now: Layout) -> list[str]:
+def differences(kept: LakeLayout, now: LakeLayout) -> list[str]:
     """What is not the same, in words; the order of columns does not count."""
     here = {column.name: column for column in kept.columns}
     there = {column.name: column for column in now.columns}
@@ -121,7 +121,7 @@ def differences(kept: Layout, now: Layout) -> list[str]:
     return found
 
 
-def check_storable(layout: Layout) -> None:
+def check_storable(layout: LakeLayout) -> None:
     """Refuse rows that no lake can keep as they are."""
     names = [column.name.lower() for column in layout.columns]
     types = {column.name: column.type for column in layout.columns}

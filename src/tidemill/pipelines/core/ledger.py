@@ -38,7 +38,7 @@ class Branch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What a sink knows of the micro-batch that was decided last."""
 
     number: int
@@ -57,14 +57,14 @@ class Entry:
         """The tasks of the micro-batch whose rows are visible although others were lost."""
         return self.kept if (self.query, self.batch, self.done) == (query, batch, False) else ()
 
-    def settled(self, committed: Collection[int]) -> "Entry":
+    def settled(self, committed: Collection[int]) -> "LedgerEntry":
         """The entry after all of its branches were tried: done, or open if the broker had given up any."""
         if all(branch.task in committed for branch in self.branches):
             return replace(self, number=self.number + 1, done=True, kept=(), branches=())
         return replace(self, number=self.number + 1, kept=tuple(sorted({*self.kept, *committed})), branches=())
 
 
-def decided(last: Entry | None, query: str, batch: int, tasks: int, branches: Sequence[Branch]) -> Entry:
+def decided(last: LedgerEntry | None, query: str, batch: int, tasks: int, branches: Sequence[Branch]) -> LedgerEntry:
     """The entry that follows `last`; LayoutChanged when it would fill up rows that were spread in another way."""
     kept = () if last is None else last.kept_of(query, batch)
     if kept and last is not None and last.tasks != tasks:
@@ -72,10 +72,10 @@ def decided(last: Entry | None, query: str, batch: int, tasks: int, branches: Se
             f"micro-batch {batch} was written in part by {last.tasks} tasks and now has {tasks}: "
             "start the query once with the former partitioning, or some rows would be missing or doubled"
         )
-    return Entry(1 if last is None else last.number + 1, query, batch, tasks, kept=kept, branches=tuple(branches))
+    return LedgerEntry(1 if last is None else last.number + 1, query, batch, tasks, kept=kept, branches=tuple(branches))
 
 
-def write_entry(entry: Entry) -> list[str]:
+def write_entry(entry: LedgerEntry) -> list[str]:
     """The entry as texts, none longer than brokers take."""
     branches = ",".join(f"{branch.name}:{branch.producer_id}.{branch.producer_epoch}" for branch in entry.branches)
     kept = ",".join(str(task) for task in entry.kept)
@@ -95,14 +95,14 @@ def is_piece(text: str) -> bool:
     return _PIECE.fullmatch(text) is not None
 
 
-def read_entry(number: int, pieces: Sequence[str]) -> Entry:
+def read_entry(number: int, pieces: Sequence[str]) -> LedgerEntry:
     """The entry that these pieces are."""
     text = "".join(_piece(piece)[3] for piece in pieces)
     found = _ENTRY.fullmatch(text)
     if found is None:
         raise PipelineError(f"the sink's ledger cannot be read: {text[:200]!r}")
     state, query, batch, tasks, kept, branches = found.groups()
-    return Entry(
+    return LedgerEntry(
         number,
         query,
         int(batch),

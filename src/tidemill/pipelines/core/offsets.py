@@ -1,6 +1,6 @@
 """How far a query is, what it reads next, and how that is cut into tasks.
 
-`Progress` is what Spark keeps in its checkpoint: `{"orders": {"0": 12}, "$ids": {"orders": "..."}}`, the JSON of
+`QueryProgress` is what Spark keeps in its checkpoint: `{"orders": {"0": 12}, "$ids": {"orders": "..."}}`, the JSON of
 Spark's kafka source and beside it the ids of the topics, by which a topic that was deleted and created again is
 noticed. Everything here depends on its arguments alone: a micro-batch that runs again is cut into the same tasks.
 """
@@ -22,7 +22,7 @@ TASKS_MIN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class QueryProgress:
     """The next offset of each partition, and which topics they were."""
 
     offsets: Mapping[TopicPartition, int]
@@ -36,7 +36,7 @@ class Progress:
         return {**topics, IDS: dict(sorted(self.ids.items()))}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> "Progress":
+    def from_json(cls, kept: Mapping[str, Any]) -> "QueryProgress":
         """What `to_json` made."""
         offsets = {
             TopicPartition(topic, int(index)): offset
@@ -46,7 +46,7 @@ class Progress:
         }
         return cls(offsets, kept.get(IDS, {}))
 
-    def renewed_in(self, later: "Progress") -> set[str]:
+    def renewed_in(self, later: "QueryProgress") -> set[str]:
         """Topics that were created anew since."""
         return {name for name, known in self.ids.items() if later.ids.get(name, known) != known}
 
@@ -64,13 +64,13 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
 
-def newcomers(start: Progress, end: Progress) -> set[TopicPartition]:
+def newcomers(start: QueryProgress, end: QueryProgress) -> set[TopicPartition]:
     """Partitions that are in the end but were not in the start, or not of the same topic."""
     renewed = start.renewed_in(end)
     return {part for part in end.offsets if part not in start.offsets or part.topic in renewed}
 
 
-def ranges_between(start: Progress, end: Progress, first: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+def ranges_between(start: QueryProgress, end: QueryProgress, first: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """What lies between; newcomers are read from `first`, where their logs begin."""
     fresh = newcomers(start, end)
     found = []

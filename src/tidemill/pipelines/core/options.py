@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.options import parse_options
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.kafka.options import parse_options
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import TopicPartition, check_topic_name
 from tidemill.pipelines.core.errors import WrongOption
@@ -76,7 +76,7 @@ ROWS_PER_BATCH = 10_000
 """Rows of an Arrow batch that Spark takes fastest."""
 
 
-class Options:
+class OptionReader:
     """Options by name in any case, and how to read their values."""
 
     def __init__(self, given: Mapping[str, str], known: Collection[str]) -> None:
@@ -133,7 +133,7 @@ class Options:
         found = {name[length:]: value for name, value in self._given.items() if name.startswith(CLIENT_PREFIX)}
         try:
             parse_options(found)
-        except InvalidOption as error:
+        except InvalidClientOption as error:
             raise WrongOption(_CLIENTS.sub(CLIENT_PREFIX, str(error))) from None
         return found
 
@@ -153,7 +153,7 @@ def _advice(name: str, names: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SourceSubscription:
     """Which partitions are read: those of the topics, of topics that match, or exactly the assigned ones."""
 
     topics: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class SourceOptions:
     """All that a reader has to know."""
 
     client: Mapping[str, str]
-    subscription: Subscription
+    subscription: SourceSubscription
     starting: Position
     ending: Position
     no_later_record: str
@@ -188,7 +188,7 @@ class SourceOptions:
 
 def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a batch or streaming query; WrongOption names the one that is wrong."""
-    options = Options(given, SOURCE_NAMES)
+    options = OptionReader(given, SOURCE_NAMES)
     if streaming:
         options.forbid(ENDINGS, "is for batch queries; a streaming query has no end")
         options.forbid([PUSH_FILTERS], "is for batch queries; Spark offers no filters to streaming ones")
@@ -221,13 +221,13 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that the options ask for; what can be wrong in any query is told here already."""
-    options = Options(given, SOURCE_NAMES)
+    options = OptionReader(given, SOURCE_NAMES)
     options.client()
     _subscription(options)
     return (*COLUMNS, HEADERS) if options.flag("includeHeaders", default=False) else COLUMNS
 
 
-def _max_bytes(options: Options, *, streaming: bool) -> int | None:
+def _max_bytes(options: OptionReader, *, streaming: bool) -> int | None:
     """What is given; without any limit a streaming query has a default, so that a large backlog can start."""
     value = options.text(MAX_BYTES)
     if value is None:
@@ -236,19 +236,19 @@ def _max_bytes(options: Options, *, streaming: bool) -> int | None:
     return parse_bytes(MAX_BYTES, value)
 
 
-def _min_offsets(options: Options) -> int | None:
+def _min_offsets(options: OptionReader) -> int | None:
     least, most = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise WrongOption(f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, which is {most}")
     return least
 
 
-def _starting(options: Options, *, streaming: bool) -> Position:
+def _starting(options: OptionReader, *, streaming: bool) -> Position:
     position = _position(options, "starting", refused=None if streaming else LATEST)
     return position or parse_offsets("startingOffsets", "latest" if streaming else "earliest")
 
 
-def _position(options: Options, which: str, refused: int | None = EARLIEST) -> Position | None:
+def _position(options: OptionReader, which: str, refused: int | None = EARLIEST) -> Position | None:
     """The first that is given of a time, times, offsets: the order of Spark's kafka source."""
     time, times, offsets = (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets")
     if (value := options.text(time)) is not None:
@@ -260,7 +260,7 @@ def _position(options: Options, which: str, refused: int | None = EARLIEST) -> P
     return None
 
 
-def _subscription(options: Options) -> Subscription:
+def _subscription(options: OptionReader) -> SourceSubscription:
     given = [name for name in SUBSCRIPTIONS if options.text(name) is not None]
     if len(given) != 1:
         what = " and ".join(given) if given else "none"
@@ -268,10 +268,10 @@ def _subscription(options: Options) -> Subscription:
     value = (options.text(given[0]) or "").strip()
     if given[0] == "subscribe":
         topics = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))
-        return Subscription(topics=_checked("subscribe", topics))
+        return SourceSubscription(topics=_checked("subscribe", topics))
     if given[0] == "subscribePattern":
-        return Subscription(pattern=_pattern(value))
-    return Subscription(assigned=_assigned(value))
+        return SourceSubscription(pattern=_pattern(value))
+    return SourceSubscription(assigned=_assigned(value))
 
 
 def _checked(option: str, topics: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.pipelines.core.offsets import Progress
+from tidemill.pipelines.core.offsets import QueryProgress
 
 NEWEST = "newest"
 """The observed metric with the timestamp of the newest row, in ms."""
@@ -18,7 +18,7 @@ KEYLESS = "keyless"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SinkProgress:
     """How one sink gets on. Lag is None until it is known."""
 
     sink: str
@@ -29,14 +29,14 @@ class Standing:
     lag_s: float | None = None
     broken: Mapping[str, int] = field(default_factory=dict)
 
-    def after(self, reports: Iterable[Mapping[str, Any]], now_ms: int) -> "Standing":
+    def after(self, reports: Iterable[Mapping[str, Any]], now_ms: int) -> "SinkProgress":
         """With what Spark has reported since."""
         standing = self
         for report in reports:
             standing = standing._after(report, now_ms)
         return standing
 
-    def _after(self, report: Mapping[str, Any], now_ms: int) -> "Standing":
+    def _after(self, report: Mapping[str, Any], now_ms: int) -> "SinkProgress":
         rows = int(report.get("numInputRows") or 0)
         observed = report.get("observedMetrics") or {}
         lag = _lag(report.get("sources") or [])
@@ -57,7 +57,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PipelineStatus:
     """What is in the status file."""
 
     pipeline: str
@@ -68,14 +68,14 @@ class Status:
     started_ms: int
     updated_ms: int
     error: str | None
-    sinks: tuple[Standing, ...]
+    sinks: tuple[SinkProgress, ...]
 
     def to_json(self) -> dict[str, Any]:
         """It as it is kept."""
         return asdict(self)
 
 
-def line(standing: Standing, report: Mapping[str, Any]) -> str:
+def line(standing: SinkProgress, report: Mapping[str, Any]) -> str:
     """One line about one micro-batch."""
     lag = "" if standing.lag_records is None else f"  lag {standing.lag_records:,}"
     broken = "".join(f"  {name} broken {count:,}" for name, count in sorted(standing.broken.items()) if count)
@@ -96,10 +96,10 @@ def _lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
     return sum(lags) if lags else None
 
 
-def _position(told: Any) -> Progress | None:
+def _position(told: Any) -> QueryProgress | None:
     """Where a source is; Spark Connect tells it as text."""
     found = json.loads(told) if isinstance(told, str) else told
-    return Progress.from_json(found) if isinstance(found, Mapping) else None
+    return QueryProgress.from_json(found) if isinstance(found, Mapping) else None
 
 
 def _newest(observed: Iterable[Mapping[str, Any]]) -> int | None:

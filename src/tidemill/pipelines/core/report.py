@@ -16,7 +16,7 @@ def step_s(span_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicTraffic:
+class ReportedTraffic:
     """A topic in the time of the report; rates are per second, over the time in which records came."""
 
     topic: str
@@ -45,7 +45,7 @@ class GroupLag:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TrafficReport:
     """All of it; `traffic` has topic, partition, at (ms), records, bytes for each step."""
 
     since_ms: int
@@ -55,7 +55,7 @@ class Report:
     lags: tuple[GroupLag, ...]
 
     @property
-    def topics(self) -> list[TopicTraffic]:
+    def topics(self) -> list[ReportedTraffic]:
         """The busiest first."""
         found = [_topic(topic, points, self.step_s) for topic, points in self.series().items()]
         return sorted(found, key=lambda each: (-each.records, each.topic))
@@ -86,10 +86,10 @@ class Report:
         return sorted(rows, key=lambda row: (-row["lag"], row["group"], row["topic"]))
 
 
-def _topic(topic: str, points: Mapping[int, tuple[int, int]], step: int) -> TopicTraffic:
+def _topic(topic: str, points: Mapping[int, tuple[int, int]], step: int) -> ReportedTraffic:
     records, size = _sums(points.values())
     span_s = (max(points) - min(points)) / 1000 + step
-    return TopicTraffic(
+    return ReportedTraffic(
         topic=topic,
         records=records,
         bytes=size,

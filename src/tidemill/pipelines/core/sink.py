@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
 from tidemill.pipelines.core.errors import WrongOption
-from tidemill.pipelines.core.options import Options
+from tidemill.pipelines.core.options import OptionReader
 from tidemill.records.compression import Codec
-from tidemill.records.packing import LEVELS, Compression
+from tidemill.records.incremental_compression import LEVELS, Compression
 
 SINK_NAMES = ("topic", "partitioner", "transactional")
 PARTITIONERS = ("consistent_random", "murmur2_random")
@@ -55,7 +55,7 @@ class SinkOptions:
 
 def parse_sink(given: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
     """The options of a writer; WrongOption names the one that is wrong."""
-    options = Options(given, SINK_NAMES)
+    options = OptionReader(given, SINK_NAMES)
     longest_ms = STREAM_TIMEOUT_MS if streaming else BATCH_TIMEOUT_MS
     topic = options.text("topic")
     if topic is not None:
@@ -75,13 +75,13 @@ def parse_sink(given: Mapping[str, str], *, streaming: bool = False) -> SinkOpti
     )
 
 
-def _compression(options: Options) -> Compression:
+def _compression(options: OptionReader) -> Compression:
     codec = CODECS[options.choice("kafka.compression.type", CODECS, "none")]
     levels = {each: _level(options, f"kafka.compression.{each.name.lower()}.level", LEVELS[each]) for each in LEVELS}
     return Compression(codec, levels.get(codec) or SINK_LEVELS.get(codec))
 
 
-def _level(options: Options, name: str, levels: range) -> int | None:
+def _level(options: OptionReader, name: str, levels: range) -> int | None:
     level = options.number(name)
     if level is not None and level not in levels:
         raise WrongOption(f"{name}: {level} is not {levels[0]} to {levels[-1]}")

@@ -34,7 +34,7 @@ class Lost(StrEnum):
     SKIP = "skip"
 
 
-class Kind(StrEnum):
+class SinkKind(StrEnum):
     """Where a sink writes to."""
 
     TOPIC = "topic"
@@ -46,7 +46,7 @@ class Kind(StrEnum):
     CLICKHOUSE = "clickhouse"
 
 
-LAKES = (Kind.PARQUET, Kind.DELTA, Kind.ICEBERG)
+LAKES = (SinkKind.PARQUET, SinkKind.DELTA, SinkKind.ICEBERG)
 """Kinds that are a folder of files."""
 
 
@@ -102,7 +102,7 @@ class Sink:
 
     name: str
     view: str
-    kind: Kind
+    kind: SinkKind
     target: str
     mode: str = "append"
     key: str | None = None

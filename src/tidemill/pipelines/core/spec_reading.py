@@ -7,8 +7,8 @@ from enum import StrEnum
 from posixpath import normpath
 from typing import Any, TypeVar
 
-from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.options import parse_options
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.kafka.options import parse_options
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.locations import UnsupportedLocation, local_path
 from tidemill.model.topics import check_topic_name
@@ -22,7 +22,7 @@ from tidemill.pipelines.core.spec import (
     LAKES,
     Expectation,
     Format,
-    Kind,
+    SinkKind,
     Lost,
     Otherwise,
     Sink,
@@ -52,16 +52,16 @@ MODES = ("append", "update", "complete")
 STARTS = ("earliest", "latest")
 MODES_OF = {
     **dict.fromkeys(LAKES, ("append",)),
-    Kind.TIMELINE: ("append", "update"),
-    Kind.TOPIC: ("append", "update"),
-    Kind.CLICKHOUSE: ("append", "update"),
+    SinkKind.TIMELINE: ("append", "update"),
+    SinkKind.TOPIC: ("append", "update"),
+    SinkKind.CLICKHOUSE: ("append", "update"),
 }
 KEYS_OF = {
-    Kind.TOPIC: ("key",),
+    SinkKind.TOPIC: ("key",),
     **dict.fromkeys(LAKES, ("by",)),
-    Kind.CONSOLE: (),
-    Kind.TIMELINE: ("id", "due", "body", "key"),
-    Kind.CLICKHOUSE: ("table", "by"),
+    SinkKind.CONSOLE: (),
+    SinkKind.TIMELINE: ("id", "due", "body", "key"),
+    SinkKind.CLICKHOUSE: ("table", "by"),
 }
 CLIENT_NOT = {
     "bootstrap.servers": "is what broker says",
@@ -173,7 +173,7 @@ def _client(top: Section, environment: Mapping[str, str]) -> dict[str, str]:
     told = {str(key): _filled(part, key, environment) for key in part.found}
     try:
         parse_options({"bootstrap.servers": top.text("broker", BROKER), **told})
-    except InvalidOption as error:
+    except InvalidClientOption as error:
         raise part.wrong("", f"is wrong: {error}") from None
     return told
 
@@ -245,30 +245,30 @@ def _expectations(top: Section) -> Iterator[Expectation]:
 
 
 def _sinks(top: Section, environment: Mapping[str, str]) -> Iterator[Sink]:
-    kinds = [kind.value for kind in Kind]
+    kinds = [kind.value for kind in SinkKind]
     every_key = ("from", "mode", *kinds, *SINK_KEYS)
     for name, part in top.sections("sinks", every_key, _NAME):
         given = [kind for kind in kinds if kind in part.found]
         if len(given) != 1:
             raise part.wrong("", f"needs one of {', '.join(kinds)}; it has {' and '.join(given) or 'none'}")
-        yield _sink(name, part, Kind(given[0]), environment)
+        yield _sink(name, part, SinkKind(given[0]), environment)
 
 
-def _sink(name: str, part: Section, kind: Kind, environment: Mapping[str, str]) -> Sink:
+def _sink(name: str, part: Section, kind: SinkKind, environment: Mapping[str, str]) -> Sink:
     for key in SINK_KEYS:
         if key in part.found and key not in KEYS_OF[kind]:
             raise part.wrong(key, f"is not for a sink of kind {kind}")
     mode = part.word("mode", MODES_OF.get(kind, MODES), "append")
-    if kind is Kind.CONSOLE and part.found["console"] is not True:
+    if kind is SinkKind.CONSOLE and part.found["console"] is not True:
         raise part.wrong("console", "can only be true")
     target = _target(part, kind, environment)
     return Sink(name, part.text("from"), kind, target, mode, part.optional("key"), _by(part), _columns(part, kind))
 
 
-def _target(part: Section, kind: Kind, environment: Mapping[str, str]) -> str:
-    if kind is Kind.CONSOLE:
+def _target(part: Section, kind: SinkKind, environment: Mapping[str, str]) -> str:
+    if kind is SinkKind.CONSOLE:
         return ""
-    if kind is Kind.TIMELINE or kind is Kind.TOPIC:
+    if kind is SinkKind.TIMELINE or kind is SinkKind.TOPIC:
         return part.topic(kind)
     part.text(kind)  # a number is not a place
     place = _filled(part, kind, environment)
@@ -281,11 +281,11 @@ def _target(part: Section, kind: Kind, environment: Mapping[str, str]) -> str:
     return place
 
 
-def _columns(part: Section, kind: Kind) -> dict[str, str] | None:
+def _columns(part: Section, kind: SinkKind) -> dict[str, str] | None:
     """What else the kind has to be told, by key."""
-    if kind is Kind.TIMELINE:
+    if kind is SinkKind.TIMELINE:
         return {key: part.text(key) for key in ("id", "due", "body") if key != "id" or key in part.found}
-    return {"table": part.text("table")} if kind is Kind.CLICKHOUSE else None
+    return {"table": part.text("table")} if kind is SinkKind.CLICKHOUSE else None
 
 
 def _by(part: Section) -> tuple[str, ...]:
@@ -326,7 +326,7 @@ def _check_targets(top: Section, spec: Spec) -> None:
     read = {source.topic: source.name for source in spec.sources}
     folders: dict[str, str] = {}
     for sink in spec.sinks:
-        if sink.kind is Kind.TOPIC and sink.target in read:
+        if sink.kind is SinkKind.TOPIC and sink.target in read:
             source = read[sink.target]
             raise top.wrong(
                 f"sinks.{sink.name}.topic", f"is {sink.target}, which source {source} reads: it would never end"

@@ -38,7 +38,7 @@ _SCALARS = {
 _SEALED = re.compile(r".*_sealed_(\d+)")
 
 
-class Stage(NamedTuple):
+class StageTables(NamedTuple):
     """The names of one sink: its database, its table, and a mark that is in the names of all tables beside it."""
 
     database: str
@@ -63,9 +63,9 @@ class Stage(NamedTuple):
         return f"{quoted(self.database)}.{quoted(table)}"
 
 
-def stage_of(database: str, table: str, query: str) -> Stage:
+def stage_of(database: str, table: str, query: str) -> StageTables:
     """The names for a table and a query."""
-    return Stage(database, table, sha256(f"{query}/{table}".encode()).hexdigest()[:DIGITS])
+    return StageTables(database, table, sha256(f"{query}/{table}".encode()).hexdigest()[:DIGITS])
 
 
 def sealed_batch(table: str) -> int | None:
@@ -74,7 +74,7 @@ def sealed_batch(table: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def create_target(stage: Stage, schema: pa.Schema, by: Iterable[str]) -> str:
+def create_target(stage: StageTables, schema: pa.Schema, by: Iterable[str]) -> str:
     """The statement that creates the target unless it is there."""
     order = ", ".join(quoted(column) for column in by) or "tuple()"
     columns = ", ".join(f"{quoted(field.name)} {type_of(field)}" for field in schema)
@@ -85,7 +85,7 @@ def create_target(stage: Stage, schema: pa.Schema, by: Iterable[str]) -> str:
     )
 
 
-def create_filling(stage: Stage, attempt: str) -> list[str]:
+def create_filling(stage: StageTables, attempt: str) -> list[str]:
     """The statements that create a table like the target, which knows an insert that comes again."""
     name = stage.quoted(stage.filling(attempt))
     window = f"ALTER TABLE {name} MODIFY SETTING non_replicated_deduplication_window = {TOKENS_KEPT}"

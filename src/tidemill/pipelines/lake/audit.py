@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tidemill.client.raw import EARLIEST, LATEST, RawClient
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
+from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, Run, Verdict, judge
+from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, OffsetRun, AuditVerdict, judge
 from tidemill.pipelines.lake.interface import Lake
 from tidemill.records.arrow import Decoder
 
@@ -26,7 +26,7 @@ from tidemill.records.arrow import Decoder
 class Audit:
     """What was found, and the files that should not be there."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[AuditVerdict, ...]
     strays: tuple[str, ...]
 
     @property
@@ -37,7 +37,7 @@ class Audit:
 
 def audit(lake: Lake) -> Audit:
     """Read the offsets of all rows."""
-    runs: dict[int, list[Run]] = defaultdict(list)
+    runs: dict[int, list[OffsetRun]] = defaultdict(list)
     for file in lake.files():
         if file.partition < 0:
             raise PipelineError(f"{lake.root} has rows without offsets; only archives of topics can be audited")
@@ -46,7 +46,7 @@ def audit(lake: Lake) -> Audit:
     return Audit(verdicts, tuple(lake.strays()))
 
 
-def lost(client: RawClient, topic: str, verdicts: Iterable[Verdict]) -> dict[int, int]:
+def lost(client: KafkaClient, topic: str, verdicts: Iterable[AuditVerdict]) -> dict[int, int]:
     """By partition, how many records the broker has in the holes."""
     found: dict[int, int] = {}
     for verdict in verdicts:
@@ -57,7 +57,7 @@ def lost(client: RawClient, topic: str, verdicts: Iterable[Verdict]) -> dict[int
     return found
 
 
-def left_to_archive(client: RawClient, lake: Lake, topic: str) -> int:
+def left_to_archive(client: KafkaClient, lake: Lake, topic: str) -> int:
     """How many offsets of the topic are not in the lake yet, for a progress bar."""
     parts = [TopicPartition(topic, index) for index in client.metadata([topic])[topic].leaders]
     ends = client.list_offsets(dict.fromkeys(parts, LATEST), committed=True)
@@ -68,7 +68,7 @@ def left_to_archive(client: RawClient, lake: Lake, topic: str) -> int:
     return sum(max(0, end.offset - begins[part]) for part, end in ends.items())
 
 
-def told_by(verdict: Verdict, lost_in: Mapping[int, int] | None) -> str:
+def told_by(verdict: AuditVerdict, lost_in: Mapping[int, int] | None) -> str:
     """One word about a partition."""
     if verdict.doubled:
         return "doubled"
@@ -79,7 +79,7 @@ def told_by(verdict: Verdict, lost_in: Mapping[int, int] | None) -> str:
     return "lost" if lost_in[verdict.partition] else "complete"
 
 
-def _runs(root: Path, file: LakeFile) -> Iterator[Run]:
+def _runs(root: Path, file: LakeFile) -> Iterator[OffsetRun]:
     try:
         offsets = np.sort(pq.read_table(root / file.path, columns=["offset"], partitioning=None)["offset"].to_numpy())
     except FileNotFoundError:
@@ -90,10 +90,10 @@ def _runs(root: Path, file: LakeFile) -> Iterator[Run]:
         raise LakeDamaged(f"{root / file.path} has {len(offsets)} rows, its commit says {file.rows}")
     cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
     for run in np.split(offsets, cuts):
-        yield Run(int(run[0]), int(run[-1]) + 1)
+        yield OffsetRun(int(run[0]), int(run[-1]) + 1)
 
 
-def _records(client: RawClient, part: TopicPartition, start: int, end: int) -> int:
+def _records(client: KafkaClient, part: TopicPartition, start: int, end: int) -> int:
     decoder = Decoder(
         part.topic,
         part.partition,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, in_order, small_runs
-from tidemill.pipelines.lake.interface import Lake, Step, never_null
+from tidemill.pipelines.lake.interface import Lake, CommitStep, never_null
 from tidemill.pipelines.lake.rows import GrowingFile
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -39,7 +39,7 @@ def compact(lake: Lake, target_bytes: int = TARGET_BYTES, advance: Advance = lam
         together = list(found)
         old = tuple(file for run in together for file in run)
         made = [_joined(lake, run) for run in together]
-        lake.commit(Step(None, removed=old), made, _schema(lake, together[0][0]))
+        lake.commit(CommitStep(None, removed=old), made, _schema(lake, together[0][0]))
         advance(len(old))
 
 

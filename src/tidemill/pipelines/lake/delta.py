@@ -21,8 +21,8 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from tidemill.durable_files import move, sync
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import Layout, layout_of, nullable
-from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, Step, check_rows
+from tidemill.pipelines.core.layout import LakeLayout, layout_of, nullable
+from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, CommitStep, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ class DeltaLake:
         last = None if table is None else table.transaction_version(query)
         return last is not None and last >= batch
 
-    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Move the files, then make them rows of the table in one transaction."""
         if step.query is not None:
             check_rows(self, schema, (*files, *step.removed)[0].by)
@@ -70,7 +70,7 @@ class DeltaLake:
         except DeltaError as error:
             raise PipelineError(f"{self.root}: {' '.join(str(error).split())}") from None
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> LakeLayout | None:
         """What the table says."""
         import pyarrow as pa  # noqa: PLC0415 - Arrow is loaded where it works
 

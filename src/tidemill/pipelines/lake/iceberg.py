@@ -21,8 +21,8 @@ from pyiceberg.transforms import IdentityTransform
 
 from tidemill.durable_files import move, sync
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import Layout, layout_of, nullable
-from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, Step, check_rows
+from tidemill.pipelines.core.layout import LakeLayout, layout_of, nullable
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, CommitStep, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class IcebergLake:
             found = [] if table is None else [each.summary for each in table.snapshots() if each.summary is not None]
         return any(each[QUERY] == query and int(each[BATCH] or -1) >= batch for each in found)
 
-    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Move the files, then make them one snapshot."""
         by = list((*files, *step.removed)[0].by)
         if step.query is not None:
@@ -86,7 +86,7 @@ class IcebergLake:
     def _place(self, file: LakeFile) -> str:
         return f"file://{self.root / file.path}"
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> LakeLayout | None:
         """What the table says."""
         with self._table() as table:
             if table is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import Layout, check_fits, layout_of
+from tidemill.pipelines.core.layout import LakeLayout, check_fits, layout_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """How Hive, and everything since, spells a missing value in the name of a folder."""
 
 
-class Step(NamedTuple):
+class CommitStep(NamedTuple):
     """What a commit is for: a micro-batch of a query, or the same rows in other files when there is no query."""
 
     query: str | None
@@ -40,7 +40,7 @@ class Lake(Protocol):
     kept_as: Mapping[str, str]
     """Types, in Spark's names, that the format keeps as others."""
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> LakeLayout | None:
         """The columns; None before the first rows."""
 
     def recover(self) -> None:
@@ -49,7 +49,7 @@ class Lake(Protocol):
     def holds(self, query: str, batch: int) -> bool:
         """Whether the rows of this micro-batch are here."""
 
-    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Make staged files visible, and those that the step removes invisible, all at once.
 
         SchemaChanged, and nothing is changed, when the schema is not that of the lake. A step without a query adds no

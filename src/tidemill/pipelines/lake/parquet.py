@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from tidemill.durable_files import move, replace_file, sync
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, read_commit
-from tidemill.pipelines.core.layout import Column, Layout, layout_of
-from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Step, check_rows
+from tidemill.pipelines.core.layout import LakeColumn, LakeLayout, layout_of
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, CommitStep, check_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class ParquetLake:
         last = self._last()
         return last is not None and last.holds(query, batch)
 
-    def commit(self, step: Step, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
+    def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
         """Write the entry, then move the files; a crash in between is what `recover` is for."""
         if step.query is not None:
             check_rows(self, schema, (*files, *step.removed)[0].by)
@@ -70,23 +70,23 @@ class ParquetLake:
         self._place(entry)
         self._forget(entry)
 
-    def layout(self) -> Layout | None:
+    def layout(self) -> LakeLayout | None:
         """What the last commit says, or one of its files if the commit is of a former version."""
         last = self._last()
         if last is None:
             return None
         files = last.files or tuple(self.files())
         if last.columns:
-            return Layout(tuple(Column(name, kind) for name, kind in last.columns), files[-1].by if files else ())
+            return LakeLayout(tuple(LakeColumn(name, kind) for name, kind in last.columns), files[-1].by if files else ())
         if not files:
             return None
         import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow is loaded where it works
 
         found = layout_of(pq.read_schema(self.root / files[-1].path), files[-1].by)
         folders = tuple(
-            Column(name, None) for name in files[-1].by if name not in {each.name for each in found.columns}
+            LakeColumn(name, None) for name in files[-1].by if name not in {each.name for each in found.columns}
         )
-        return Layout(tuple(each._replace(nullable=True) for each in found.columns) + folders, found.by)
+        return LakeLayout(tuple(each._replace(nullable=True) for each in found.columns) + folders, found.by)
 
     def files(self) -> list[LakeFile]:
         """All files of all commits."""

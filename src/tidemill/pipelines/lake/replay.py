@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.client.raw import EARLIEST, LATEST, GroupOffset, ProducerIdentity, RawClient
-from tidemill.client.raw.kernels import chosen_kernels
+from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, ProducerIdentity, KafkaClient
+from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
@@ -32,7 +32,7 @@ from tidemill.pipelines.core.lake import DATE, LakeFile
 from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.compaction import ordered
 from tidemill.pipelines.lake.interface import Lake
-from tidemill.records.arrow import Encoder, Kernels, Writer
+from tidemill.records.arrow import Encoder, Kernels, BatchProducer
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
@@ -50,7 +50,7 @@ _DAY = re.compile(rf"(?:^|/){DATE}=(\d{{4}}-\d\d-\d\d)/")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplayRequest:
     """What is replayed, and how fast; `rate` is in rows per second. `again`: from the beginning, whatever was done."""
 
     topic: str
@@ -64,7 +64,7 @@ class Wanted:
         return ROWS if self.rate is None else min(ROWS, max(1, self.rate // SLICES_PER_SECOND))
 
 
-class Slice:
+class RowSlice:
     """Rows of one partition of the lake that are sent together, and where the next ones begin."""
 
     __slots__ = ("next_offset", "partition", "rows")
@@ -78,7 +78,7 @@ class Slice:
 class Replay:
     """One run from a lake to a topic."""
 
-    def __init__(self, client: RawClient, lake: Lake, wanted: Wanted) -> None:
+    def __init__(self, client: KafkaClient, lake: Lake, wanted: ReplayRequest) -> None:
         self._client = client
         self._lake = lake
         self._wanted = wanted
@@ -173,7 +173,7 @@ class Replay:
         """Asked after the producer's id was taken, so that nobody else can move them."""
         return positions_from_texts(kept.metadata for kept in self._client.group_offsets(self.name).values())
 
-    def _slices(self, positions: dict[int, int], advance: Callable[[int], None]) -> Iterator[Slice]:
+    def _slices(self, positions: dict[int, int], advance: Callable[[int], None]) -> Iterator[RowSlice]:
         """Slices of each partition in turn, so that all partitions grow together."""
         running = {
             partition: self._partition(partition, positions.get(partition, 0), advance)
@@ -187,7 +187,7 @@ class Replay:
                 else:
                     yield found
 
-    def _partition(self, partition: int, start: int, advance: Callable[[int], None]) -> Iterator[Slice]:
+    def _partition(self, partition: int, start: int, advance: Callable[[int], None]) -> Iterator[RowSlice]:
         files = self._files[partition]
         left = [file for file in files if file.last >= start]
         advance(sum(file.rows for file in files) - sum(file.rows for file in left))
@@ -195,7 +195,7 @@ class Replay:
             new = batch.filter(pc.greater_equal(batch.column("offset"), start))
             advance(batch.num_rows - new.num_rows)
             if new.num_rows:
-                yield Slice(partition, new)
+                yield RowSlice(partition, new)
 
     def _since(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._wanted.since_ms is None:
@@ -216,7 +216,7 @@ class _Target:
 class _Writing:
     """Transactions, one after another."""
 
-    def __init__(self, client: RawClient, producer: ProducerIdentity, target: _Target, twin: Kernels) -> None:
+    def __init__(self, client: KafkaClient, producer: ProducerIdentity, target: _Target, twin: Kernels) -> None:
         self._client = client
         self._producer = producer
         self._target = target
@@ -235,7 +235,7 @@ class _Writing:
             part = TopicPartition(self._target.topic, index)
             self._join(part)
             producer = self._producer
-            writer = Writer(producer.producer_id, producer.producer_epoch, self._sequences[part], transactional=True)
+            writer = BatchProducer(producer.producer_id, producer.producer_epoch, self._sequences[part], transactional=True)
             for encoded in encoder.batches(which, codec=Codec.LZ4, writer=writer):
                 self._client.produce(part, encoded.batch, transactional_id=producer.transactional_id)
                 self._sequences[part] = (self._sequences[part] + encoded.count) & SEQUENCE_MAX

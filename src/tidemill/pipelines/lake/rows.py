@@ -29,7 +29,7 @@ FILE_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StagedRows:
     """Where the rows of a micro-batch go; `name` is unlike that of every other micro-batch."""
 
     root: str
@@ -81,7 +81,7 @@ class GrowingFile:
         return LakeFile(self._path, self._rows, size, self._partition, self._first, self._last)
 
 
-def stage_rows(stage: Stage, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def stage_rows(stage: StagedRows, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task and tell which files it made, as rows of FILE_SCHEMA."""
     growing: dict[tuple[Any, ...], GrowingFile] = {}
     for batch in batches:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import DATE
@@ -66,7 +66,7 @@ def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:
         raise PipelineError(f"{lake.root} is a table by key, not an archive; archive into another folder")
     if (checkpoint / "metadata").exists() or not files:
         return "earliest"
-    with RawClient(wanted.broker.options) as client:
+    with KafkaClient(wanted.broker.options) as client:
         indexes = client.metadata([wanted.topic])[wanted.topic].leaders
     ends = dict.fromkeys(indexes, EARLIEST)
     for file in files:

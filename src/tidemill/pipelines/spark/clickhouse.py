@@ -12,14 +12,14 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from tidemill.pipelines.core.addresses import Address
-from tidemill.pipelines.core.tables import Stage, stage_of
+from tidemill.pipelines.core.addresses import TableAddress
+from tidemill.pipelines.core.tables import StageTables, stage_of
 from tidemill.pipelines.spark.lake import query_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemill.pipelines.clickhouse import Table
+    from tidemill.pipelines.clickhouse import TargetTable
 
 ROWS_PER_INSERT = 100_000
 """ClickHouse makes a file of every insert: few large ones are what it likes."""
@@ -30,21 +30,21 @@ COUNTED = "rows bigint"
 class TableTarget:
     """The table of a sink; `by` are the columns that a new one is sorted by."""
 
-    address: Address
+    address: TableAddress
     table: str
     by: tuple[str, ...] = ()
 
 
 def into_table(target: TableTarget, checkpoint: Path) -> Callable[[DataFrame, int], None]:
     """What foreachBatch does."""
-    from tidemill.pipelines.clickhouse import Table  # noqa: PLC0415 - Arrow is loaded where it works
+    from tidemill.pipelines.clickhouse import TargetTable  # noqa: PLC0415 - Arrow is loaded where it works
 
     address = target.address
 
     def add(rows: DataFrame, batch: int) -> None:
         stage = stage_of(address.database, target.table, query_of(checkpoint))
         attempt = uuid4().hex
-        with Table(address, stage) as table:
+        with TargetTable(address, stage) as table:
             table.create(_schema(rows), target.by)
             if not table.begin(batch, attempt):
                 return
@@ -59,7 +59,7 @@ def into_table(target: TableTarget, checkpoint: Path) -> Callable[[DataFrame, in
     return add
 
 
-def send(table: "Table", attempt: str, sender: str, batches: Iterator["pa.RecordBatch"]) -> int:
+def send(table: "TargetTable", attempt: str, sender: str, batches: Iterator["pa.RecordBatch"]) -> int:
     """Insert rows in portions that are the same whenever the same rows come; how many there were."""
     from tidemill.pipelines.clickhouse import portions  # noqa: PLC0415 - as above
 
@@ -71,15 +71,15 @@ def send(table: "Table", attempt: str, sender: str, batches: Iterator["pa.Record
 
 
 def _sending(
-    address: Address, stage: Stage, attempt: str
+    address: TableAddress, stage: StageTables, attempt: str
 ) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        from tidemill.pipelines.clickhouse import Table  # noqa: PLC0415 - as above
+        from tidemill.pipelines.clickhouse import TargetTable  # noqa: PLC0415 - as above
 
         context = TaskContext.get()
-        with Table(address, stage) as table:
+        with TargetTable(address, stage) as table:
             total = send(table, attempt, str(context.partitionId() if context else 0), batches)
         yield pa.RecordBatch.from_pydict({"rows": [total]}, schema=pa.schema([("rows", pa.int64())]))
 

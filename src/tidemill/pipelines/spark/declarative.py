@@ -21,7 +21,7 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import Kind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import SinkKind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.spark.format import NAME
 from tidemill.pipelines.spark.queries import line_of
@@ -37,7 +37,7 @@ FAILED = "Error: "
 def check_declarative(folder: Folder) -> None:
     """Refuse what a graph cannot do, before anything is started."""
     for sink in folder.spec.sinks:
-        if sink.kind is not Kind.TOPIC or sink.mode != "append":
+        if sink.kind is not SinkKind.TOPIC or sink.mode != "append":
             what = f"is of kind {sink.kind} in mode {sink.mode}"
             raise WrongSpec(
                 f"{folder.root}: sinks.{sink.name} {what}; the declarative runner writes to topics in mode append"

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.lake.interface import Lake, Step, check_rows, never_null
+from tidemill.pipelines.lake.interface import Lake, CommitStep, check_rows, never_null
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemill.pipelines.lake.rows import Stage
+    from tidemill.pipelines.lake.rows import StagedRows
 
 FILES = "path string, rows bigint, size bigint, partition bigint, first bigint, last bigint"
 NAME_DIGITS = 12
@@ -32,7 +32,7 @@ def into_lake(
     `of_topic`: the columns topic, partition and offset are those of the records, and not the view's own.
     """
     from tidemill.pipelines.lake.compaction import OFTEN, compact, waiting  # noqa: PLC0415 - Arrow is loaded late
-    from tidemill.pipelines.lake.rows import Stage  # noqa: PLC0415 - as above
+    from tidemill.pipelines.lake.rows import StagedRows  # noqa: PLC0415 - as above
 
     def add(rows: DataFrame, batch: int) -> None:
         query = query_of(checkpoint)
@@ -42,11 +42,11 @@ def into_lake(
         schema = schema_of(rows)
         check_rows(lake, schema, by)
         name = f"{batch:0{NAME_DIGITS}}-{uuid4().hex[:8]}"
-        stage = Stage(str(lake.root), name, by, lake.keeps_columns, of_topic, never_null(lake))
+        stage = StagedRows(str(lake.root), name, by, lake.keeps_columns, of_topic, never_null(lake))
         told = rows.mapInArrow(_staging(stage), FILES).collect()
         files = [LakeFile(**row.asDict()) for row in told]
         if files:
-            lake.commit(Step(query, batch), files, schema)
+            lake.commit(CommitStep(query, batch), files, schema)
         if waiting(lake) >= OFTEN:
             compact(lake)
 
@@ -72,7 +72,7 @@ def query_of(checkpoint: Path) -> str:
         raise PipelineError(f"{path} does not tell the id of the query: {error}") from None
 
 
-def _staging(stage: "Stage") -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+def _staging(stage: "StagedRows") -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         from tidemill.pipelines.lake.rows import stage_rows  # noqa: PLC0415 - as above
 

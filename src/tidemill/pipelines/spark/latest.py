@@ -19,7 +19,7 @@ from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.progress import KEYLESS
-from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, Step, check_rows, never_null
+from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, CommitStep, check_rows, never_null
 from tidemill.pipelines.spark.lake import FILES, NAME_DIGITS, query_of, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries, line_of
 
@@ -111,7 +111,7 @@ def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFr
         files = [LakeFile(row["path"], row["rows"], row["size"]) for row in told if row["path"] is not None]
         removed = tuple(file for bucket in touched for file in here.get(bucket, ()))
         if files or removed:
-            lake.commit(Step(query, batch, removed), files, schema)
+            lake.commit(CommitStep(query, batch, removed), files, schema)
 
     return add
 

@@ -11,7 +11,7 @@ from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError
-from tidemill.pipelines.spark.quiet import LOG
+from tidemill.pipelines.spark.quiet_session import LOG
 
 _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
 _EXPECTATION = re.compile(r"expectation [^\n]+ does not hold[^\n]*")

@@ -14,9 +14,9 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import TidemillError
-from tidemill.pipelines.committing import Plan, Written, abandon, abort_all, begin, commit, commit_all
+from tidemill.pipelines.committing import CommitPlan, Written, abandon, abort_all, begin, commit, commit_all
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.spark.checkpoint import sink_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 QUERY_ID = "sql.streaming.queryId"
 """Spark keeps it in the checkpoint: it is the same after every restart, and no other query has it."""
 BATCH_ID = "streaming.sql.batchId"
-_BEGUN: dict[str, Plan] = {}
+_BEGUN: dict[str, CommitPlan] = {}
 """The last plan of each sink that was begun in this process; Spark lets the same worker begin all micro-batches."""
 
 
@@ -37,7 +37,7 @@ class TaskDone(WriterCommitMessage):
     """What a task tells the driver."""
 
     written: Written
-    plan: Plan | None = None
+    plan: CommitPlan | None = None
     query: str = ""
 
 
@@ -50,16 +50,16 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
-        from tidemill.pipelines.writing import Place, TaskWriter  # noqa: PLC0415 - kernels are loaded where they work
+        from tidemill.pipelines.writing import TaskAttempt, TaskWriter  # noqa: PLC0415 - kernels are loaded where they work
 
         context = _context()
-        place = Place(context.partitionId(), context.attemptNumber())
-        with settled(), RawClient(self._options.client) as client:
+        place = TaskAttempt(context.partitionId(), context.attemptNumber())
+        with settled(), KafkaClient(self._options.client) as client:
             return TaskDone(TaskWriter(client, self._options, place, self._sink).write(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
-        with settled(), RawClient(self._options.client) as client:
+        with settled(), KafkaClient(self._options.client) as client:
             commit_all(client, self._sink, [each.written for each in _told(messages)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -67,7 +67,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.transactional:
             return
         # What went wrong is what the user has to hear of, not that it cannot be cleared away.
-        with suppress(TidemillError), RawClient(self._options.client) as client:
+        with suppress(TidemillError), KafkaClient(self._options.client) as client:
             abort_all(client, self._sink, [each.written for each in _told(messages)])
 
 
@@ -76,19 +76,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, *, begins: bool) -> None:
         self._options = options
-        self._plan: Plan | None = None
+        self._plan: CommitPlan | None = None
         if begins and options.transactional:
             sink = sink_of(options.checkpoint)
-            with RawClient(options.client) as client:
+            with KafkaClient(options.client) as client:
                 self._plan = _BEGUN[sink] = begin(client, sink, _BEGUN.pop(sink, None))
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
-        from tidemill.pipelines.writing import Place, TaskWriter, write_micro_batch  # noqa: PLC0415 - as above
+        from tidemill.pipelines.writing import TaskAttempt, TaskWriter, write_micro_batch  # noqa: PLC0415 - as above
 
         context = _context()
-        place = Place(context.partitionId(), context.attemptNumber())
-        with settled(), RawClient(self._options.client) as client:
+        place = TaskAttempt(context.partitionId(), context.attemptNumber())
+        with settled(), KafkaClient(self._options.client) as client:
             if self._plan is None:
                 return TaskDone(TaskWriter(client, self._options, place, "").write(iterator))
             query, batch = _query(context)
@@ -100,13 +100,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         told = _told(messages)
         if not told or told[0].plan is None:
             return
-        with RawClient(self._options.client) as client:
+        with KafkaClient(self._options.client) as client:
             commit(client, told[0].plan, [each.written for each in told], told[0].query, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's name
         """A task or the commit failed for good; the micro-batch will run again under the same number."""
         if self._options.transactional:
-            with suppress(TidemillError), RawClient(self._options.client) as client:
+            with suppress(TidemillError), KafkaClient(self._options.client) as client:
                 abandon(client, sink_of(self._options.checkpoint), [each.written for each in _told(messages)])
 
 

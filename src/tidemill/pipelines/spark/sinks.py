@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemill.pipelines.core.addresses import Address, parse_address
+from tidemill.pipelines.core.addresses import TableAddress, parse_address
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError, WrongOption
 from tidemill.pipelines.core.sink import COLUMN_TYPES, check_columns, parse_sink
-from tidemill.pipelines.core.spec import LAKES, Format, Kind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import LAKES, Format, SinkKind, Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.lake.interface import check_rows
 from tidemill.pipelines.lake.opening import open_lake
@@ -91,7 +91,7 @@ def _of_topic(folder: Folder, view: str) -> bool:
 
 
 def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStreamWriter:
-    if sink.kind is Kind.TOPIC:
+    if sink.kind is SinkKind.TOPIC:
         records = records_of(rows, sink)
         check_columns({field.name: field.dataType.simpleString() for field in records.schema.fields}, sink.target)
         options = parse_sink({**folder.spec.kafka, "topic": sink.target}, streaming=True)
@@ -100,10 +100,10 @@ def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStream
         lake = open_lake(folder.root / sink.target, sink.kind)
         of_topic = _of_topic(folder, sink.view)
         return rows.writeStream.foreachBatch(into_lake(lake, folder.checkpoint(sink.name), sink.by, of_topic=of_topic))
-    if sink.kind is Kind.CONSOLE:
+    if sink.kind is SinkKind.CONSOLE:
         return rows.writeStream.foreachBatch(_shown(sink, say))
     named = sink.columns or {}
-    if sink.kind is Kind.CLICKHOUSE:
+    if sink.kind is SinkKind.CLICKHOUSE:
         target = TableTarget(_place(folder, sink), named["table"], sink.by)
         return rows.writeStream.foreachBatch(into_table(target, folder.checkpoint(sink.name)))
     messages = messages_of(rows, named, sink.key)
@@ -112,7 +112,7 @@ def _writer(rows: DataFrame, folder: Folder, sink: Sink, say: Say) -> DataStream
     )
 
 
-def _place(folder: Folder, sink: Sink) -> Address:
+def _place(folder: Folder, sink: Sink) -> TableAddress:
     """Where the table is; the folder of an embedded engine is named from that of the pipeline."""
     address = parse_address(sink.target)
     return address._replace(path=str((folder.root / address.path).absolute())) if address.path else address

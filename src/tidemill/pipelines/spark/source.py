@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
 
-from tidemill.client.raw import RawClient
+from tidemill.client.kafka import KafkaClient
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.pushdown import Comparison, Pushed
@@ -47,7 +47,7 @@ class BatchReader(TaskReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task per partition of the topics, more when the options ask for it, fewer when many are small."""
-        with RawClient(self._options.client) as client:
+        with KafkaClient(self._options.client) as client:
             return [Task(each) for each in Planner(client, self._options).batch(self._pushed)]
 
 

@@ -21,9 +21,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from tidemill.client.raw import GroupOffset, RawClient
+from tidemill.client.kafka import GroupOffset, KafkaClient
 from tidemill.model.errors import TidemillError
-from tidemill.pipelines.core.offsets import Progress, worth_a_batch
+from tidemill.pipelines.core.offsets import QueryProgress, worth_a_batch
 from tidemill.pipelines.planning import Planner
 from tidemill.pipelines.spark.source import Task, TaskReader
 
@@ -33,14 +33,14 @@ log = logging.getLogger("tidemill.spark")
 class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a topic as it grows."""
 
-    _target: Progress | None = None
-    _committed: Progress | None = None
+    _target: QueryProgress | None = None
+    _committed: QueryProgress | None = None
     _begun_s: float | None = None
     """When the last micro-batch was given its end."""
 
     @cached_property
-    def _client(self) -> RawClient:
-        return RawClient(self._options.client)
+    def _client(self) -> KafkaClient:
+        return KafkaClient(self._options.client)
 
     @property
     def _planner(self) -> Planner:
@@ -66,7 +66,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next micro-batch."""
-        done = Progress.from_json(start)
+        done = QueryProgress.from_json(start)
         self._show(done)
         newest = self._target or self._planner.newest()
         unlimited = isinstance(limit, ReadAllAvailable)
@@ -74,7 +74,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             return start
         return self._planner.advance(done, newest, unlimited=unlimited).to_json()
 
-    def _waits(self, done: Progress, newest: Progress) -> bool:
+    def _waits(self, done: QueryProgress, newest: QueryProgress) -> bool:
         """Whether the micro-batch is put off until there is more to read."""
         if self._options.min_offsets is None:
             return False
@@ -92,18 +92,18 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch."""
-        return [Task(each) for each in self._planner.tasks(Progress.from_json(start), Progress.from_json(end))]
+        return [Task(each) for each in self._planner.tasks(QueryProgress.from_json(start), QueryProgress.from_json(end))]
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done."""
-        self._show(Progress.from_json(end))
+        self._show(QueryProgress.from_json(end))
 
     def stop(self) -> None:
         """Close the connections of the driver."""
         if "_client" in self.__dict__:
             self._client.close()
 
-    def _show(self, done: Progress) -> None:
+    def _show(self, done: QueryProgress) -> None:
         """Commit to the group; a query does not end because its progress could not be shown."""
         if self._options.group is None or done == self._committed:
             return

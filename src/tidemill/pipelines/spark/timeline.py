@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from tidemill.client.timeline import Message, Timeline
+from tidemill.client.timelines import Message, Timeline
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.spark.lake import query_of
 

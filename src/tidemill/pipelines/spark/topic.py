@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from tidemill.client.raw import RawClient
-from tidemill.pipelines.committing import Plan, abandon, begin, commit
+from tidemill.client.kafka import KafkaClient
+from tidemill.pipelines.committing import CommitPlan, abandon, begin, commit
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.spark.lake import query_of
 from tidemill.pipelines.spark.worker import settled
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, int], None]:
     """What foreachBatch does."""
-    begun: Plan | None = None
+    begun: CommitPlan | None = None
 
     def add(rows: DataFrame, batch: int) -> None:
         nonlocal begun
         query = query_of(checkpoint)
         sink = f"tidemill-{query}"
-        with RawClient(options.client) as client:
+        with KafkaClient(options.client) as client:
             plan = begun = begin(client, sink, begun)
             try:
                 told = rows.mapInArrow(_writing(options, plan, query, batch), "told binary").collect()
@@ -42,16 +42,16 @@ def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, i
 
 
 def _writing(
-    options: SinkOptions, plan: Plan, query: str, batch: int
+    options: SinkOptions, plan: CommitPlan, query: str, batch: int
 ) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa  # noqa: PLC0415 - Arrow and kernels are loaded where they work
 
-        from tidemill.pipelines.writing import Place, write_micro_batch  # noqa: PLC0415 - as above
+        from tidemill.pipelines.writing import TaskAttempt, write_micro_batch  # noqa: PLC0415 - as above
 
         context = TaskContext.get()
-        place = Place(context.partitionId(), context.attemptNumber()) if context else Place(0)
-        with settled(), RawClient(options.client) as client:
+        place = TaskAttempt(context.partitionId(), context.attemptNumber()) if context else TaskAttempt(0)
+        with settled(), KafkaClient(options.client) as client:
             written = write_micro_batch(client, options, plan, place, batches, of=(query, batch))
         yield pa.RecordBatch.from_pydict({"told": [pickle.dumps(written)]}, schema=pa.schema([("told", pa.binary())]))
 

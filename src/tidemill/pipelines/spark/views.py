@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from tidemill.pipelines.core.options import MAX_BYTES
 from tidemill.pipelines.core.progress import BROKEN, NEWEST
 from tidemill.pipelines.core.spec import Expectation, Format, Lost, Otherwise, Source, WrongSpec
-from tidemill.pipelines.folder import Folder, Step
+from tidemill.pipelines.folder import Folder, TransformationStep
 from tidemill.pipelines.spark.queries import line_of
 
 KEY, TIMESTAMP = "_key", "_timestamp"
@@ -56,7 +56,7 @@ def _source(spark: SparkSession, folder: Folder, source: Source, group: str) -> 
     return rows
 
 
-def _transformed(spark: SparkSession, step: Step, views: Mapping[str, DataFrame]) -> DataFrame:
+def _transformed(spark: SparkSession, step: TransformationStep, views: Mapping[str, DataFrame]) -> DataFrame:
     try:
         if step.transformation.sql:
             return spark.sql(step.text.strip().removesuffix(";"))
@@ -69,14 +69,14 @@ def _transformed(spark: SparkSession, step: Step, views: Mapping[str, DataFrame]
         raise WrongSpec(f"{_place(step, error)}: {type(error).__name__}: {line_of(str(error))}") from error
 
 
-def _place(step: Step, error: Exception) -> str:
+def _place(step: TransformationStep, error: Exception) -> str:
     """The file, and the last line of it that was at work when it failed."""
     file = str(step.path.absolute())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{step.path}: line {lines[-1]}" if lines else str(step.path)
 
 
-def _called(step: Step, views: Mapping[str, DataFrame]) -> DataFrame:
+def _called(step: TransformationStep, views: Mapping[str, DataFrame]) -> DataFrame:
     name = step.transformation.name
     found = importlib.util.spec_from_file_location(f"tidemill_pipeline_{name}", step.path)
     if found is None or found.loader is None:

@@ -1,13 +1,13 @@
 """Record batches as Arrow columns and back; see `decoder`, `encoder` and `twins`."""
 
 from tidemill.records.arrow.decoder import ROWS, Decoder, OnUnreadable, fail
-from tidemill.records.arrow.draft import Draft, Encoded, Writer
+from tidemill.records.arrow.batch_builder import Draft, Encoded, BatchProducer
 from tidemill.records.arrow.encoder import BATCH_BYTES, Encoder
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER
-from tidemill.records.arrow.room import Room
+from tidemill.records.arrow.buffers import DecompressedRecords
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
-from tidemill.records.arrow.twins import Kernels, kernels
-from tidemill.records.arrow.warming import warm_up
+from tidemill.records.arrow.kernels import Kernels, load_kernels
+from tidemill.records.arrow.warm_up import warm_up
 from tidemill.records.hashing import CONSISTENT_RANDOM, MURMUR2_RANDOM, PARTITIONERS
 
 __all__ = [
@@ -25,10 +25,10 @@ __all__ = [
     "Encoder",
     "Kernels",
     "OnUnreadable",
-    "Room",
-    "Writer",
+    "DecompressedRecords",
+    "BatchProducer",
     "fail",
-    "kernels",
+    "load_kernels",
     "schema_of",
     "warm_up",
 ]

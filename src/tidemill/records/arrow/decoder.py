@@ -15,11 +15,11 @@ import crc32c
 import pyarrow as pa
 
 from tidemill.model.errors import CorruptMessage, UnreadableBatch, UnsupportedCompressionType
-from tidemill.records.arrow.room import Room
+from tidemill.records.arrow.buffers import DecompressedRecords
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.selection import OFFSET_MAX
 from tidemill.records.arrow.table import ATTRIBUTES, BASE_OFFSET, CRC, LAST_DELTA, POSITION, RECORDS, SIZE, Table
-from tidemill.records.arrow.twins import Kernels, kernels
+from tidemill.records.arrow.kernels import Kernels, load_kernels
 from tidemill.records.compression import codec_of
 from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
 
@@ -54,7 +54,7 @@ class Decoder:
         group_bytes: int = GROUP_BYTES_MAX,
         verify: bool = True,
         twin: Kernels | None = None,
-        room: Room | None = None,
+        room: DecompressedRecords | None = None,
         on_unreadable: OnUnreadable = fail,
     ) -> None:
         self.schema = schema_of(tuple(columns))
@@ -62,12 +62,12 @@ class Decoder:
         self._rows = rows
         self._group_bytes = group_bytes
         self._verify = verify
-        self._twin = kernels() if twin is None else twin
+        self._twin = load_kernels() if twin is None else twin
         self._place = (topic, partition)
         self._on_unreadable = on_unreadable
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
         self._repeated: dict[str, pa.Array] = {}
-        self._room = Room() if room is None else room
+        self._room = DecompressedRecords() if room is None else room
 
     def decode(
         self, buffer: Buffer, start: int = 0, end: int = OFFSET_MAX, aborted: Iterable[tuple[int, int]] = ()
@@ -150,6 +150,6 @@ def _check_crcs(view: memoryview, table: Table) -> None:
             raise CorruptMessage(f"the CRC of the record batch at byte {position} does not match")
 
 
-def _laid(view: memoryview, table: Table, room: Room) -> tuple[memoryview, Table]:
+def _laid(view: memoryview, table: Table, room: DecompressedRecords) -> tuple[memoryview, Table]:
     """Where the records of these batches can be read: in the room when they were compressed, else where they came."""
     return room.laid(table) if room else (view, table)

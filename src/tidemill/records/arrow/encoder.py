@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.records.arrow.columns import Columns
-from tidemill.records.arrow.draft import PLAIN, Draft, Encoded, Writer
+from tidemill.records.arrow.batch_builder import PLAIN, Draft, Encoded, BatchProducer
 from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER, partitions_of
-from tidemill.records.arrow.twins import Kernels, kernels
+from tidemill.records.arrow.kernels import Kernels, load_kernels
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER_SIZE, SEQUENCE_MAX
-from tidemill.records.packing import Compression
+from tidemill.records.incremental_compression import Compression
 
 BATCH_BYTES = 1024 * 1024 - 12 * 1024
 """Bytes of a batch: just below the largest that Kafka's defaults take."""
@@ -26,7 +26,7 @@ class Encoder:
     """The rows of one Arrow record batch on their way into batches."""
 
     def __init__(self, rows: pa.RecordBatch, *, now_ms: int, twin: Kernels | None = None) -> None:
-        self._twin = kernels() if twin is None else twin
+        self._twin = load_kernels() if twin is None else twin
         self._columns = Columns.of(rows, now_ms)
         self._prepared = self._twin.prepare(self._columns)
 
@@ -67,7 +67,7 @@ class Encoder:
         *,
         codec: Codec = Codec.NONE,
         batch_bytes: int = BATCH_BYTES,
-        writer: Writer = Writer(),  # noqa: B008 - it cannot be changed
+        writer: Writer = BatchProducer(),  # noqa: B008 - it cannot be changed
     ) -> Iterator[Encoded]:
         """Batches of these rows (None: all) in their order."""
         chosen = np.arange(len(self._columns.key), dtype=np.int64) if rows is None else rows

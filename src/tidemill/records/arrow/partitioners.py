@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.records.arrow.columns import Columns
-from tidemill.records.arrow.twins import Kernels
+from tidemill.records.arrow.kernels import Kernels
 from tidemill.records.hashing import CONSISTENT_RANDOM, MURMUR2_RANDOM, PARTITIONERS
 
 DEFAULT_PARTITIONER = CONSISTENT_RANDOM

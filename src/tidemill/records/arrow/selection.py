@@ -31,14 +31,14 @@ class Aborted:
         return header.producer_id in self._open
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """A batch, and where in the buffer it starts."""
 
     position: int
     header: BatchHeader
 
 
-def select(buffer: Buffer, start: int, end: int, aborted: Iterable[tuple[int, int]] = ()) -> Iterator[Place]:
+def select(buffer: Buffer, start: int, end: int, aborted: Iterable[tuple[int, int]] = ()) -> Iterator[BatchPosition]:
     """The batches that hold offsets from `start` to before `end`, in order; a cut last batch is left out."""
     filtered = Aborted(aborted)
     for position, header in iter_headers(buffer, partial_ok=True):
@@ -49,4 +49,4 @@ def select(buffer: Buffer, start: int, end: int, aborted: Iterable[tuple[int, in
             return
         hidden = header.transactional and filtered.covers(header)
         if not (hidden or header.control or last < start or header.count == 0):
-            yield Place(position, header)
+            yield BatchPosition(position, header)

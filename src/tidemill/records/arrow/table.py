@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.records.arrow.selection import Place
+from tidemill.records.arrow.selection import BatchPosition
 from tidemill.records.header import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader
 
 Table: TypeAlias = npt.NDArray[np.int64]
@@ -19,7 +19,7 @@ WIDTH = 11
 POSITION, SIZE, CRC, ATTRIBUTES, BASE_OFFSET, LAST_DELTA, BASE_TIME, MAX_TIME, RECORDS, START, END = range(WIDTH)
 
 
-def table_of(places: Iterable[Place]) -> Table:
+def table_of(places: Iterable[BatchPosition]) -> Table:
     """The table of these batches, whose records are where they came."""
     lines = [
         (

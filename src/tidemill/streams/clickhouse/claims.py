@@ -26,7 +26,7 @@ import pyarrow as pa
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.schema import BURIED, WHOLE_TOPIC
-from tidemill.streams.clickhouse.statements import Place, listed, of_topic, text
+from tidemill.streams.clickhouse.statements import PartitionRef, listed, of_topic, text
 
 NUMBER_BITS = 32
 SINCE_S = 1_700_000_000
@@ -40,7 +40,7 @@ LOOK_S = 0.05
 class Wish(NamedTuple):
     """A broker wants to write a partition under a leader epoch."""
 
-    place: Place
+    place: PartitionRef
     epoch: int
 
 
@@ -62,20 +62,20 @@ class Claims:
         self._server = server
         self._tokens = (f"{prefix}claims-{server}-{number}" for number in count())
 
-    async def newest(self, places: Iterable[Place]) -> dict[Place, int]:
+    async def newest(self, places: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
         """The claim that counts, of each of these partitions; BURIED where its topic was deleted."""
         wanted = set(places)
-        whole = {Place(each.topic, WHOLE_TOPIC) for each in wanted}
+        whole = {PartitionRef(each.topic, WHOLE_TOPIC) for each in wanted}
         found = await self._engine.query(
             "SELECT topic, partition, topic_id, max(claim) AS claim FROM claims "
             f"WHERE (topic, partition) IN ({listed(wanted | whole)}) GROUP BY topic, partition, topic_id",
             server=self._server,
         )
         known = {
-            Place(row["topic"].decode(), row["partition"], row["topic_id"].decode()): row["claim"]
+            PartitionRef(row["topic"].decode(), row["partition"], row["topic_id"].decode()): row["claim"]
             for row in found.to_pylist()
         }
-        newest: dict[Place, int] = {}
+        newest: dict[PartitionRef, int] = {}
         for each in wanted:
             # A claim from before ids were kept counts too.
             same = (each, each._replace(topic_id=""), each._replace(partition=WHOLE_TOPIC))
@@ -94,12 +94,12 @@ class Claims:
 
     async def bury(self, topic: str, topic_id: str) -> None:
         """Nobody may write the partitions of this topic, and nobody does any more when this returns."""
-        await self._write({Place(topic, WHOLE_TOPIC, topic_id): BURIED})
+        await self._write({PartitionRef(topic, WHOLE_TOPIC, topic_id): BURIED})
         await self._settle()
         where = f"topic = {text(topic)} AND partition != {WHOLE_TOPIC}{of_topic(topic_id)}"
         await self._engine.command(f"DELETE FROM claims WHERE {where}", server=self._server)
 
-    async def _write(self, taken: Mapping[Place, int]) -> None:
+    async def _write(self, taken: Mapping[PartitionRef, int]) -> None:
         if not taken:
             return
         rows = pa.record_batch(

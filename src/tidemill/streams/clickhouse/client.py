@@ -19,7 +19,7 @@ from tidemill.streams.clickhouse.errors import (
     EngineUncertain,
     EngineUnreachable,
 )
-from tidemill.streams.clickhouse.url import Layout, Server
+from tidemill.streams.clickhouse.url import ServerLayout, Server
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60
@@ -47,7 +47,7 @@ T = TypeVar("T")
 class Lane:
     """A thread that talks to one server."""
 
-    def __init__(self, layout: Layout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, layout: ServerLayout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None) -> None:
         self._layout = layout
         self._settings = SETTINGS if settings is None else settings
         self._server = server
@@ -85,7 +85,7 @@ class Lane:
             client.close()
 
 
-def connect(layout: Layout, server: Server, settings: Mapping[str, Any]) -> Any:
+def connect(layout: ServerLayout, server: Server, settings: Mapping[str, Any]) -> Any:
     """A client of this server, whose database may not be there yet."""
     from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an extra, and slow to load
 

@@ -27,7 +27,7 @@ from tidemill.streams.clickhouse.claims import Claims
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineClosed, EngineError, EngineUncertain
 from tidemill.streams.clickhouse.kernels import CHOICE
-from tidemill.streams.clickhouse.rows import Entry, rows_of
+from tidemill.streams.clickhouse.rows import BatchRows, rows_of
 from tidemill.streams.clickhouse.schema import ENTRY, TAKEN_OVER
 
 BLOCK_BYTES_MAX = 32 * 1024 * 1024
@@ -42,7 +42,7 @@ UNDECIDED = frozenset({159, 209, 210, 319})
 log = structlog.get_logger("tidemill.streams")
 
 
-class Run(NamedTuple):
+class BrokerRun(NamedTuple):
     """One life of a broker: its inserts are known by it."""
 
     node: str
@@ -59,12 +59,12 @@ class Run(NamedTuple):
         return f"{self.family}{self.run_id}-"
 
 
-class _Waiting:
+class _WaitingBatches:
     """Batches of one partition."""
 
     __slots__ = ("claim", "done", "entries", "place", "size")
 
-    def __init__(self, entries: Sequence[Entry], done: asyncio.Future[None]) -> None:
+    def __init__(self, entries: Sequence[BatchRows], done: asyncio.Future[None]) -> None:
         self.entries = entries
         self.place = entries[0].place
         self.claim = entries[0].claim
@@ -75,7 +75,7 @@ class _Waiting:
 class Committer:
     """Inserts the batches that one server owns."""
 
-    def __init__(self, engine: Engine, server: int, claims: Claims, clock: Callable[[], int], run: Run) -> None:
+    def __init__(self, engine: Engine, server: int, claims: Claims, clock: Callable[[], int], run: BrokerRun) -> None:
         self.blocks = 0
         self.rows = 0
         self._engine = engine
@@ -84,16 +84,16 @@ class Committer:
         self._clock = clock
         self._tokens = (f"{run.prefix}{server}-{number}" for number in count())
         self._table = "messages" if engine.layout.embedded else ENTRY
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingBatches] = []
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
-    async def store(self, entries: Sequence[Entry]) -> None:
+    async def store(self, entries: Sequence[BatchRows]) -> None:
         """Return when all of these batches of a partition are stored; after an error none of them is."""
         if self._closing.is_set():
             raise EngineClosed
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(entries, loop.create_future())
+        waiting = _WaitingBatches(entries, loop.create_future())
         self._waiting.append(waiting)
         if self._task is None:
             self._task = loop.create_task(self._run())
@@ -112,7 +112,7 @@ class Committer:
         finally:
             self._task = None
 
-    async def _settle(self, group: list[_Waiting]) -> None:
+    async def _settle(self, group: list[_WaitingBatches]) -> None:
         """Store the group, or as much of it as the server accepts; everyone who waits gets an answer."""
         try:
             await self._commit(group)
@@ -129,7 +129,7 @@ class Committer:
             else:
                 _answer(group, KafkaStorageError(repr(raised)))
 
-    async def _split(self, group: list[_Waiting]) -> None:
+    async def _split(self, group: list[_WaitingBatches]) -> None:
         """Halves that fail on their own: one partition's bad rows hold back no other partition."""
         left = [each for each in group if not _has_failed(each)]
         middle = len(left) // 2
@@ -137,7 +137,7 @@ class Committer:
             if half:
                 await self._settle(half)
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[_WaitingBatches]:
         size, taken = 0, 0
         for waiting in self._waiting:
             size += waiting.size
@@ -147,7 +147,7 @@ class Committer:
         group, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return group
 
-    async def _commit(self, group: list[_Waiting]) -> None:
+    async def _commit(self, group: list[_WaitingBatches]) -> None:
         token, appended_ms = next(self._tokens), self._clock()
         while group:
             entries = [entry for each in group for entry in each.entries]
@@ -160,7 +160,7 @@ class Committer:
                 return
             group = await self._still_ours(group)
 
-    async def _insert(self, block: pa.RecordBatch, first: Entry, token: str) -> bool:
+    async def _insert(self, block: pa.RecordBatch, first: BatchRows, token: str) -> bool:
         """Whether the block is stored; if not, another broker has taken over something of it."""
         lost = False
         for attempt in count():
@@ -183,7 +183,7 @@ class Committer:
             await self._rest(RETRY_S[min(attempt, len(RETRY_S) - 1)])
         raise AssertionError("attempts do not end")
 
-    async def _still_ours(self, group: list[_Waiting]) -> list[_Waiting]:
+    async def _still_ours(self, group: list[_WaitingBatches]) -> list[_WaitingBatches]:
         """Send those away whose partition another broker writes now; who is left."""
         newest = await self._claims.newest({each.place for each in group})
         gone = [each for each in group if newest.get(each.place) != each.claim]
@@ -201,7 +201,7 @@ class Committer:
             return
         raise EngineClosed("the broker stops while an insert is in doubt")
 
-    async def _is_stored(self, first: Entry) -> bool:
+    async def _is_stored(self, first: BatchRows) -> bool:
         found = await self._engine.query(
             f"SELECT count() AS found FROM messages WHERE {first.place.rows} AND offset >= {first.header.base_offset} "
             f"AND batch_offset = {first.header.base_offset}",
@@ -214,17 +214,17 @@ def _is_answer(error: EngineError) -> bool:
     return error.reason is not None and error.reason not in UNDECIDED
 
 
-def _block_of(entries: list[Entry], rows: int, appended_ms: int) -> pa.RecordBatch:
+def _block_of(entries: list[BatchRows], rows: int, appended_ms: int) -> pa.RecordBatch:
     """The kernels are chosen where they are used: the first choice of the fastest loads them."""
     return rows_of(entries, appended_ms, CHOICE.for_rows(rows))
 
 
-def _has_failed(waiting: _Waiting) -> bool:
+def _has_failed(waiting: _WaitingBatches) -> bool:
     """Whether it has its error already; a producer that stopped waiting has none, and its rows are still wanted."""
     return waiting.done.done() and not waiting.done.cancelled()
 
 
-def _answer(group: list[_Waiting], error: KafkaError | None) -> None:
+def _answer(group: list[_WaitingBatches], error: KafkaError | None) -> None:
     for waiting in group:
         if waiting.done.done():
             continue

@@ -16,7 +16,7 @@ from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
 from tidemill.streams.clickhouse.statements import text
-from tidemill.streams.clickhouse.url import BY_RANGE, Layout, Server
+from tidemill.streams.clickhouse.url import BY_RANGE, ServerLayout, Server
 from tidemill.streams.interface import StoreAway
 
 READ = "read"
@@ -32,7 +32,7 @@ log = structlog.get_logger("tidemill.streams")
 class _Served:
     """One server: its lanes, and whether its tables are ready."""
 
-    def __init__(self, layout: Layout, place: int) -> None:
+    def __init__(self, layout: ServerLayout, place: int) -> None:
         server = layout.servers[place]
         self.lanes = {purpose: Lane(layout, server, purpose) for purpose in (READ, WRITE, UPKEEP)}
         self.ready = False
@@ -43,7 +43,7 @@ class _Served:
 class Engine:
     """The servers of a layout, or the one inside of this process."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ServerLayout) -> None:
         self.layout = layout
         self.owner = ""  # the cluster whose tables these have to be
         self.outages = 0  # how often a server went away or came back
@@ -150,7 +150,7 @@ class Engine:
                 await lane.close()
 
 
-def _prepare(layout: Layout, place: int, owner: str, client: Any) -> None:
+def _prepare(layout: ServerLayout, place: int, owner: str, client: Any) -> None:
     _migrate(layout, client)
     if layout.embedded:
         # Its clock is the broker's, which may be in doubt: only the broker's own retention deletes by time here.
@@ -165,7 +165,7 @@ def _prepare(layout: Layout, place: int, owner: str, client: Any) -> None:
     )
 
 
-def _migrate(layout: Layout, client: Any) -> None:
+def _migrate(layout: ServerLayout, client: Any) -> None:
     for statement in schema.preparation(layout):
         client.command(statement)
     client.database = layout.database
@@ -174,7 +174,7 @@ def _migrate(layout: Layout, client: Any) -> None:
         client.command(statement)
 
 
-def _own(layout: Layout, server: Server, owner: str, client: Any) -> None:
+def _own(layout: ServerLayout, server: Server, owner: str, client: Any) -> None:
     """Belong to this cluster if the tables belong to none: of all inserts with one token the first is stored."""
     client.command(f"INSERT INTO owner (cluster_id) SETTINGS {TOKEN} = 'owner' VALUES ({text(owner)})")
     found = client.command("SELECT cluster_id FROM owner ORDER BY since LIMIT 1")

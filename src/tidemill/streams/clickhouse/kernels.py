@@ -6,17 +6,17 @@ now and then) never loads it; from the first large block on everything goes thro
 
 from threading import Lock
 
-from tidemill.records.arrow import Kernels, kernels
+from tidemill.records.arrow import Kernels, load_kernels
 
 SMALL_ROWS_MAX = 2_000
 
 
-class KernelChoice:
+class RowKernels:
     """The kernels of a process; may be asked from several threads."""
 
     def __init__(self) -> None:
         self._loading = Lock()
-        self._small = kernels("python")
+        self._small = load_kernels("python")
         self._large: Kernels | None = None
 
     def for_rows(self, rows: int) -> Kernels:
@@ -25,8 +25,8 @@ class KernelChoice:
             return self._small
         with self._loading:
             if self._large is None:
-                self._large = kernels()
+                self._large = load_kernels()
         return self._large
 
 
-CHOICE = KernelChoice()
+CHOICE = RowKernels()

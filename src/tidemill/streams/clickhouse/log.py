@@ -31,13 +31,13 @@ from tidemill.streams.clickhouse.claims import Claims
 from tidemill.streams.clickhouse.committer import Committer
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError
-from tidemill.streams.clickhouse.notes import FOR_EVER, NO_CUT, UNKNOWN, Note, Notes
-from tidemill.streams.clickhouse.pieces import Piece, Pieces
+from tidemill.streams.clickhouse.partition_metadata import FOR_EVER, NO_CUT, UNKNOWN, Note, Notes
+from tidemill.streams.clickhouse.segments import OffsetSegment, Pieces
 from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.rewriting import Kept, Replacement
-from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, Entry
-from tidemill.streams.clickhouse.statements import Place
-from tidemill.streams.clickhouse.windows import Budget, Window, cut
+from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, BatchRows
+from tidemill.streams.clickhouse.statements import PartitionRef
+from tidemill.streams.clickhouse.batch_cache import CacheBudget, BatchWindow, cut
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 log = structlog.get_logger("tidemill.streams")
 
 
-class Shared(NamedTuple):
+class ServerResources(NamedTuple):
     """What the logs on one server share."""
 
     engine: Engine
@@ -59,11 +59,11 @@ class Shared(NamedTuple):
     committer: Committer
     notes: Notes
     claims: Claims
-    budget: Budget
+    budget: CacheBudget
     is_clock_trusted: Callable[[], bool] = lambda: True
 
 
-class Opened(NamedTuple):
+class OpenedRows(NamedTuple):
     """What was found of a partition."""
 
     note: Note
@@ -80,7 +80,7 @@ class ClickHouseLog:
 
     inline_bytes_max = NEVER_INLINE
 
-    def __init__(self, shared: Shared, place: Place, settings: TopicSettings, opened: Opened) -> None:
+    def __init__(self, shared: ServerResources, place: PartitionRef, settings: TopicSettings, opened: OpenedRows) -> None:
         self.settings = settings
         self._shared = shared
         self._place = place
@@ -93,8 +93,8 @@ class ClickHouseLog:
         self._note = opened.note
         self._epoch = opened.epoch
         self._claim = opened.claim
-        self._tail = Window(next_offset=opened.end_offset)
-        self._ahead = Window()
+        self._tail = BatchWindow(next_offset=opened.end_offset)
+        self._ahead = BatchWindow()
         self._changes = 0  # how often old rows were changed under a reader
         self._rows_before = opened.start_offset > 0
         self._kept_ms = opened.note.kept_ms if opened.note.kept_ms != UNKNOWN else _kept_ms(settings)
@@ -147,7 +147,7 @@ class ClickHouseLog:
         await self._give(headers[-1].next_offset, now_ms)
         expires_s = self._expires_s(now_ms)
         entries = [
-            Entry(self._place, header, batch, expires_s, self._claim, self.settings.tidemill_spread_servers)
+            BatchRows(self._place, header, batch, expires_s, self._claim, self.settings.tidemill_spread_servers)
             for header, batch in zip(headers, batches, strict=True)
         ]
         await self._shared.committer.store(entries)
@@ -225,19 +225,19 @@ class ClickHouseLog:
         begin = self._pieces.truncate(end_offset)
         self._pieces.recount(await self._reader.count(begin), self.settings.segment_bytes)
         self._end_offset = end_offset
-        self._tail = Window(next_offset=end_offset)
+        self._tail = BatchWindow(next_offset=end_offset)
         await self._write_note()
 
     async def reset(self, offset: int) -> None:
         """Note that nothing stays, delete all rows, note that it is done."""
         self._check_open()
-        pieces = Pieces([Piece(offset)])
+        pieces = Pieces([OffsetSegment(offset)])
         await self._write_note(start_offset=offset, end_offset=offset, cut_offset=0, pieces=pieces)
         await self._command(f"DELETE FROM messages WHERE {self._where}")
         self._forget()
         self._pieces = pieces
         self._start_offset = self._end_offset = offset
-        self._tail = Window(next_offset=offset)
+        self._tail = BatchWindow(next_offset=offset)
         await self._write_note()
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
@@ -291,7 +291,7 @@ class ClickHouseLog:
         """Forget what is in memory."""
         self._closed = True
         self._forget()
-        self._tail = Window()
+        self._tail = BatchWindow()
 
     async def delete(self) -> None:
         """Delete the rows, then the notes that say where they were."""
@@ -305,7 +305,7 @@ class ClickHouseLog:
 
     def _forget(self) -> None:
         self._changes += 1
-        self._ahead = Window()
+        self._ahead = BatchWindow()
 
     def _expires_s(self, now_ms: int) -> int:
         # Until `sweep` has given older rows an expiry, newer ones have none: they must not expire first.
@@ -360,7 +360,7 @@ class ClickHouseLog:
         changes = self._changes
         batches = await self._reader.read(offset, min(end_offset, self._end_offset), max(max_bytes, AHEAD_BYTES))
         if batches and changes == self._changes:
-            self._ahead = Window(batches, batches[-1].header.next_offset)
+            self._ahead = BatchWindow(batches, batches[-1].header.next_offset)
             self._shared.budget.hold(self._ahead, batches)
         return batches
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.kernels import CHOICE
-from tidemill.streams.clickhouse.pieces import Counted
+from tidemill.streams.clickhouse.segments import Counted
 from tidemill.streams.clickhouse.rows import COLUMNS, OUTLINE, batches_of, outline_of
-from tidemill.streams.clickhouse.statements import Place
+from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.interface import StoredBatch
 
 PLANNED_ROWS_MAX = 65_536
@@ -23,7 +23,7 @@ PLANNED_ROWS_MAX = 65_536
 class Reader:
     """The rows of one partition."""
 
-    def __init__(self, engine: Engine, server: int, place: Place) -> None:
+    def __init__(self, engine: Engine, server: int, place: PartitionRef) -> None:
         self._engine = engine
         self._server = server
         self._where = place.rows

@@ -24,7 +24,7 @@ from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.schema import HEADER as HEADER_TYPE
 from tidemill.records.arrow.schema import MICROSECONDS, TIMESTAMP_MS_MAX
 from tidemill.records.arrow.selection import OFFSET_MAX
-from tidemill.records.arrow.selection import Place as BatchPlace
+from tidemill.records.arrow.selection import BatchPosition as BatchPlace
 from tidemill.records.arrow.table import END, START, table_of
 from tidemill.records.build import MarkerType, marker_of, wrap
 from tidemill.records.compact import empty_batch
@@ -43,7 +43,7 @@ from tidemill.records.header import (
     read_header,
     seal,
 )
-from tidemill.streams.clickhouse.statements import Place
+from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.interface import StoredBatch
 
 BLOCK_DECOMPRESSED_BYTES_MAX = 512 * 1024 * 1024
@@ -72,10 +72,10 @@ OUTLINE = (
 """What `outline_of` needs."""
 
 
-class Entry(NamedTuple):
+class BatchRows(NamedTuple):
     """A batch on its way into a table."""
 
-    place: Place
+    place: PartitionRef
     header: BatchHeader
     batch: Buffer
     expires_s: int
@@ -86,12 +86,12 @@ class Entry(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    entry: Entry
+    entry: BatchRows
     mark: int
     payload: Buffer
 
 
-def rows_of(entries: Sequence[Entry], appended_ms: int, twin: Kernels) -> pa.RecordBatch:
+def rows_of(entries: Sequence[BatchRows], appended_ms: int, twin: Kernels) -> pa.RecordBatch:
     """The rows of these batches; all were appended at the same time."""
     opened, closed = _open_all(entries)
     tables = []
@@ -108,7 +108,7 @@ def rows_of(entries: Sequence[Entry], appended_ms: int, twin: Kernels) -> pa.Rec
     return pa.concat_tables(tables).combine_chunks().to_batches()[0]
 
 
-def _open_all(entries: Sequence[Entry]) -> tuple[list[_Opened], list[_Opened]]:
+def _open_all(entries: Sequence[BatchRows]) -> tuple[list[_Opened], list[_Opened]]:
     """Batches with their records decompressed, and those that are one row."""
     opened: list[_Opened] = []
     closed: list[_Opened] = []
@@ -131,7 +131,7 @@ def _open_all(entries: Sequence[Entry]) -> tuple[list[_Opened], list[_Opened]]:
     return opened, closed
 
 
-def _mark_of(entry: Entry) -> int:
+def _mark_of(entry: BatchRows) -> int:
     if entry.header.count == 0:
         return EMPTY
     if not entry.header.control:

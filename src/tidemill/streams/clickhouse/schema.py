@@ -16,7 +16,7 @@ sends that another one has taken the partition over from (`claims`), and what is
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidemill.streams.clickhouse.url import Layout
+from tidemill.streams.clickhouse.url import ServerLayout
 
 DEDUPLICATION_WINDOW = 1000
 """Inserts whose tokens a table remembers; a repeat comes right after the insert that it repeats."""
@@ -415,13 +415,13 @@ _VERSIONS = Definition(
 )
 
 
-def preparation(layout: Layout) -> Iterator[str]:
+def preparation(layout: ServerLayout) -> Iterator[str]:
     """What must be there before a version can be asked for."""
     yield f"CREATE DATABASE IF NOT EXISTS {quoted(layout.database)}{_on_cluster(layout)}"
     yield render(_VERSIONS, layout)
 
 
-def steps(layout: Layout, version: int) -> Iterator[str]:
+def steps(layout: ServerLayout, version: int) -> Iterator[str]:
     """The statements that bring a server from `version` to the newest."""
     for number, definitions in enumerate(MIGRATIONS[version:], version + 1):
         for definition in definitions:
@@ -430,13 +430,13 @@ def steps(layout: Layout, version: int) -> Iterator[str]:
         yield f"INSERT INTO {quoted(layout.database)}.schema_version (version) VALUES ({number})"
 
 
-def _belongs(definition: Definition, layout: Layout) -> bool:
+def _belongs(definition: Definition, layout: ServerLayout) -> bool:
     if definition.ranged_only:
         return layout.ranged
     return not (definition.servers_only and layout.embedded)
 
 
-def render(definition: Definition, layout: Layout) -> str:
+def render(definition: Definition, layout: ServerLayout) -> str:
     """The statement as this layout needs it."""
     database = quoted(layout.database)
     return definition.statement.format(
@@ -452,11 +452,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def _on_cluster(layout: Layout) -> str:
+def _on_cluster(layout: ServerLayout) -> str:
     return f" ON CLUSTER {quoted(layout.cluster)}" if layout.cluster else ""
 
 
-def _engine(definition: Definition, layout: Layout) -> str:
+def _engine(definition: Definition, layout: ServerLayout) -> str:
     if not layout.cluster or not definition.engine:
         return definition.engine
     kind, _, version = definition.engine.partition("(")
@@ -466,7 +466,7 @@ def _engine(definition: Definition, layout: Layout) -> str:
     return f"Replicated{kind}({', '.join(arguments)})"
 
 
-def _settings(layout: Layout) -> str:
+def _settings(layout: ServerLayout) -> str:
     if layout.cluster:
         return f"replicated_deduplication_window = {DEDUPLICATION_WINDOW}"
     settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]

@@ -12,7 +12,7 @@ def text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-class Place(NamedTuple):
+class PartitionRef(NamedTuple):
     """A partition in the tables.
 
     Where several brokers write, `topic_id` tells its topic from one of the same name that was deleted before: whoever
@@ -39,7 +39,7 @@ def of_topic(topic_id: str) -> str:
     return f" AND topic_id IN ('', {text(topic_id)})" if topic_id else ""
 
 
-def listed(places: Iterable[Place]) -> str:
+def listed(places: Iterable[PartitionRef]) -> str:
     """Partitions as a list in a statement, to compare (topic, partition) with."""
     return ", ".join(f"({text(each.topic)}, {each.partition})" for each in places)
 

@@ -14,23 +14,23 @@ from typing import NamedTuple
 from tidemill.model.errors import KafkaError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.clickhouse.claims import Claims, Wish
-from tidemill.streams.clickhouse.committer import Committer, Run
+from tidemill.streams.clickhouse.committer import Committer, BrokerRun
 from tidemill.streams.clickhouse.engine import Engine
-from tidemill.streams.clickhouse.gathering import Gathering
-from tidemill.streams.clickhouse.log import ClickHouseLog, Opened, Shared
-from tidemill.streams.clickhouse.notes import NO_CUT, Note, Notes
-from tidemill.streams.clickhouse.pieces import Piece, Pieces
+from tidemill.streams.clickhouse.batcher import Gathering
+from tidemill.streams.clickhouse.log import ClickHouseLog, OpenedRows, ServerResources
+from tidemill.streams.clickhouse.partition_metadata import NO_CUT, Note, Notes
+from tidemill.streams.clickhouse.segments import OffsetSegment, Pieces
 from tidemill.streams.clickhouse.reading import Reader
-from tidemill.streams.clickhouse.statements import Place, listed, of_topic, text
-from tidemill.streams.clickhouse.windows import Budget
+from tidemill.streams.clickhouse.statements import PartitionRef, listed, of_topic, text
+from tidemill.streams.clickhouse.batch_cache import CacheBudget
 from tidemill.streams.interface import Saved
 
 
 class _Known(NamedTuple):
     """What a server had when it was first asked."""
 
-    notes: dict[Place, Note]
-    bounds: dict[Place, tuple[int, int]]
+    notes: dict[PartitionRef, Note]
+    bounds: dict[PartitionRef, tuple[int, int]]
 
 
 class _Found(NamedTuple):
@@ -51,14 +51,14 @@ class ClickHouseStore:
         self,
         engine: Engine,
         clock: Callable[[], int],
-        run: Run,
+        run: BrokerRun,
         *,
         is_clock_trusted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.engine = engine
         self._clock = clock
         self._is_clock_trusted = is_clock_trusted
-        budget = Budget()
+        budget = CacheBudget()
         servers = range(len(engine.layout.servers))
         self._shared = [
             _shared(engine, server, clock, run, budget)._replace(is_clock_trusted=is_clock_trusted)
@@ -99,7 +99,7 @@ class ClickHouseStore:
     ) -> ClickHouseLog:
         """The log of a partition, with a cut that was begun finished; on servers, nobody else writes it any more."""
         shared = self._shared[self.engine.owner_of(index, settings.tidemill_spread_servers)]
-        place = Place(topic, index, self._known_by(topic_id))
+        place = PartitionRef(topic, index, self._known_by(topic_id))
         if self.engine.layout.embedded:
             found = await self._find(shared, place)
         else:
@@ -163,7 +163,7 @@ class ClickHouseStore:
         """Only where other brokers write do rows say of which topic of a name they are."""
         return "" if self.engine.layout.embedded else topic_id
 
-    async def _find(self, shared: Shared, place: Place) -> _Found:
+    async def _find(self, shared: ServerResources, place: PartitionRef) -> _Found:
         """In this process, where nobody else writes."""
         await self._learn(shared)
         known = self._known[shared.server]
@@ -173,7 +173,7 @@ class ClickHouseStore:
         notes = await shared.notes.read([place])
         return _Found(notes.get(place, Note()), await Reader(shared.engine, shared.server, place).bounds())
 
-    async def _claim(self, shared: Shared, wishes: Sequence[Wish]) -> list[_Found | KafkaError]:
+    async def _claim(self, shared: ServerResources, wishes: Sequence[Wish]) -> list[_Found | KafkaError]:
         """Take partitions over, then look what there is of them."""
         claims = await shared.claims.take(wishes, self._clock() // 1000)
         places = {wish.place for wish in wishes}
@@ -185,12 +185,12 @@ class ClickHouseStore:
             for wish, claim in zip(wishes, claims, strict=True)
         ]
 
-    async def _learn(self, shared: Shared) -> None:
+    async def _learn(self, shared: ServerResources) -> None:
         async with self._learning[shared.server]:
             if self._known[shared.server] is None:
                 self._known[shared.server] = _Known(await shared.notes.read_all(), await self._bounds(shared))
 
-    async def _bounds(self, shared: Shared, places: Iterable[Place] = ()) -> dict[Place, tuple[int, int]]:
+    async def _bounds(self, shared: ServerResources, places: Iterable[PartitionRef] = ()) -> dict[PartitionRef, tuple[int, int]]:
         """Where the rows of these partitions begin and end, or of all."""
         chosen = listed(places)
         where = f"WHERE (topic, partition) IN ({chosen}) " if chosen else ""
@@ -200,7 +200,7 @@ class ClickHouseStore:
             server=shared.server,
         )
         return {
-            Place(row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()
+            PartitionRef(row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()
         }
 
     def _forget(self, server: int, topic: str) -> None:
@@ -211,15 +211,15 @@ class ClickHouseStore:
                 known.bounds.pop(place, None)
 
 
-def _shared(engine: Engine, server: int, clock: Callable[[], int], run: Run, budget: Budget) -> Shared:
+def _shared(engine: Engine, server: int, clock: Callable[[], int], run: BrokerRun, budget: CacheBudget) -> ServerResources:
     claims = Claims(engine, server, run.prefix)
     committer = Committer(engine, server, claims, clock, run)
-    return Shared(engine, server, committer, Notes(engine, server, run.prefix), claims, budget)
+    return ServerResources(engine, server, committer, Notes(engine, server, run.prefix), claims, budget)
 
 
 async def _opened(
     reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings, now_ms: int | None
-) -> Opened:
+) -> OpenedRows:
     """What a log begins with: what was noted, and what rows came after that."""
     first, end = bounds or (note.end_offset, note.end_offset)
     end = max(end, note.end_offset)
@@ -232,7 +232,7 @@ async def _opened(
     if end > note.end_offset or not note.pieces:
         begin = note.end_offset if note.pieces else start
         if not note.pieces:
-            pieces = Pieces([Piece(begin)])
+            pieces = Pieces([OffsetSegment(begin)])
         pieces.recount(await reader.count(begin), settings.segment_bytes)
     saved = Saved(note.end_offset, note.state_value()) if note.saved else None
-    return Opened(note, start, end, pieces, saved)
+    return OpenedRows(note, start, end, pieces, saved)

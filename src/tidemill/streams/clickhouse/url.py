@@ -43,7 +43,7 @@ class Server(NamedTuple):
         return self.path or f"{self.host}:{self.port}"
 
 
-class Layout(NamedTuple):
+class ServerLayout(NamedTuple):
     """All servers, and how tables are made on them."""
 
     servers: tuple[Server, ...]
@@ -86,7 +86,7 @@ class Layout(NamedTuple):
         raise InvalidConfig(f"no server owns partition {partition}")
 
 
-def parse(url: str, data_dir: Path) -> Layout:
+def parse(url: str, data_dir: Path) -> ServerLayout:
     """The layout that a URL describes; InvalidConfig says what is wrong with it."""
     scheme, _, rest = url.partition(":")
     if scheme == EMBEDDED:
@@ -96,15 +96,15 @@ def parse(url: str, data_dir: Path) -> Layout:
     raise InvalidConfig(f"{url!r} is neither {EMBEDDED}: nor {SERVERS}://")
 
 
-def _embedded(rest: str, data_dir: Path) -> Layout:
+def _embedded(rest: str, data_dir: Path) -> ServerLayout:
     path, _, query = rest.partition("?")
     options = _options(EMBEDDED, query)
     folder = Path(path.removeprefix("//")) if path else data_dir / EMBEDDED
     server = Server("", 0, 0, PARTITION_MAX, str(folder.absolute()))
-    return Layout((server,), fsync=_boolean("fsync", options.get("fsync", "true")))
+    return ServerLayout((server,), fsync=_boolean("fsync", options.get("fsync", "true")))
 
 
-def _servers(url: str) -> Layout:
+def _servers(url: str) -> ServerLayout:
     parts = urlsplit(url)
     options = _options(SERVERS, parts.query)
     login, _, hosts = parts.netloc.rpartition("@")
@@ -113,7 +113,7 @@ def _servers(url: str) -> Layout:
     secure = bool(ca) or _boolean("secure", options.get("secure", "false"))
     addresses = [_address(text, HTTPS_PORT if secure else HTTP_PORT) for text in hosts.split(",")]
     ranges = _ranges(options.get("ranges", ""), len(addresses))
-    return Layout(
+    return ServerLayout(
         tuple(Server(*address, *owned) for address, owned in zip(addresses, ranges, strict=True)),
         database=parts.path.strip("/") or DATABASE,
         username=unquote(username),

@@ -42,7 +42,7 @@ GROUP_OFFSETS_MAX = 2**31  # offsets are kept in 32 bits, relative to the segmen
 _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
-class Plan(NamedTuple):
+class CompactionPlan(NamedTuple):
     """A pass that is worth the work: it learns keys from `dirty_offset` on and rewrites from the log's start on."""
 
     dirty_offset: int
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 def plan(
     segments: Sequence[SegmentFacts], settings: TopicSettings, clean_until: int, stable_offset: int, now_ms: int
-) -> Plan | None:
+) -> CompactionPlan | None:
     """What the next pass covers; None when there is too little to do. The last segment is the one being written."""
     closed = segments[:-1]
     if not settings.compacted or not closed:
@@ -67,7 +67,7 @@ def plan(
     ratio = dirty_bytes / (dirty_bytes + sum(segment.size_bytes for segment in clean))
     overdue = now_ms - dirty[0].first_append_ms > settings.max_compaction_lag_ms
     if ratio > settings.min_cleanable_dirty_ratio or overdue:
-        return Plan(dirty_offset, dirty[-1].next_offset)
+        return CompactionPlan(dirty_offset, dirty[-1].next_offset)
     return None
 
 

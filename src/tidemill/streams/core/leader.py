@@ -19,7 +19,7 @@ from tidemill.streams.core.epochs import Epochs
 from tidemill.streams.core.producers import ProducerEntry, Producers, SentBatch
 
 
-class Marker(NamedTuple):
+class ControlMarker(NamedTuple):
     """The end of a transaction, as the control batch says it."""
 
     commit: bool
@@ -72,7 +72,7 @@ class Leader:
         self.aborted = AbortedIndex()
         self.epochs = Epochs()
 
-    def judge(self, header: BatchHeader, marker: Marker | None = None) -> Verdict:
+    def judge(self, header: BatchHeader, marker: ControlMarker | None = None) -> Verdict:
         """What happens to a batch that arrives now."""
         if not self.leads:
             return Refused(NotLeaderOrFollower("another broker leads this partition"))
@@ -86,7 +86,7 @@ class Leader:
             return Accepted(self.end_offset)
         return Duplicate(found) if isinstance(found, SentBatch) else Refused(found)
 
-    def accept(self, header: BatchHeader, now_ms: int, marker: Marker | None = None) -> Undo:
+    def accept(self, header: BatchHeader, now_ms: int, marker: ControlMarker | None = None) -> Undo:
         """Take in a batch whose header carries its final offset and epoch."""
         end_offset = self.end_offset
         self.end_offset = header.next_offset
@@ -106,7 +106,7 @@ class Leader:
             self.ended.append((first_offset, header.next_offset))
         return Undo(end_offset, header.producer_id, before, aborted, ended=first_offset is not None)
 
-    def replay(self, header: BatchHeader, now_ms: int, marker: Marker | None = None) -> None:
+    def replay(self, header: BatchHeader, now_ms: int, marker: ControlMarker | None = None) -> None:
         """Take in a batch that is in the log."""
         self.accept(header, now_ms, marker)
 

@@ -102,7 +102,7 @@ def decode(files: IndexFiles, log_size: int) -> Index | None:
     return index
 
 
-class _Part(NamedTuple):
+class _IndexPart(NamedTuple):
     head: tuple[int, ...]
     body: bytes
 
@@ -113,7 +113,7 @@ def _sealed(index: Index, body: bytes) -> bytes:
     return _HEADER.pack(_MAGIC, crc32c.crc32c(body, crc32c.crc32c(head[_CRC_END:])), *facts) + body
 
 
-def _opened(data: bytes, log_size: int) -> _Part | None:
+def _opened(data: bytes, log_size: int) -> _IndexPart | None:
     if len(data) < _HEADER.size:
         return None
     magic, crc, size, *head = _HEADER.unpack_from(data)
@@ -121,4 +121,4 @@ def _opened(data: bytes, log_size: int) -> _Part | None:
         return None
     if crc32c.crc32c(data[_CRC_END:]) != crc:
         return None
-    return _Part(tuple(head), data[_HEADER.size :])
+    return _IndexPart(tuple(head), data[_HEADER.size :])

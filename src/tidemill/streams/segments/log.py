@@ -31,8 +31,8 @@ from tidemill.streams.segments.files import OpenFile
 from tidemill.streams.segments.folders import delete_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP, Index
 from tidemill.streams.segments.missing import without_segments
-from tidemill.streams.segments.opening import Opened, Opening, remove_files
-from tidemill.streams.segments.reading import SegmentReader, Shared
+from tidemill.streams.segments.opening import OpenedSegments, Opening, remove_files
+from tidemill.streams.segments.reading import SegmentReader, SegmentResources
 from tidemill.streams.segments.removed import RemovedFiles, remove_all, set_aside
 from tidemill.streams.segments.rewriting import Rewriting
 from tidemill.streams.segments.segment import Segment, write_index, write_indexes
@@ -54,7 +54,7 @@ class SegmentLog:
     away = False
 
     def __init__(
-        self, shared: Shared, folder: str, settings: TopicSettings, opened: Opened, *, vital: bool = False
+        self, shared: SegmentResources, folder: str, settings: TopicSettings, opened: OpenedSegments, *, vital: bool = False
     ) -> None:
         self.settings = settings
         self._vital = vital  # the broker needs this log even when the disk is full
@@ -339,7 +339,7 @@ class SegmentLog:
         except OSError as error:
             raise KafkaStorageError(f"{self._folder}: {error}") from error
 
-    def _take(self, opened: Opened) -> None:
+    def _take(self, opened: OpenedSegments) -> None:
         self._segments = opened.segments
         self._bases = [segment.base_offset for segment in opened.segments]
         self._start_offset = opened.start_offset
@@ -531,7 +531,7 @@ class SegmentLog:
         except (OSError, KafkaStorageError) as error:
             self._fail(error)
 
-    def _cut(self, announced: Checkpoint) -> Opened:
+    def _cut(self, announced: Checkpoint) -> OpenedSegments:
         last = checkpoints.read(self._disk, self._folder)
         if last is not None and last.state is not None and self._start_offset <= last.known_until <= announced.cut_to:
             announced = announced._replace(state=last.state, state_offset=last.known_until)

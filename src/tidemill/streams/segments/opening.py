@@ -25,7 +25,7 @@ from tidemill.streams.segments.recovery import (
     CORRUPT,
     OFFSET_MAX,
     Bad,
-    Window,
+    FileWindow,
     index_of,
     next_good,
     only_zeros,
@@ -40,7 +40,7 @@ COPY_BYTES = 1024 * 1024
 CHECKPOINT_GONE = "its checkpoint is missing, and perhaps segments with it"
 
 
-class Report(NamedTuple):
+class RecoveryReport(NamedTuple):
     """What a start had to do, for the operator."""
 
     scanned_bytes: int
@@ -50,14 +50,14 @@ class Report(NamedTuple):
     """What the checkpoint names and the folder does not have."""
 
 
-class Opened(NamedTuple):
+class OpenedSegments(NamedTuple):
     """A log as its files say it is."""
 
     segments: list[Segment]
     start_offset: int
     end_offset: int
     saved: Saved | None
-    report: Report
+    report: RecoveryReport
     recorded_base: int
     """The newest segment of which the checkpoint says that it has records; -1 when it says so of none."""
 
@@ -86,7 +86,7 @@ class Opening:
         self._unsure = False
         self._missing: list[Missing] = []
 
-    def run(self) -> Opened:
+    def run(self) -> OpenedSegments:
         """Bring the folder in order and say what is in it."""
         self._disk.make_dir(self._folder)
         finish_swaps(self._disk, self._folder)
@@ -115,10 +115,10 @@ class Opening:
         found = self._checkpoint
         believable = found is not None and found.active.size_bytes and not self._missing
         recorded = found.active.base_offset if found is not None and believable else -1
-        return Opened(segments, start_offset, end_offset, self._saved(end_offset), self._report(), recorded)
+        return OpenedSegments(segments, start_offset, end_offset, self._saved(end_offset), self._report(), recorded)
 
-    def _report(self) -> Report:
-        return Report(self._scanned, self._cut, tuple(self._quarantined), tuple(self._missing))
+    def _report(self) -> RecoveryReport:
+        return RecoveryReport(self._scanned, self._cut, tuple(self._quarantined), tuple(self._missing))
 
     def _saved(self, end_offset: int) -> Saved | None:
         found = self._checkpoint
@@ -167,13 +167,13 @@ class Opening:
     def _check(self, segment: Segment, size: int, later: list[Segment]) -> tuple[bool, int]:
         """Check a segment and mend it; whether what follows it may stay, and the offset it ends at."""
         file = self._disk.open(segment.path)
-        window = Window(self._disk, file, size, later[0].base_offset if later else OFFSET_MAX)
+        window = FileWindow(self._disk, file, size, later[0].base_offset if later else OFFSET_MAX)
         try:
             return self._check_open(segment, window, file, later=self._any_bytes(later))
         finally:
             self._disk.close(file)
 
-    def _check_open(self, segment: Segment, window: Window, file: int, *, later: bool) -> tuple[bool, int]:
+    def _check_open(self, segment: Segment, window: FileWindow, file: int, *, later: bool) -> tuple[bool, int]:
         index, offset = self._known_index(segment, window.size)
         flushed = self._flushed_until(segment)
         good = [_Range(0, index.size)]
@@ -207,7 +207,7 @@ class Opening:
         self._settle(segment, index, good)
         return True, offset
 
-    def _is_unused(self, window: Window, position: int, offset: int, flushed: int) -> bool:
+    def _is_unused(self, window: FileWindow, position: int, offset: int, flushed: int) -> bool:
         """Whether what follows is room that was reserved and not used: nothing that was written is missing."""
         if window.end_offset == OFFSET_MAX:
             believable = position >= flushed or (self._unsure and self._settings.preallocate)
@@ -231,7 +231,7 @@ class Opening:
             self._rewrite(segment, good)
             file = self._disk.open(segment.path)
             try:
-                window = Window(self._disk, file, self._disk.size(segment.path))
+                window = FileWindow(self._disk, file, self._disk.size(segment.path))
                 index = index_of(window, segment.base_offset, self._interval)
             finally:
                 self._disk.close(file)
@@ -328,7 +328,7 @@ class Opening:
             return True
         file = self._disk.open(segment.path)
         try:
-            return only_zeros(Window(self._disk, file, size), 0)
+            return only_zeros(FileWindow(self._disk, file, size), 0)
         finally:
             self._disk.close(file)
 
@@ -347,7 +347,7 @@ def cut_segment(disk: Disk, segment: Segment, end_offset: int) -> None:
     """Cut off every batch that reaches to `end_offset` or beyond; flushed when this returns."""
     file = disk.open(segment.path)
     try:
-        window = Window(disk, file, disk.size(segment.path))
+        window = FileWindow(disk, file, disk.size(segment.path))
         position = 0
         for found in walk(window, 0, segment.base_offset):
             if isinstance(found, Bad) or found.header.next_offset > end_offset:

@@ -14,7 +14,7 @@ from tidemill.records.header import HEADER_SIZE, BatchHeader, Buffer, check_crc,
 from tidemill.streams.interface import Disk, FlushFailed
 from tidemill.streams.segments.files import OpenFiles
 from tidemill.streams.segments.index import Index
-from tidemill.streams.segments.recovery import Window, index_of
+from tidemill.streams.segments.recovery import FileWindow, index_of
 from tidemill.streams.segments.reserve import Reserve
 from tidemill.streams.segments.segment import Indexes, Segment, read_index, write_index
 from tidemill.streams.segments.tail import TailBudget
@@ -24,7 +24,7 @@ REMEDY = "check the disk (kernel log, free space), then start the broker anew"
 LOGGER = structlog.get_logger(__name__)
 
 
-class Shared:
+class SegmentResources:
     """What all logs of a store have together; when the disk fails a flush, all of them end with it."""
 
     def __init__(self, disk: Disk, reserve_bytes: int) -> None:
@@ -45,7 +45,7 @@ class Shared:
 class SegmentReader:
     """Reads from the segments of one log."""
 
-    def __init__(self, shared: Shared, interval_bytes: int) -> None:
+    def __init__(self, shared: SegmentResources, interval_bytes: int) -> None:
         self._shared = shared
         self._disk = shared.disk
         self._files = shared.files
@@ -72,7 +72,7 @@ class SegmentReader:
         if index is None:
             file = self._disk.open(segment.path)
             try:
-                window = Window(self._disk, file, segment.size_bytes)
+                window = FileWindow(self._disk, file, segment.size_bytes)
                 index = index_of(window, segment.base_offset, self._interval)
             finally:
                 self._disk.close(file)

@@ -45,7 +45,7 @@ class Bad(NamedTuple):
     torn: bool
 
 
-class Window:
+class FileWindow:
     """A file read in large pieces, from its beginning to its end."""
 
     def __init__(self, disk: Disk, file: int, size: int, end_offset: int = OFFSET_MAX) -> None:
@@ -64,7 +64,7 @@ class Window:
         return self._data, position - self._start
 
 
-def walk(window: Window, position: int, offset: int) -> Iterator[Good | Bad]:
+def walk(window: FileWindow, position: int, offset: int) -> Iterator[Good | Bad]:
     """The batches from `position` on, whose offsets are `offset` or above; ends after the first bad place."""
     while position < window.size:
         try:
@@ -77,7 +77,7 @@ def walk(window: Window, position: int, offset: int) -> Iterator[Good | Bad]:
         offset = header.next_offset
 
 
-def check_at(window: Window, position: int, offset: int) -> BatchHeader:
+def check_at(window: FileWindow, position: int, offset: int) -> BatchHeader:
     """The header of the whole and sound batch at `position`, which begins at `offset` or later."""
     data, at = window.get(position, HEADER_SIZE)
     header = read_header(data, at)
@@ -92,7 +92,7 @@ def check_at(window: Window, position: int, offset: int) -> BatchHeader:
     return header
 
 
-def _check_gap(window: Window, position: int, header: BatchHeader, offset: int) -> None:
+def _check_gap(window: FileWindow, position: int, header: BatchHeader, offset: int) -> None:
     """A gap comes from compaction, or from a damaged offset, which no CRC covers; then the next batch denies it."""
     data, at = window.get(position, HEADER_SIZE)
     try:
@@ -103,7 +103,7 @@ def _check_gap(window: Window, position: int, header: BatchHeader, offset: int) 
         raise CorruptMessage(f"a batch says offset {header.base_offset}, the one behind it {following}")
 
 
-def only_zeros(window: Window, position: int) -> bool:
+def only_zeros(window: FileWindow, position: int) -> bool:
     """Whether nothing was ever written from `position` to the end of the file: room that was reserved or lost."""
     while position < window.size:
         data, at = window.get(position, min(CHUNK_BYTES, window.size - position))
@@ -113,7 +113,7 @@ def only_zeros(window: Window, position: int) -> bool:
     return True
 
 
-def next_good(window: Window, position: int, offset: int) -> int | None:
+def next_good(window: FileWindow, position: int, offset: int) -> int | None:
     """Where the next sound batch begins behind a bad place, or None."""
     position += 1
     while position + HEADER_SIZE <= window.size:
@@ -134,7 +134,7 @@ def next_good(window: Window, position: int, offset: int) -> int | None:
     return None
 
 
-def index_of(window: Window, base_offset: int, interval_bytes: int) -> Index:
+def index_of(window: FileWindow, base_offset: int, interval_bytes: int) -> Index:
     """The index of a file whose batches are known to be sound."""
     index = Index()
     for found in walk(window, 0, base_offset):
@@ -150,7 +150,7 @@ def _plausible(data: bytes, at: int, offset: int, left: int) -> bool:
     return base_offset >= offset and HEADER_SIZE <= size <= left
 
 
-def _looks_torn(window: Window, position: int, offset: int) -> bool:
+def _looks_torn(window: FileWindow, position: int, offset: int) -> bool:
     """Whether a block under the batch at `position` never reached the disk: from there to the block's end all is zero.
 
     A batch that is cut by the end of the file needs no such sign: nothing good can follow it.

@@ -16,8 +16,8 @@ from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP
 from tidemill.streams.segments.log import SegmentLog
-from tidemill.streams.segments.opening import Opened, Opening
-from tidemill.streams.segments.reading import Shared
+from tidemill.streams.segments.opening import OpenedSegments, Opening
+from tidemill.streams.segments.reading import SegmentResources
 from tidemill.streams.segments.reserve import RESERVE_BYTES
 
 LOGGER = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ class SegmentStore:
 
     def __init__(self, disk: Disk, reserve_bytes: int = 0) -> None:
         self._disk = disk
-        self._shared = Shared(disk, reserve_bytes)
+        self._shared = SegmentResources(disk, reserve_bytes)
         self._reserved = False
         self.missing: list[str] = []
         self._lost_from: dict[str, int] = {}
@@ -74,7 +74,7 @@ class SegmentStore:
             LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
         return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)
 
-    def _note_missing(self, partition: str, folder: str, opened: Opened) -> None:
+    def _note_missing(self, partition: str, folder: str, opened: OpenedSegments) -> None:
         for _, found in opened.report.missing:
             LOGGER.error("segment missing", folder=folder, found=found, end_offset=opened.end_offset)
             self.missing.append(f"{partition}: {found}; its other records are served")
@@ -103,6 +103,6 @@ class SegmentStore:
         self._shared.files.close()
         self._disk.shutdown()
 
-    def _open(self, folder: str, settings: TopicSettings, believe: bool, given_offset: int) -> Opened:
+    def _open(self, folder: str, settings: TopicSettings, believe: bool, given_offset: int) -> OpenedSegments:
         empty_folder(self._disk, folder + DELETED)
         return Opening(self._disk, folder, settings, believe=believe, given_offset=given_offset).run()

@@ -18,7 +18,7 @@ BUCKETS = 65_536  # a bucket is an unsigned 16-bit number
 NOBODY = ""
 
 
-class Piece(NamedTuple):
+class BucketRange(NamedTuple):
     """The buckets `start` to `end`, both included, and their owner."""
 
     start: int
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 class Cover:
     """An owner for every bucket: pieces in order, without gaps."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BucketRange, ...]
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,10 +59,10 @@ def split(buckets: int, owners: Sequence[str]) -> Cover:
     count = len(owners)
     edges = [(2 * index * buckets + count) // (2 * count) for index in range(count + 1)]
     pieces = zip(edges, edges[1:], owners, strict=False)
-    return Cover(tuple(Piece(start, end - 1, owner) for start, end, owner in pieces if end > start))
+    return Cover(tuple(BucketRange(start, end - 1, owner) for start, end, owner in pieces if end > start))
 
 
-def shares(pieces: Iterable[Piece]) -> dict[str, int]:
+def shares(pieces: Iterable[BucketRange]) -> dict[str, int]:
     """How many buckets each owner has."""
     held: dict[str, int] = {}
     for piece in pieces:
@@ -77,7 +77,7 @@ def quotas(buckets: int, members: Sequence[str], held: Mapping[str, int], least:
     return {name: base + (place < odd) for place, name in enumerate(order)}
 
 
-def rebalance(pieces: Sequence[Piece], quota: Mapping[str, int]) -> list[Piece]:
+def rebalance(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> list[BucketRange]:
     """Give every owner its quota of the pieces' buckets with the fewest buckets changing hands.
 
     The quotas add up to the buckets of the pieces; owners without a quota (NOBODY among them) lose what they have.
@@ -91,12 +91,12 @@ def rebalance(pieces: Sequence[Piece], quota: Mapping[str, int]) -> list[Piece]:
     return list(join(kept))
 
 
-def join(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def join(pieces: Iterable[BucketRange]) -> Iterator[BucketRange]:
     """The same pieces, in order, with neighbours of one owner made into one."""
-    last: Piece | None = None
+    last: BucketRange | None = None
     for piece in pieces:
         if last is not None and last.owner == piece.owner and last.end + 1 == piece.start:
-            last = Piece(last.start, piece.end, piece.owner)
+            last = BucketRange(last.start, piece.end, piece.owner)
             continue
         if last is not None:
             yield last
@@ -105,7 +105,7 @@ def join(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield last
 
 
-def overlay(upper: Sequence[Piece], lower: Sequence[Piece]) -> Iterator[tuple[Piece, str]]:
+def overlay(upper: Sequence[BucketRange], lower: Sequence[BucketRange]) -> Iterator[tuple[BucketRange, str]]:
     """Both covers at once: the pieces of `upper` cut where `lower` changes, each with its owner in `lower`."""
     below = iter(lower)
     under = next(below)
@@ -115,11 +115,11 @@ def overlay(upper: Sequence[Piece], lower: Sequence[Piece]) -> Iterator[tuple[Pi
             while under.end < start:
                 under = next(below)
             end = min(piece.end, under.end)
-            yield Piece(start, end, piece.owner), under.owner
+            yield BucketRange(start, end, piece.owner), under.owner
             start = end + 1
 
 
-def _release(pieces: Sequence[Piece], quota: Mapping[str, int]) -> tuple[list[Piece], list[Piece]]:
+def _release(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> tuple[list[BucketRange], list[BucketRange]]:
     """What is kept, and what owners have beyond their quota: small pieces whole, then the tail of a larger one."""
     excess = {name: count - quota.get(name, 0) for name, count in shares(pieces).items()}
     kept, free = [], []
@@ -130,14 +130,14 @@ def _release(pieces: Sequence[Piece], quota: Mapping[str, int]) -> tuple[list[Pi
             continue
         excess[piece.owner] -= surplus
         cut = piece.end - surplus
-        free.append(Piece(cut + 1, piece.end, NOBODY))
+        free.append(BucketRange(cut + 1, piece.end, NOBODY))
         if cut >= piece.start:
-            kept.append(Piece(piece.start, cut, piece.owner))
+            kept.append(BucketRange(piece.start, cut, piece.owner))
     kept.sort()
     return kept, list(join(sorted(free)))
 
 
-def _give_to_neighbours(kept: list[Piece], free: list[Piece], need: dict[str, int]) -> list[Piece]:
+def _give_to_neighbours(kept: list[BucketRange], free: list[BucketRange], need: dict[str, int]) -> list[BucketRange]:
     """Let free pieces grow onto the pieces beside them, as far as those owners have room; what remains."""
     ends = {piece.end + 1: piece.owner for piece in kept}
     starts = {piece.start - 1: piece.owner for piece in kept}
@@ -147,20 +147,20 @@ def _give_to_neighbours(kept: list[Piece], free: list[Piece], need: dict[str, in
         left, right = ends.get(start, NOBODY), starts.get(end, NOBODY)
         given = min(need.get(left, 0), end - start + 1)
         if given:
-            kept.append(Piece(start, start + given - 1, left))
+            kept.append(BucketRange(start, start + given - 1, left))
             need[left] -= given
             start += given
         given = min(need.get(right, 0), end - start + 1)
         if given:
-            kept.append(Piece(end - given + 1, end, right))
+            kept.append(BucketRange(end - given + 1, end, right))
             need[right] -= given
             end -= given
         if start <= end:
-            rest.append(Piece(start, end, NOBODY))
+            rest.append(BucketRange(start, end, NOBODY))
     return rest
 
 
-def _give_to_neediest(free: list[Piece], need: Mapping[str, int]) -> Iterator[Piece]:
+def _give_to_neediest(free: list[BucketRange], need: Mapping[str, int]) -> Iterator[BucketRange]:
     """Hand out the rest, large pieces to those who need most, so that few pieces are cut."""
     queue = sorted(free, key=lambda piece: (piece.size, -piece.start))
     for name, wanted in sorted(need.items(), key=lambda entry: (-entry[1], entry[0])):
@@ -168,7 +168,7 @@ def _give_to_neediest(free: list[Piece], need: Mapping[str, int]) -> Iterator[Pi
         while missing > 0:
             piece = queue.pop()
             given = min(missing, piece.size)
-            yield Piece(piece.start, piece.start + given - 1, name)
+            yield BucketRange(piece.start, piece.start + given - 1, name)
             missing -= given
             if given < piece.size:
-                queue.append(Piece(piece.start + given, piece.end, NOBODY))
+                queue.append(BucketRange(piece.start + given, piece.end, NOBODY))

@@ -13,26 +13,26 @@ from tidemill.timelines.core.lease import (
     Cancel,
     Claim,
     Command,
-    Lease,
+    LeaseGrant,
     Move,
-    Outcome,
+    CommandOutcome,
     buried_id,
     decide,
     take,
 )
-from tidemill.timelines.core.message import Message, NewMessage, Scheduled
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled
 
 
 class Change(NamedTuple):
     """A message as it was read and as it becomes (None: it goes away), and the timeline where it then is."""
 
-    before: Message
-    after: Message | None
+    before: TimedMessage
+    after: TimedMessage | None
     timeline: str
 
 
 def plan_schedule(
-    known: Iterable[Message], messages: Sequence[NewMessage]
+    known: Iterable[TimedMessage], messages: Sequence[NewMessage]
 ) -> tuple[dict[str, Scheduled], list[NewMessage]]:
     """The places of the ids that are there already, and the messages that are new, each id once."""
     there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, True, old.scheduled_ms) for old in known}
@@ -62,11 +62,11 @@ def answer_schedule(
 
 
 def plan_leases(
-    timeline: str, messages: Iterable[Message], claims: Sequence[Claim], now_ms: int, early_ms: int
-) -> tuple[list[Lease | None], list[Change]]:
+    timeline: str, messages: Iterable[TimedMessage], claims: Sequence[Claim], now_ms: int, early_ms: int
+) -> tuple[list[LeaseGrant | None], list[Change]]:
     """The leases that the claims get, and what they change."""
     there = {message.seq: message for message in messages}
-    leases: list[Lease | None] = []
+    leases: list[LeaseGrant | None] = []
     changes = []
     for claim in claims:
         before = there.get(claim.seq)
@@ -75,7 +75,7 @@ def plan_leases(
             leases.append(None)
             continue
         there[claim.seq] = taken
-        leases.append(Lease(taken.seq, taken.token, claim.holder, taken.due_ms, taken.attempts))
+        leases.append(LeaseGrant(taken.seq, taken.token, claim.holder, taken.due_ms, taken.attempts))
         changes.append(Change(before, taken, timeline))
     return leases, changes
 
@@ -88,8 +88,8 @@ def targets(commands: Sequence[Command]) -> tuple[list[int], list[str]]:
 
 
 def plan_commands(
-    timeline: str, messages: Iterable[Message], commands: Sequence[Command], now_ms: int
-) -> tuple[list[Outcome], list[Change]]:
+    timeline: str, messages: Iterable[TimedMessage], commands: Sequence[Command], now_ms: int
+) -> tuple[list[CommandOutcome], list[Change]]:
     """The outcome of each command, and what they change together."""
     there = {message.seq: message for message in messages}
     seq_of = {message.id: message.seq for message in there.values()}
@@ -100,7 +100,7 @@ def plan_commands(
         message = there.get(seq)
         outcome, after = decide(message, command, now_ms)
         outcomes.append(outcome)
-        if outcome is not Outcome.DONE or message is None:
+        if outcome is not CommandOutcome.DONE or message is None:
             continue
         del there[seq]
         home = timeline

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tidemill.timelines.core.buckets import NOBODY, Cover, Piece, join, overlay, quotas, rebalance, shares, split
+from tidemill.timelines.core.buckets import NOBODY, Cover, BucketRange, join, overlay, quotas, rebalance, shares, split
 
 PIECES_PER_MEMBER_MAX = 16
 
 
-class Member(NamedTuple):
+class DealtConsumer(NamedTuple):
     """A consumer and the rack it stands in."""
 
     id: str
@@ -45,7 +45,7 @@ class Share(NamedTuple):
 class Deal:
     """Who has which buckets: the primary of each, and for each rack who covers it there."""
 
-    members: tuple[Member, ...]
+    members: tuple[DealtConsumer, ...]
     primary: Cover
     racks: Mapping[str, Cover]
 
@@ -54,7 +54,7 @@ class Deal:
         first = self.primary.owner(bucket)
         return first, *(name for cover in self.racks.values() if (name := cover.owner(bucket)) != first)
 
-    def share(self, member: Member) -> Share:
+    def share(self, member: DealtConsumer) -> Share:
         """The ranges of one consumer."""
         own = self.primary.ranges(member.id)
         cover = self.racks.get(member.rack)
@@ -65,7 +65,7 @@ class Deal:
         return Share(own, tuple((piece.start, piece.end) for piece in backup)[::-1])
 
 
-def deal_ranges(members: Sequence[Member], buckets: int) -> Deal | None:
+def deal_ranges(members: Sequence[DealtConsumer], buckets: int) -> Deal | None:
     """Even ranges in the order of the consumers' ids, without backups; None when there is nobody."""
     if not members:
         return None
@@ -73,7 +73,7 @@ def deal_ranges(members: Sequence[Member], buckets: int) -> Deal | None:
     return Deal(ordered, split(buckets, [member.id for member in ordered]), MappingProxyType({}))
 
 
-def deal_racks(members: Sequence[Member], buckets: int, previous: Deal | None = None) -> Deal | None:
+def deal_racks(members: Sequence[DealtConsumer], buckets: int, previous: Deal | None = None) -> Deal | None:
     """Deal to racks of any size, moving as little as possible from the previous deal; None when there is nobody."""
     if not members:
         return None
@@ -83,7 +83,7 @@ def deal_racks(members: Sequence[Member], buckets: int, previous: Deal | None = 
     return _deal(ordered, buckets, None) if splintered else deal
 
 
-def _deal(members: tuple[Member, ...], buckets: int, previous: Deal | None) -> Deal:
+def _deal(members: tuple[DealtConsumer, ...], buckets: int, previous: Deal | None) -> Deal:
     names = [member.id for member in members]
     if previous is None or previous.primary.pieces[-1].end + 1 != buckets:
         previous = None
@@ -105,13 +105,13 @@ def _primary(names: Sequence[str], buckets: int, before: Cover) -> Cover:
 def _rack(names: Sequence[str], buckets: int, primary: Cover, before: Cover | None) -> Cover:
     """The cover of one rack: what its members own is theirs, the rest is shared so that whole loads are even."""
     inside = set(names)
-    lower = before.pieces if before else (Piece(0, buckets - 1, NOBODY),)
+    lower = before.pieces if before else (BucketRange(0, buckets - 1, NOBODY),)
     own, foreign = [], []
     for piece, owner in overlay(primary.pieces, lower):
         if piece.owner in inside:
             own.append(piece)
         else:
-            foreign.append(Piece(piece.start, piece.end, owner if owner in inside else NOBODY))
+            foreign.append(BucketRange(piece.start, piece.end, owner if owner in inside else NOBODY))
     owned = shares(own)
     held = shares([*own, *foreign])
     whole = quotas(buckets, names, held, owned)

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tidemill.timelines.core import errors
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, ID_CHARS_MAX, Message, check_due, check_group, check_id
+from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, ID_CHARS_MAX, TimedMessage, check_due, check_group, check_id
 
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 7 * 24 * 3_600_000
@@ -43,7 +43,7 @@ class Claim(NamedTuple):
     seen_ms: int
 
 
-class Lease(NamedTuple):
+class LeaseGrant(NamedTuple):
     """A live lease. `token` proves it; `attempts` counts this one too."""
 
     seq: int
@@ -102,7 +102,7 @@ class Bury(NamedTuple):
 Command = Complete | Release | Extend | Cancel | Move | Bury
 
 
-class Outcome(Enum):
+class CommandOutcome(Enum):
     """What became of a command."""
 
     DONE = "done"
@@ -112,15 +112,15 @@ class Outcome(Enum):
     NOT_OWNER = "not owner"
 
 
-_ERRORS: dict[Outcome, type[errors.TimelineError]] = {
-    Outcome.MISSING: errors.UnknownMessage,
-    Outcome.STALE: errors.StaleLease,
-    Outcome.LEASED: errors.LeaseIsLive,
-    Outcome.NOT_OWNER: errors.NotOwner,
+_ERRORS: dict[CommandOutcome, type[errors.TimelineError]] = {
+    CommandOutcome.MISSING: errors.UnknownMessage,
+    CommandOutcome.STALE: errors.StaleLease,
+    CommandOutcome.LEASED: errors.LeaseIsLive,
+    CommandOutcome.NOT_OWNER: errors.NotOwner,
 }
 
 
-def error_of(outcome: Outcome) -> errors.TimelineError | None:
+def error_of(outcome: CommandOutcome) -> errors.TimelineError | None:
     """The typed error of an outcome, for those who answer one command at a time; None when it was done."""
     kind = _ERRORS.get(outcome)
     return kind() if kind else None
@@ -157,7 +157,7 @@ def check_commands(commands: Sequence[Command], now_ms: int) -> None:
                 pass
 
 
-def take(message: Message | None, claim: Claim, now_ms: int, early_ms: int = 0) -> Message | None:
+def take(message: TimedMessage | None, claim: Claim, now_ms: int, early_ms: int = 0) -> TimedMessage | None:
     """The message under its new lease, or None when the claim comes too early or too late.
 
     `early_ms` lets the dispatcher take a waiting message shortly before it is due, to have it on the way in time. A
@@ -173,29 +173,29 @@ def take(message: Message | None, claim: Claim, now_ms: int, early_ms: int = 0) 
     )
 
 
-def decide(message: Message | None, command: Command, now_ms: int) -> tuple[Outcome, Message | None]:
+def decide(message: TimedMessage | None, command: Command, now_ms: int) -> tuple[CommandOutcome, TimedMessage | None]:
     """What becomes of a command on this message, and the message afterwards (None: it is gone, or not changed).
 
     Commands with a number come from those who have had the message: one that is as it was scheduled is not theirs, and
     stores need not find it by its number.
     """
     if message is None or (message.version == 1 and not isinstance(command, Cancel | Move)):
-        return Outcome.MISSING, None
+        return CommandOutcome.MISSING, None
     match command:
         case Complete(_, token) | Release(_, token, _) | Extend(_, token, _):
             if message.holder is None or message.token != token or message.due_ms <= now_ms:
-                return Outcome.STALE, None
-            return Outcome.DONE, _held(message, command)
+                return CommandOutcome.STALE, None
+            return CommandOutcome.DONE, _held(message, command)
         case Cancel(_, group) | Move(_, _, group):
             if message.group != group:
-                return Outcome.NOT_OWNER, None
+                return CommandOutcome.NOT_OWNER, None
             if message.holder is not None and message.due_ms > now_ms:
-                return Outcome.LEASED, None
-            return Outcome.DONE, _owned(message, command)
+                return CommandOutcome.LEASED, None
+            return CommandOutcome.DONE, _owned(message, command)
         case Bury(_, version, _):
             if message.version != version or message.due_ms > now_ms:
-                return Outcome.STALE, None
-            return Outcome.DONE, _buried(message, now_ms)
+                return CommandOutcome.STALE, None
+            return CommandOutcome.DONE, _buried(message, now_ms)
 
 
 def buried_id(timeline: str, message_id: str, seq: int) -> str:
@@ -214,7 +214,7 @@ def _check_end(until_ms: int, now_ms: int) -> None:
         raise errors.BadLease(f"a lease must last {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {until_ms - now_ms} ms")
 
 
-def _held(message: Message, command: Complete | Release | Extend) -> Message | None:
+def _held(message: TimedMessage, command: Complete | Release | Extend) -> TimedMessage | None:
     match command:
         case Release(_, _, due_ms):
             return message._replace(due_ms=due_ms, holder=None, version=message.version + 1)
@@ -224,12 +224,12 @@ def _held(message: Message, command: Complete | Release | Extend) -> Message | N
             return None
 
 
-def _owned(message: Message, command: Cancel | Move) -> Message | None:
+def _owned(message: TimedMessage, command: Cancel | Move) -> TimedMessage | None:
     if isinstance(command, Cancel):
         return None
     due_ms = command.due_ms
     return message._replace(due_ms=due_ms, scheduled_ms=due_ms, holder=None, version=message.version + 1)
 
 
-def _buried(message: Message, now_ms: int) -> Message:
+def _buried(message: TimedMessage, now_ms: int) -> TimedMessage:
     return message._replace(due_ms=now_ms, scheduled_ms=now_ms, holder=None, version=message.version + 1, attempts=0)

@@ -28,7 +28,7 @@ FIND_BYTES_MAX = 32 * 1024 * 1024  # of bodies in one answer; a first larger one
 HISTOGRAM_BARS_MAX = 10_000
 
 
-class Status(Enum):
+class MessageStatus(Enum):
     """The state of a message at a given time."""
 
     WAITING = "waiting"
@@ -58,7 +58,7 @@ class Scheduled(NamedTuple):
     scheduled_ms: int  # the due time that the producer asked for last; `due_ms` is the end of a lease where one is live
 
 
-class Message(NamedTuple):
+class TimedMessage(NamedTuple):
     """A message as the store keeps it. `body` is None unless it was asked for; `size` is its length in bytes."""
 
     seq: int
@@ -76,7 +76,7 @@ class Message(NamedTuple):
     body: bytes | None = None
 
 
-class Place(NamedTuple):
+class TimelinePosition(NamedTuple):
     """A point in the order of a timeline; `find` goes on after it."""
 
     due_ms: int
@@ -88,7 +88,7 @@ class Selection(NamedTuple):
 
     start_ms: int = 0
     end_ms: int = DUE_MS_MAX + 1
-    status: Status | None = None
+    status: MessageStatus | None = None
     buckets: tuple[tuple[int, int], ...] | None = None  # inclusive ranges; None for all
     ids: tuple[str, ...] | None = None
 
@@ -96,11 +96,11 @@ class Selection(NamedTuple):
 EVERYTHING = Selection()
 
 
-def status_of(due_ms: int, holder: str | None, now_ms: int) -> Status:
+def status_of(due_ms: int, holder: str | None, now_ms: int) -> MessageStatus:
     """The state that follows from position, holder and time."""
     if due_ms <= now_ms:
-        return Status.AVAILABLE
-    return Status.WAITING if holder is None else Status.LEASED
+        return MessageStatus.AVAILABLE
+    return MessageStatus.WAITING if holder is None else MessageStatus.LEASED
 
 
 def check_due(due_ms: int) -> None:
@@ -128,7 +128,7 @@ def check_find(selection: Selection, limit: int) -> None:
         raise BatchTooLarge(f"at most {FIND_LIMIT_MAX} messages can be listed at a time")
 
 
-def resumed(selection: Selection, after: Place | None) -> Selection:
+def resumed(selection: Selection, after: TimelinePosition | None) -> Selection:
     """The selection from the place on: stores look up the first due time, and need not walk what was listed before."""
     if after is None or after.due_ms <= selection.start_ms:
         return selection
@@ -149,7 +149,7 @@ def bar_ranges(selection: Selection, now_ms: int, bars: int) -> list[tuple[int, 
     """
     width_ms = bar_width_ms(selection, bars)
     low, high = selection.start_ms, selection.end_ms
-    if selection.status is Status.AVAILABLE:
+    if selection.status is MessageStatus.AVAILABLE:
         high = min(high, now_ms + 1)
     elif selection.status is not None:
         low = max(low, now_ms + 1)
@@ -157,7 +157,7 @@ def bar_ranges(selection: Selection, now_ms: int, bars: int) -> list[tuple[int, 
     return [(max(low, start), min(high, start + width_ms)) for start in starts]
 
 
-def selected(message: Message, selection: Selection, now_ms: int) -> bool:
+def selected(message: TimedMessage, selection: Selection, now_ms: int) -> bool:
     """Whether the message is one of the selection."""
     if not selection.start_ms <= message.due_ms < selection.end_ms:
         return False
@@ -168,7 +168,7 @@ def selected(message: Message, selection: Selection, now_ms: int) -> bool:
     return selection.ids is None or message.id in selection.ids
 
 
-def within_bytes(messages: Iterable[Message]) -> Iterator[Message]:
+def within_bytes(messages: Iterable[TimedMessage]) -> Iterator[TimedMessage]:
     """The messages as far as their bodies fit into one answer; the first in any case."""
     total = 0
     for message in messages:

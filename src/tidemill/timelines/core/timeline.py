@@ -41,7 +41,7 @@ WAITING_ROOM = "__waiting."
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-class State(Enum):
+class TimelineState(Enum):
     """Where a timeline is in its life."""
 
     CREATING = "creating"
@@ -98,26 +98,26 @@ class TimelineSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TimelineInfo:
     """A timeline in the catalogue."""
 
     name: str
     number: int
-    state: State
+    state: TimelineState
     settings: TimelineSettings
 
 
 class Created(NamedTuple):
     """A timeline that there is now, and whether it was not there before."""
 
-    timeline: Timeline
+    timeline: TimelineInfo
     is_new: bool
 
 
 class Catalogue(NamedTuple):
     """All timelines, and the store's own clock where it has one (to notice drift); None: the clock of this machine."""
 
-    timelines: tuple[Timeline, ...]
+    timelines: tuple[TimelineInfo, ...]
     now_ms: int | None
 
 
@@ -185,7 +185,7 @@ def refuse_followed(name: str) -> None:
         )
 
 
-def check_chain(name: str, settings: TimelineSettings, timelines: Mapping[str, Timeline]) -> None:
+def check_chain(name: str, settings: TimelineSettings, timelines: Mapping[str, TimelineInfo]) -> None:
     """Refuse dead letters that come back to their own timeline: its messages would never end."""
     seen, target = {name}, settings.dead_letter
     while target.startswith(TIMELINE):
@@ -197,18 +197,18 @@ def check_chain(name: str, settings: TimelineSettings, timelines: Mapping[str, T
         target = "" if known is None else known.settings.dead_letter
 
 
-def usable(timeline: Timeline | None, name: str) -> Timeline:
+def usable(timeline: TimelineInfo | None, name: str) -> TimelineInfo:
     """The timeline, if clients may use it."""
     if timeline is None:
         raise UnknownTimeline(f"there is no timeline {name!r}; create it with: tidemill timeline create {name}")
-    if timeline.state is State.CREATING:
+    if timeline.state is TimelineState.CREATING:
         raise TimelineNotReady(f"timeline {name!r} is still being created")
-    if timeline.state is State.DELETING:
+    if timeline.state is TimelineState.DELETING:
         raise TimelineDeleting(f"timeline {name!r} is being deleted")
     return timeline
 
 
-def after(timeline: Timeline | None, step: Step, number: int) -> Timeline:
+def after(timeline: TimelineInfo | None, step: Step, number: int) -> TimelineInfo:
     """The timeline after a step; `number` is for a new one. Purging does not change the entry, only removes it."""
     if isinstance(step, Create):
         return _created(timeline, step, number)
@@ -216,28 +216,28 @@ def after(timeline: Timeline | None, step: Step, number: int) -> Timeline:
         raise UnknownTimeline(f"there is no timeline {step.name!r}")
     match step:
         case MakeReady():
-            if timeline.state is State.DELETING:
+            if timeline.state is TimelineState.DELETING:
                 raise TimelineDeleting(f"timeline {step.name!r} is being deleted")
-            return _with(timeline, state=State.READY)
+            return _with(timeline, state=TimelineState.READY)
         case Alter():
             step.settings.check()
             _check_dead_letter(step.name, step.settings)
             return _with(usable(timeline, step.name), settings=step.settings)
         case Delete():
-            return _with(timeline, state=State.DELETING)
+            return _with(timeline, state=TimelineState.DELETING)
         case Purge():
-            if timeline.state is not State.DELETING:
+            if timeline.state is not TimelineState.DELETING:
                 raise BadSetting(f"timeline {step.name!r} is not being deleted; nothing was removed")
             return timeline
 
 
-def _created(timeline: Timeline | None, step: Create, number: int) -> Timeline:
+def _created(timeline: TimelineInfo | None, step: Create, number: int) -> TimelineInfo:
     check_name(step.name)
     step.settings.check()
     _check_dead_letter(step.name, step.settings)
     if timeline is None:
-        return Timeline(step.name, number, State.CREATING, step.settings)
-    if timeline.state is State.DELETING:
+        return TimelineInfo(step.name, number, TimelineState.CREATING, step.settings)
+    if timeline.state is TimelineState.DELETING:
         raise TimelineDeleting(f"timeline {step.name!r} is being deleted; its name is free when that is finished")
     if timeline.settings != step.settings:
         raise TimelineExists(
@@ -246,8 +246,8 @@ def _created(timeline: Timeline | None, step: Create, number: int) -> Timeline:
     return timeline
 
 
-def _with(timeline: Timeline, *, state: State | None = None, settings: TimelineSettings | None = None) -> Timeline:
-    return Timeline(timeline.name, timeline.number, state or timeline.state, settings or timeline.settings)
+def _with(timeline: TimelineInfo, *, state: TimelineState | None = None, settings: TimelineSettings | None = None) -> TimelineInfo:
+    return TimelineInfo(timeline.name, timeline.number, state or timeline.state, settings or timeline.settings)
 
 
 def _check_dead_letter(name: str, settings: TimelineSettings) -> None:

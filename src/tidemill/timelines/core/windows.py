@@ -11,7 +11,7 @@ turns. In each window the deal of the next one is prepared:
 """
 
 from tidemill.timelines.core.buckets import BUCKETS
-from tidemill.timelines.core.dealer import Deal, Member, deal_racks, deal_ranges
+from tidemill.timelines.core.dealer import Deal, DealtConsumer, deal_racks, deal_ranges
 from tidemill.timelines.core.timeline import DealerKind
 
 
@@ -24,12 +24,12 @@ class Windows:
         self._window_ms = window_ms
         self._dealer = dealer
         self._buckets = buckets
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, DealtConsumer] = {}
         self._working: set[str] = set()
         self._next: Deal | None = None
         self._prepared = True
 
-    def join(self, member: Member, now_ms: int) -> None:
+    def join(self, member: DealtConsumer, now_ms: int) -> None:
         """A consumer is there; it starts in the next window, or at once if nobody works in this one."""
         self.turn(now_ms)
         self._members[member.id] = member

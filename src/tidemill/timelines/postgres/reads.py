@@ -5,8 +5,8 @@ from typing import Any
 
 import asyncpg
 
-from tidemill.timelines.core.message import FIND_BYTES_MAX, Message, Place, Selection, Status, bar_width_ms, resumed
-from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
+from tidemill.timelines.core.message import FIND_BYTES_MAX, TimedMessage, TimelinePosition, Selection, MessageStatus, bar_width_ms, resumed
+from tidemill.timelines.core.timeline import TimelineState, TimelineInfo, TimelineSettings, usable
 
 COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
@@ -51,27 +51,27 @@ _CHANGED = f"""(
 _LISTED = (*(_UNTOUCHED.format(table, _LOOKED_UP) for table in TABLES), _CHANGED)
 _COUNTED = (*(_UNTOUCHED.format(table, _JOINED) for table in TABLES), "tidemill.changed s")
 _STATUS = {
-    Status.AVAILABLE: "s.due_ms <= {now}",
-    Status.WAITING: "s.due_ms > {now} AND s.holder IS NULL",
-    Status.LEASED: "s.due_ms > {now} AND s.holder IS NOT NULL",
+    MessageStatus.AVAILABLE: "s.due_ms <= {now}",
+    MessageStatus.WAITING: "s.due_ms > {now} AND s.holder IS NULL",
+    MessageStatus.LEASED: "s.due_ms > {now} AND s.holder IS NOT NULL",
 }
 _ROW = "SELECT name, number, state, settings FROM tidemill.timelines"
 
 
-async def timelines(connection: asyncpg.Connection) -> tuple[tuple[Timeline, ...], int]:
+async def timelines(connection: asyncpg.Connection) -> tuple[tuple[TimelineInfo, ...], int]:
     """All timelines by name, and the server's clock."""
     rows = await connection.fetch(f"{_ROW} ORDER BY name")
     now_ms = await connection.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
     return tuple(_timeline(row) for row in rows), now_ms
 
 
-async def timeline_named(connection: asyncpg.Connection, name: str, lock: str = "") -> Timeline | None:
+async def timeline_named(connection: asyncpg.Connection, name: str, lock: str = "") -> TimelineInfo | None:
     """The timeline in any state; `lock` keeps it from changing until the end of the transaction."""
     row = await connection.fetchrow(f"{_ROW} WHERE name = $1 {lock}", name)
     return _timeline(row) if row else None
 
 
-async def usable_timeline(connection: asyncpg.Connection, name: str, lock: str = "") -> Timeline:
+async def usable_timeline(connection: asyncpg.Connection, name: str, lock: str = "") -> TimelineInfo:
     """The timeline, if clients may use it."""
     return usable(await timeline_named(connection, name, lock), name)
 
@@ -82,10 +82,10 @@ async def find(
     selection: Selection,
     now_ms: int,
     limit: int,
-    after: Place | None,
+    after: TimelinePosition | None,
     *,
     bodies: bool,
-) -> list[Message]:
+) -> list[TimedMessage]:
     """The selected messages in order."""
     where = await _Where.of(connection, name, resumed(selection, after), now_ms)
     if after is not None:
@@ -102,7 +102,7 @@ async def find(
             WHERE s.total <= {FIND_BYTES_MAX} OR s.total = s.size
             ORDER BY s.due_ms, s.seq
         """  # noqa: S608 (own text; values are bound)
-    return [Message(*row) for row in await connection.fetch(rows, *where.values)]
+    return [TimedMessage(*row) for row in await connection.fetch(rows, *where.values)]
 
 
 async def tally(connection: asyncpg.Connection, name: str, selection: Selection, now_ms: int, bars: int) -> list[int]:
@@ -158,6 +158,6 @@ def _any_range(ranges: Sequence[tuple[int, int]]) -> str:
     return " OR ".join(f"s.bucket BETWEEN {int(low)} AND {int(high)}" for low, high in ranges) or "FALSE"
 
 
-def _timeline(row: Sequence[Any]) -> Timeline:
+def _timeline(row: Sequence[Any]) -> TimelineInfo:
     name, number, state, settings = row
-    return Timeline(name, number, State(state), TimelineSettings.from_json(settings))
+    return TimelineInfo(name, number, TimelineState(state), TimelineSettings.from_json(settings))

@@ -19,7 +19,7 @@ from time import perf_counter
 import asyncpg
 import structlog
 
-from tidemill.timelines.core.message import Place
+from tidemill.timelines.core.message import TimelinePosition
 
 FRESH_MIN = 1_500_000
 FRESH_MAX = 6_000_000
@@ -81,7 +81,7 @@ class Sorter:
         """So many messages more are fresh."""
         self._left -= count
         if self._left <= 0 and self.now_ms is not None and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._try(Place(self.now_ms + NEAR_MS, _LAST_SEQ)))
+            self._task = asyncio.create_task(self._try(TimelinePosition(self.now_ms + NEAR_MS, _LAST_SEQ)))
 
     async def finish(self) -> None:
         """Wait for the end of the pass under way."""
@@ -94,13 +94,13 @@ class Sorter:
             self._task.cancel()
         await self.finish()
 
-    async def _try(self, start: Place) -> None:
+    async def _try(self, start: TimelinePosition) -> None:
         try:
             await self._pass(start)
         except Exception:  # the messages stay where they are, and the next pass tries again
             log.exception("messages could not be sorted")
 
-    async def _pass(self, start: Place) -> None:
+    async def _pass(self, start: TimelinePosition) -> None:
         self._left = FRESH_MIN
         # A failure loses nothing: whatever is wrong fails the calls of the store, too, which can say so.
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
@@ -108,7 +108,7 @@ class Sorter:
                 if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SORT_LOCK):
                     await self._sort(connection, start)
 
-    async def _sort(self, connection: asyncpg.Connection, start: Place) -> None:
+    async def _sort(self, connection: asyncpg.Connection, start: TimelinePosition) -> None:
         """Put the fresh messages in order if they are enough, and find out when to look again otherwise.
 
         The pool takes manners and lock away from the connection when it gets it back.
@@ -123,7 +123,7 @@ class Sorter:
             return
         await connection.execute(_MANNERS)
         for timeline in timelines:
-            place: Place | None = start
+            place: TimelinePosition | None = start
             while place is not None:
                 place = await self._step(connection, timeline, place)
                 if pages < FEW_PAGES:
@@ -131,7 +131,7 @@ class Sorter:
                     await connection.execute("ANALYZE tidemill.sorted")
                     pages = FEW_PAGES
 
-    async def _step(self, connection: asyncpg.Connection, timeline: int, place: Place) -> Place | None:
+    async def _step(self, connection: asyncpg.Connection, timeline: int, place: TimelinePosition) -> TimelinePosition | None:
         """Move the next messages behind the place; the place of the last one, None behind all.
 
         Then it rests as long as it worked, unless so many have come meanwhile that they are worth a pass themselves.
@@ -139,4 +139,4 @@ class Sorter:
         begun = perf_counter()
         last = await connection.fetchrow(_STEP, timeline, *place, STEP_ROWS)
         await asyncio.sleep(perf_counter() - begun if self._left > 0 else 0)
-        return Place(*last) if last is not None else None
+        return TimelinePosition(*last) if last is not None else None

@@ -11,9 +11,9 @@ from typing import TypeVar
 import asyncpg
 
 from tidemill.timelines.core.errors import StoreUnavailable
-from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
-from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection, check_find
-from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
+from tidemill.timelines.core.lease import Claim, Command, LeaseGrant, CommandOutcome
+from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection, check_find
+from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 from tidemill.timelines.postgres import reads, writes
 from tidemill.timelines.postgres.schema import prepare, translated
 from tidemill.timelines.postgres.sort import Sorter
@@ -44,11 +44,11 @@ class PostgresStore:
         self.sorter.now_ms = catalogue.now_ms
         return catalogue
 
-    async def govern(self, step: Step) -> Timeline | None:
+    async def govern(self, step: Step) -> TimelineInfo | None:
         """Take one step in the life of a timeline."""
         return await self._do(lambda connection: writes.govern(connection, step))
 
-    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:
+    async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:
         """Become or stay the only broker that finishes this creation or deletion."""
         return await self._do(lambda connection: writes.claim(connection, timeline, owner, for_ms))
 
@@ -65,9 +65,9 @@ class PostgresStore:
         *,
         now_ms: int,
         limit: int,
-        after: Place | None = None,
+        after: TimelinePosition | None = None,
         bodies: bool = False,
-    ) -> list[Message]:
+    ) -> list[TimedMessage]:
         """The selected messages in order."""
         check_find(selection, limit)
         self.sorter.now_ms = now_ms
@@ -77,12 +77,12 @@ class PostgresStore:
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
-    ) -> list[Lease | None]:
+    ) -> list[LeaseGrant | None]:
         """Lease the claimed messages."""
         self.sorter.now_ms = now_ms
         return await self._do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
 
-    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
         """Carry out the commands that still hold."""
         return await self._do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
 

@@ -16,9 +16,9 @@ import asyncpg
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.errors import StoreCorrupt
-from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
-from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
-from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
+from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, LeaseGrant, CommandOutcome, check_claims, check_commands
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled, check_new
+from tidemill.timelines.core.timeline import Purge, TimelineState, Step, TimelineInfo, after
 from tidemill.timelines.postgres.reads import AT, COLUMNS, STATES, STATES_AT, TABLES, timeline_named, usable_timeline
 
 
@@ -132,7 +132,7 @@ _NO_CHANGE = "FOR SHARE"
 _OURS = "FOR UPDATE"
 
 
-async def govern(connection: asyncpg.Connection, step: Step) -> Timeline | None:
+async def govern(connection: asyncpg.Connection, step: Step) -> TimelineInfo | None:
     """Take one step in the life of a timeline."""
     before = await timeline_named(connection, step.name, _OURS)
     timeline = after(before, step, 0)
@@ -150,7 +150,7 @@ async def govern(connection: asyncpg.Connection, step: Step) -> Timeline | None:
     return timeline
 
 
-async def claim(connection: asyncpg.Connection, timeline: Timeline, owner: str, for_ms: int) -> bool:
+async def claim(connection: asyncpg.Connection, timeline: TimelineInfo, owner: str, for_ms: int) -> bool:
     """Whether this broker may finish what the timeline is in the middle of."""
     taken = await connection.fetchval(_CLAIM, timeline.number, timeline.state.value, owner, for_ms)
     return taken is not None
@@ -160,12 +160,12 @@ async def schedule(connection: asyncpg.Connection, name: str, messages: Sequence
     """Keep the messages that are not there yet."""
     timeline = await usable_timeline(connection, name, _NO_CHANGE)
     check_new(messages, timeline.settings.body_bytes_max)
-    known: list[Message] = []
+    known: list[TimedMessage] = []
     _, fresh = plan_schedule(known, messages)
     numbers = await _insert(connection, timeline.number, fresh)
     if len(numbers) < len(fresh):
         others = [message.id for message in fresh if message.id not in numbers]
-        known = [Message(*row) for row in await connection.fetch(_KNOWN, timeline.number, others)]
+        known = [TimedMessage(*row) for row in await connection.fetch(_KNOWN, timeline.number, others)]
         if len(known) < len(others):
             raise asyncpg.SerializationError("a message of the same id was completed meanwhile")
     return answer_schedule(plan_schedule(known, ())[0], numbers, messages)
@@ -181,7 +181,7 @@ async def _insert(connection: asyncpg.Connection, timeline: int, messages: Seque
 
 async def acquire(
     connection: asyncpg.Connection, name: str, claims: Sequence[Claim], now_ms: int, early_ms: int
-) -> list[Lease | None]:
+) -> list[LeaseGrant | None]:
     """Lease the claimed messages that no other broker is at."""
     timeline = await usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
@@ -199,7 +199,7 @@ async def acquire(
 
 async def _take(
     connection: asyncpg.Connection, timeline: int, claims: Sequence[Claim], due_ms: int
-) -> dict[int, Lease]:
+) -> dict[int, LeaseGrant]:
     """The first leases of messages that nobody has touched yet and that are due by then."""
     first: dict[int, Claim] = {}
     for claim in claims:
@@ -210,17 +210,17 @@ async def _take(
     rows = ((seq, first[seq].seen_ms, first[seq].holder, first[seq].until_ms) for seq in sorted(first))
     columns = zip(*rows, strict=True)
     kept = await connection.fetch(_TAKE, timeline, *map(list, columns), due_ms)
-    return {seq: Lease(seq, 2, first[seq].holder, first[seq].until_ms, 1) for (seq,) in kept}
+    return {seq: LeaseGrant(seq, 2, first[seq].holder, first[seq].until_ms, 1) for (seq,) in kept}
 
 
-async def settle(connection: asyncpg.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+async def settle(connection: asyncpg.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[CommandOutcome]:
     """Carry out the commands that still hold, in their order."""
     timeline = await usable_timeline(connection, name)
     check_commands(commands, now_ms)
     done = await _complete(connection, timeline.number, commands, now_ms)
     others = [command for command in commands if not isinstance(command, Complete) or command.seq not in done]
     rest = iter(await _decide(connection, timeline, others, now_ms) if others else ())
-    return [Outcome.DONE if isinstance(one, Complete) and one.seq in done else next(rest) for one in commands]
+    return [CommandOutcome.DONE if isinstance(one, Complete) and one.seq in done else next(rest) for one in commands]
 
 
 async def _complete(
@@ -237,8 +237,8 @@ async def _complete(
 
 
 async def _decide(
-    connection: asyncpg.Connection, timeline: Timeline, commands: Sequence[Command], now_ms: int
-) -> list[Outcome]:
+    connection: asyncpg.Connection, timeline: TimelineInfo, commands: Sequence[Command], now_ms: int
+) -> list[CommandOutcome]:
     """Read the messages that the commands speak of, and write what becomes of them."""
     graves = {}
     for to in sorted({command.to for command in commands if isinstance(command, Bury)}):
@@ -261,10 +261,10 @@ async def _locked(
     return list(await connection.fetch(_TARGETS, timeline, seqs, ids))
 
 
-async def _states(connection: asyncpg.Connection, timeline: int, locked: Sequence[asyncpg.Record]) -> list[Message]:
+async def _states(connection: asyncpg.Connection, timeline: int, locked: Sequence[asyncpg.Record]) -> list[TimedMessage]:
     """Read messages after they were locked: a statement sees what was there when it began, before it waited."""
     seqs, row_ms = [seq for seq, _ in locked], [due_ms for _, due_ms in locked]
-    return [Message(*row) for row in await connection.fetch(_OURS_TO_CHANGE, timeline, seqs, row_ms)]
+    return [TimedMessage(*row) for row in await connection.fetch(_OURS_TO_CHANGE, timeline, seqs, row_ms)]
 
 
 def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
@@ -310,7 +310,7 @@ async def _expect(connection: asyncpg.Connection, rows: int, statement: str, *va
         raise StoreCorrupt(f"PostgreSQL changed {count} rows where {rows} were decided on")
 
 
-async def _create(connection: asyncpg.Connection, step: Step, timeline: Timeline) -> Timeline:
+async def _create(connection: asyncpg.Connection, step: Step, timeline: TimelineInfo) -> TimelineInfo:
     number = await connection.fetchval(
         "INSERT INTO tidemill.timelines (name, state, settings) VALUES ($1, $2, $3)"
         " ON CONFLICT (name) DO NOTHING RETURNING number",
@@ -319,12 +319,12 @@ async def _create(connection: asyncpg.Connection, step: Step, timeline: Timeline
         timeline.settings.to_json(),
     )
     if number is not None:
-        return Timeline(timeline.name, number, State.CREATING, timeline.settings)
+        return TimelineInfo(timeline.name, number, TimelineState.CREATING, timeline.settings)
     # Another broker created it in the same instant: the same question has an answer now.
     return after(await timeline_named(connection, step.name, _OURS), step, 0)
 
 
-async def _purge(connection: asyncpg.Connection, timeline: Timeline, limit: int) -> Timeline | None:
+async def _purge(connection: asyncpg.Connection, timeline: TimelineInfo, limit: int) -> TimelineInfo | None:
     for table in TABLES:
         await connection.execute(_PURGE.format(table), timeline.number, limit)
     if await connection.fetchval(f"SELECT {_LEFT}", timeline.number):

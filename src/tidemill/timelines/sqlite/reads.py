@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.timelines.core.errors import StoreCorrupt
-from tidemill.timelines.core.message import Message, Place, Selection, Status, bar_ranges, resumed, within_bytes
-from tidemill.timelines.core.timeline import State, Timeline, TimelineSettings, usable
+from tidemill.timelines.core.message import TimedMessage, TimelinePosition, Selection, MessageStatus, bar_ranges, resumed, within_bytes
+from tidemill.timelines.core.timeline import TimelineState, TimelineInfo, TimelineSettings, usable
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 
@@ -61,18 +61,18 @@ _BLOCK = "block"  # of these there may be several; their values are `block0` and
 _ROW = "SELECT name, number, state, settings FROM timelines"
 
 
-def timelines(connection: sqlite3.Connection) -> tuple[Timeline, ...]:
+def timelines(connection: sqlite3.Connection) -> tuple[TimelineInfo, ...]:
     """All timelines by name."""
     return tuple(_timeline(row) for row in connection.execute(f"{_ROW} ORDER BY name"))
 
 
-def timeline_named(connection: sqlite3.Connection, name: str) -> Timeline | None:
+def timeline_named(connection: sqlite3.Connection, name: str) -> TimelineInfo | None:
     """The timeline in any state."""
     row = connection.execute(f"{_ROW} WHERE name = ?", (name,)).fetchone()
     return _timeline(row) if row else None
 
 
-def usable_timeline(connection: sqlite3.Connection, name: str) -> Timeline:
+def usable_timeline(connection: sqlite3.Connection, name: str) -> TimelineInfo:
     """The timeline, if clients may use it."""
     return usable(timeline_named(connection, name), name)
 
@@ -83,10 +83,10 @@ def find(
     selection: Selection,
     now_ms: int,
     limit: int,
-    after: Place | None,
+    after: TimelinePosition | None,
     *,
     bodies: bool,
-) -> list[Message]:
+) -> list[TimedMessage]:
     """The selected messages in order: first where they stand, and then what they carry.
 
     The answers of SQLite are texts: for each row of many it would give the interpreter lock away and wait for it.
@@ -130,7 +130,7 @@ def fresh_blocks(connection: sqlite3.Connection) -> range:
     return range(0) if first is None else range(first, last + 1)
 
 
-def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies: bool) -> Iterator[Message]:
+def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies: bool) -> Iterator[TimedMessage]:
     """The messages of these states; columns become messages with as few steps of Python for each as can be."""
     due_ms, seqs, scheduled_ms, *leases = states
     rows = connection.execute(_WHOLE if bodies else _HEADS, (json.dumps(sorted(seqs)),)).fetchone()
@@ -160,7 +160,7 @@ def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies
         whole_keys,
         whole_bodies if bodies else texts,
     )
-    return map(Message._make, zip(*columns, strict=True))
+    return map(TimedMessage._make, zip(*columns, strict=True))
 
 
 def _large(connection: sqlite3.Connection, question: str, seq: int) -> bytes:
@@ -173,7 +173,7 @@ def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:
     """Where the selected messages can stand."""
     if selection.ids is not None:
         return [_NAMED]
-    if selection.status is Status.LEASED:
+    if selection.status is MessageStatus.LEASED:
         return [_CHANGED]
     blocks = (name for name in values if name.startswith(_BLOCK))
     return [_PLACES, _CHANGED, *(_PLACES._replace(table="fresh s", part=f"s.block = :{name} AND ") for name in blocks)]
@@ -184,9 +184,9 @@ def _conditions(source: _Source, selection: Selection) -> str:
     conditions = f"{source.part}s.timeline = :timeline"
     if selection.buckets is not None:
         conditions += f" AND ({_any_range(selection.buckets)})"
-    if selection.status is Status.LEASED:
+    if selection.status is MessageStatus.LEASED:
         conditions += " AND s.holder IS NOT NULL"
-    elif selection.status is Status.WAITING and source.has_holders:
+    elif selection.status is MessageStatus.WAITING and source.has_holders:
         conditions += " AND s.holder IS NULL"
     return conditions
 
@@ -202,6 +202,6 @@ def _any_range(ranges: Sequence[tuple[int, int]]) -> str:
     return " OR ".join(f"m.bucket BETWEEN {int(low)} AND {int(high)}" for low, high in ranges) or "FALSE"
 
 
-def _timeline(row: tuple[str, int, str, str]) -> Timeline:
+def _timeline(row: tuple[str, int, str, str]) -> TimelineInfo:
     name, number, state, settings = row
-    return Timeline(name, number, State(state), TimelineSettings.from_json(settings))
+    return TimelineInfo(name, number, TimelineState(state), TimelineSettings.from_json(settings))

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidemill.timelines.core.errors import StoreUnavailable
-from tidemill.timelines.core.lease import Claim, Command, Lease, Outcome
-from tidemill.timelines.core.message import EVERYTHING, Message, NewMessage, Place, Scheduled, Selection, check_find
-from tidemill.timelines.core.timeline import Catalogue, Step, Timeline
+from tidemill.timelines.core.lease import Claim, Command, LeaseGrant, CommandOutcome
+from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection, check_find
+from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 from tidemill.timelines.sqlite import reads, writes
 from tidemill.timelines.sqlite.schema import connect, translated
-from tidemill.timelines.sqlite.writer import Writer
+from tidemill.timelines.sqlite.writer import SqliteWriter
 
 Result = TypeVar("Result")
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 class SqliteStore:
     """A TimelineStore in one file."""
 
-    def __init__(self, writer: Writer, finder: "_Reader", counter: "_Reader") -> None:
+    def __init__(self, writer: SqliteWriter, finder: "_SqliteReader", counter: "_SqliteReader") -> None:
         self._writer = writer
         self._finder = finder
         self._counter = counter
@@ -33,11 +33,11 @@ class SqliteStore:
         """All timelines."""
         return Catalogue(await self._finder.do(reads.timelines), None)
 
-    async def govern(self, step: Step) -> Timeline | None:
+    async def govern(self, step: Step) -> TimelineInfo | None:
         """Take one step in the life of a timeline."""
         return await self._writer.do(lambda connection: writes.govern(connection, step))
 
-    async def claim(self, timeline: Timeline, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
+    async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
         """Always: one broker uses this store."""
         return True
 
@@ -52,9 +52,9 @@ class SqliteStore:
         *,
         now_ms: int,
         limit: int,
-        after: Place | None = None,
+        after: TimelinePosition | None = None,
         bodies: bool = False,
-    ) -> list[Message]:
+    ) -> list[TimedMessage]:
         """The selected messages in order."""
         check_find(selection, limit)
         return await self._finder.do(
@@ -63,11 +63,11 @@ class SqliteStore:
 
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
-    ) -> list[Lease | None]:
+    ) -> list[LeaseGrant | None]:
         """Lease the claimed messages."""
         return await self._writer.do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
 
-    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[Outcome]:
+    async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
         """Carry out the commands that still hold."""
         return await self._writer.do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
 
@@ -82,7 +82,7 @@ class SqliteStore:
         await self._writer.close()
 
 
-class _Reader:
+class _SqliteReader:
     """One thread with a connection that reads."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -125,6 +125,6 @@ async def open_store(path: Path) -> SqliteStore:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error}") from error
-    writer = Writer(path)
+    writer = SqliteWriter(path)
     await writer.start()
-    return SqliteStore(writer, _Reader(path, "find"), _Reader(path, "count"))
+    return SqliteStore(writer, _SqliteReader(path, "find"), _SqliteReader(path, "count"))

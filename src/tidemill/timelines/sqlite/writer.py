@@ -45,7 +45,7 @@ class _Job(NamedTuple):
     future: asyncio.Future[Any]
 
 
-class Writer:
+class SqliteWriter:
     """A thread with the only connection that writes."""
 
     def __init__(self, path: Path) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
-from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, Lease, Outcome, check_claims, check_commands
-from tidemill.timelines.core.message import Message, NewMessage, Scheduled, check_new
-from tidemill.timelines.core.timeline import Purge, State, Step, Timeline, after
+from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, LeaseGrant, CommandOutcome, check_claims, check_commands
+from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled, check_new
+from tidemill.timelines.core.timeline import Purge, TimelineState, Step, TimelineInfo, after
 from tidemill.timelines.sqlite.reads import STATE, fresh_blocks, timeline_named, usable_timeline
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
-_DUE = Message._fields.index("due_ms")
+_DUE = TimedMessage._fields.index("due_ms")
 
 _STATES = f"""
 SELECT json_group_array(json_array(
@@ -92,14 +92,14 @@ _REMOVE_CHANGED = _REMOVE.format("changed")
 _REMOVE_BODIES = _REMOVE.format("bodies")
 
 
-class _Part(NamedTuple):
+class _BatchPart(NamedTuple):
     """Some of a batch: how many, and the entries as SQL takes them."""
 
     size: int
     text: str
 
 
-def govern(connection: sqlite3.Connection, step: Step) -> Timeline | None:
+def govern(connection: sqlite3.Connection, step: Step) -> TimelineInfo | None:
     """Take one step in the life of a timeline."""
     before = timeline_named(connection, step.name)
     timeline = after(before, step, 0)
@@ -110,7 +110,7 @@ def govern(connection: sqlite3.Connection, step: Step) -> Timeline | None:
             "INSERT INTO timelines (name, state, settings) VALUES (?, ?, ?)",
             (timeline.name, timeline.state.value, timeline.settings.to_json()),
         )
-        return Timeline(timeline.name, cursor.lastrowid or 0, State.CREATING, timeline.settings)
+        return TimelineInfo(timeline.name, cursor.lastrowid or 0, TimelineState.CREATING, timeline.settings)
     if timeline != before:
         connection.execute(
             "UPDATE timelines SET state = ?, settings = ? WHERE number = ?",
@@ -135,7 +135,7 @@ def schedule(connection: sqlite3.Connection, name: str, messages: Sequence[NewMe
 
 def acquire(
     connection: sqlite3.Connection, name: str, claims: Sequence[Claim], now_ms: int, early_ms: int
-) -> list[Lease | None]:
+) -> list[LeaseGrant | None]:
     """Lease the claimed messages."""
     timeline = usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
@@ -149,10 +149,10 @@ def acquire(
     return [taken[claim.seq] if claim.seq in taken else next(rest) for claim in claims]
 
 
-def _take(connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim], due_ms: int) -> dict[int, Lease]:
+def _take(connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim], due_ms: int) -> dict[int, LeaseGrant]:
     """The leases of messages that nobody has touched yet: of all of them, or of none when a claim does not hold."""
     entries = [(claim.seq, claim.seen_ms, claim.holder, claim.until_ms) for claim in claims]
-    leases = {claim.seq: Lease(claim.seq, 2, claim.holder, claim.until_ms, 1) for claim in claims}
+    leases = {claim.seq: LeaseGrant(claim.seq, 2, claim.holder, claim.until_ms, 1) for claim in claims}
     old, new = _by_age(connection, entries)
     questions = ((_UNTOUCHED_OLD, old), (_UNTOUCHED_NEW, new))
     asked = [(question, part.text) for question, part in questions if part.size]
@@ -165,12 +165,12 @@ def _take(connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim]
     return leases
 
 
-def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
+def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[CommandOutcome]:
     """Carry out the commands that still hold, in their order."""
     timeline = usable_timeline(connection, name)
     check_commands(commands, now_ms)
     if _complete_all(connection, timeline.number, commands, now_ms):
-        return [Outcome.DONE] * len(commands)
+        return [CommandOutcome.DONE] * len(commands)
     graves = {one.to: usable_timeline(connection, one.to).number for one in commands if isinstance(one, Bury)}
     numbers, ids = targets(commands)
     messages = _states(connection, _BY_SEQ, timeline.number, numbers)
@@ -195,7 +195,7 @@ def _complete_all(connection: sqlite3.Connection, timeline: int, commands: Seque
     return True
 
 
-def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[Message]:
+def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[TimedMessage]:
     return _alive(_rows(connection, statement, timeline, keys)) if keys else []
 
 
@@ -206,8 +206,8 @@ def _rows(connection: sqlite3.Connection, statement: str, timeline: int, keys: S
     return found
 
 
-def _alive(rows: Iterable[list[Any]]) -> list[Message]:
-    return [Message(*row) for row in rows if row[_DUE] is not None]
+def _alive(rows: Iterable[list[Any]]) -> list[TimedMessage]:
+    return [TimedMessage(*row) for row in rows if row[_DUE] is not None]
 
 
 def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages: Iterable[NewMessage]) -> None:
@@ -251,15 +251,15 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
         connection.execute(_COMPLETE_BODIES, (json.dumps(gone),))
 
 
-def _by_age(connection: sqlite3.Connection, entries: Sequence[tuple[Any, ...]]) -> tuple[_Part, _Part]:
+def _by_age(connection: sqlite3.Connection, entries: Sequence[tuple[Any, ...]]) -> tuple[_BatchPart, _BatchPart]:
     """Untouched messages that are in `places` for certain, and newer ones that may still be in `fresh`."""
     blocks = fresh_blocks(connection)
     first = blocks.start * BLOCK if blocks else _last_seq(connection) + 1
     old, new = [one for one in entries if one[0] < first], [one for one in entries if one[0] >= first]
-    return _Part(len(old), json.dumps(old)), _Part(len(new), json.dumps(new))
+    return _BatchPart(len(old), json.dumps(old)), _BatchPart(len(new), json.dumps(new))
 
 
-def _leave(connection: sqlite3.Connection, timeline: int, old: _Part, new: _Part) -> None:
+def _leave(connection: sqlite3.Connection, timeline: int, old: _BatchPart, new: _BatchPart) -> None:
     """Messages that were untouched so far leave their places: new ones first, for on a short timeline all are."""
     left = new.size and new.size - connection.execute(_LEAVE_FRESH, (timeline, new.text)).rowcount
     for count, text in ((left, new.text), (old.size, old.text)):
@@ -277,7 +277,7 @@ def _last_seq(connection: sqlite3.Connection) -> int:
     return row[0] if row else 0
 
 
-def _purge(connection: sqlite3.Connection, timeline: Timeline, limit: int) -> Timeline | None:
+def _purge(connection: sqlite3.Connection, timeline: TimelineInfo, limit: int) -> TimelineInfo | None:
     rows = connection.execute("SELECT seq, due_ms FROM messages WHERE timeline = ? LIMIT ?", (timeline.number, limit))
     places = rows.fetchall()
     for statement in (_LEAVE_FRESH, _LEAVE_PLACES):

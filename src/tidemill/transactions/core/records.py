@@ -12,7 +12,7 @@ from struct import Struct
 
 from tidemill.model.errors import CorruptMessage
 from tidemill.model.topics import TopicPartition
-from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, Identity, State, Transaction
+from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionStatus, Transaction
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -53,7 +53,7 @@ def read_key(key: bytes | None) -> str | None:
         raise CorruptMessage("a transaction record without a whole key")
     if _INT16.unpack_from(key)[0] != KEY_VERSION:
         return None
-    return _Reader(key, 2).text(compact=False)
+    return _RecordReader(key, 2).text(compact=False)
 
 
 def write_value(known: Transaction) -> bytes:
@@ -83,18 +83,18 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
         version, producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value)
         if version not in {0, VALUE_VERSION}:
             raise CorruptMessage(f"a transaction record of version {version}")
-        reader = _Reader(value, _HEAD.size)
+        reader = _RecordReader(value, _HEAD.size)
         partitions = _read_partitions(reader, compact=version > 0)
         updated_ms, started_ms = reader.take(_TIMES)
         tags = _read_tags(reader) if version > 0 else _DEFAULTS
         return Transaction(
             transactional_id,
-            Identity(producer_id, epoch),
+            ProducerIdAndEpoch(producer_id, epoch),
             timeout_ms=timeout_ms,
             updated_ms=updated_ms,
-            last=Identity(tags[TAG_PREVIOUS_PRODUCER_ID], tags[TAG_LAST_EPOCH]),
+            last=ProducerIdAndEpoch(tags[TAG_PREVIOUS_PRODUCER_ID], tags[TAG_LAST_EPOCH]),
             next_producer_id=tags[TAG_NEXT_PRODUCER_ID],
-            state=State(status),
+            state=TransactionStatus(status),
             partitions=partitions,
             started_ms=started_ms,
             client_version=tags[TAG_CLIENT_VERSION],
@@ -104,7 +104,7 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
 
 
 def _write_partitions(out: bytearray, known: Transaction) -> None:
-    if known.state is State.EMPTY:
+    if known.state is TransactionStatus.EMPTY:
         _write_varint(out, 0)
         return
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
@@ -121,7 +121,7 @@ def _write_partitions(out: bytearray, known: Transaction) -> None:
         _write_varint(out, 0)
 
 
-def _read_partitions(reader: "_Reader", *, compact: bool) -> frozenset[TopicPartition]:
+def _read_partitions(reader: "_RecordReader", *, compact: bool) -> frozenset[TopicPartition]:
     found = set()
     for _ in range(reader.count(compact=compact)):
         topic = reader.text(compact=compact)
@@ -132,7 +132,7 @@ def _read_partitions(reader: "_Reader", *, compact: bool) -> frozenset[TopicPart
     return frozenset(found)
 
 
-def _read_tags(reader: "_Reader") -> dict[int, int]:
+def _read_tags(reader: "_RecordReader") -> dict[int, int]:
     tags = dict(_DEFAULTS)
     for _ in range(reader.varint()):
         tag, size = reader.varint(), reader.varint()
@@ -150,7 +150,7 @@ def _write_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-class _Reader:
+class _RecordReader:
     """A place in a record's bytes. Counts are checked against what is left, so that no bytes can ask for memory."""
 
     def __init__(self, data: bytes, position: int) -> None:

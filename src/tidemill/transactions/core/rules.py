@@ -1,6 +1,6 @@
 """The decisions of the transaction coordinator.
 
-Each takes what is known (None: nothing), who asks and the time, and gives an `Outcome`: what to write to the journal
+Each takes what is known (None: nothing), who asks and the time, and gives an `Decision`: what to write to the journal
 before anything else happens (None: nothing changes) and the identity to answer with, or the error to answer with.
 A request that may not do what it asks raises; then nothing changes.
 
@@ -33,8 +33,8 @@ from tidemill.transactions.core.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     NOBODY,
-    Identity,
-    State,
+    ProducerIdAndEpoch,
+    TransactionStatus,
     Transaction,
 )
 
@@ -42,11 +42,11 @@ NAME_LENGTH_MAX = 4_096
 """Characters of a transactional id, as of a group's; a string of the journal has 32,767 bytes."""
 
 
-class Outcome(NamedTuple):
+class Decision(NamedTuple):
     """What a decision leads to."""
 
     change: Transaction | None
-    identity: Identity = NOBODY
+    identity: ProducerIdAndEpoch = NOBODY
     error: KafkaError | None = None
 
     def uses(self, producer_id: int) -> bool:
@@ -61,7 +61,7 @@ class InitProducer:
 
     transactional_id: str
     timeout_ms: int
-    given: Identity = NOBODY
+    given: ProducerIdAndEpoch = NOBODY
 
     def check(self, timeout_ms_max: int) -> None:
         """Refuse what no state could make valid."""
@@ -73,58 +73,58 @@ class InitProducer:
             raise InvalidRequest("a producer id and its epoch are given together or not at all")
 
 
-def init_producer(known: Transaction | None, request: InitProducer, *, spare_producer_id: int, now_ms: int) -> Outcome:
+def init_producer(known: Transaction | None, request: InitProducer, *, spare_producer_id: int, now_ms: int) -> Decision:
     """Give an identity that fences all earlier ones; an open transaction is aborted first."""
     if known is None:
-        first = Identity(spare_producer_id, 0)
+        first = ProducerIdAndEpoch(spare_producer_id, 0)
         fresh = Transaction(request.transactional_id, first, timeout_ms=request.timeout_ms, updated_ms=now_ms)
-        return Outcome(fresh, first)
+        return Decision(fresh, first)
     repeated = known.repeats(request.given)
     if request.given not in {NOBODY, known.identity} and not repeated:
         raise ProducerFenced
     if known.state.preparing:
         raise ConcurrentTransactions
-    if known.state is State.ONGOING:
+    if known.state is TransactionStatus.ONGOING:
         if repeated:  # a copy of an old request that the network held back: its sender has gone on long ago
             raise ProducerFenced
-        return Outcome(_abort_and_fence(known, request.given, now_ms), error=ConcurrentTransactions())
+        return Decision(_abort_and_fence(known, request.given, now_ms), error=ConcurrentTransactions())
     if repeated and known.identity.epoch <= EPOCH_LAST_GIVEN:
-        return Outcome(None, known.identity)
+        return Decision(None, known.identity)
     return _next_identity(known, request, spare_producer_id, now_ms)
 
 
 def add_partitions(
-    known: Transaction | None, asker: Identity, partitions: AbstractSet[TopicPartition], now_ms: int
-) -> Outcome:
+    known: Transaction | None, asker: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition], now_ms: int
+) -> Decision:
     """Let the transaction, begun now if need be, write to these partitions."""
     known = _acting(known, asker)
     if known.state.preparing:
         raise ConcurrentTransactions
-    if known.state is State.ONGOING and partitions <= known.partitions:
-        return Outcome(None, known.identity)
-    return Outcome(known.begin_or_grow(frozenset(partitions), now_ms), known.identity)
+    if known.state is TransactionStatus.ONGOING and partitions <= known.partitions:
+        return Decision(None, known.identity)
+    return Decision(known.begin_or_grow(frozenset(partitions), now_ms), known.identity)
 
 
-def check_partition(known: Transaction | None, asker: Identity, partition: TopicPartition) -> None:
+def check_partition(known: Transaction | None, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
     """Refuse a write to a partition that is not in the asker's open transaction (KIP-890, first part)."""
     known = _acting(known, asker)
     if known.state.preparing:
         raise ConcurrentTransactions
-    if known.state is not State.ONGOING or partition not in known.partitions:
+    if known.state is not TransactionStatus.ONGOING or partition not in known.partitions:
         raise InvalidTxnState(f"{partition} is not in the transaction of {known.transactional_id!r}")
 
 
 def end_transaction(
-    known: Transaction | None, asker: Identity, *, commit: bool, bump: bool, spare_producer_id: int, now_ms: int
-) -> Outcome:
+    known: Transaction | None, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool, spare_producer_id: int, now_ms: int
+) -> Decision:
     """Fix the outcome of the open transaction. The same decision again is a success, the other one an error."""
     if bump:
         return _end_with_bump(known, asker, commit, spare_producer_id, now_ms)
     known = _acting(known, asker)
-    if known.state is State.ONGOING:
-        return Outcome(_prepare(known, commit, now_ms), known.identity)
+    if known.state is TransactionStatus.ONGOING:
+        return Decision(_prepare(known, commit, now_ms), known.identity)
     if known.state is _complete_state(commit):
-        return Outcome(None, known.identity)
+        return Decision(None, known.identity)
     raise _wrong_end(known, commit)
 
 
@@ -141,18 +141,18 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def time_out(known: Transaction, now_ms: int) -> Outcome:
+def time_out(known: Transaction, now_ms: int) -> Decision:
     """Abort an open transaction that is late (`TransactionTable.late`), and fence its producer."""
-    return Outcome(_abort_and_fence(known, NOBODY, now_ms), known.identity)
+    return Decision(_abort_and_fence(known, NOBODY, now_ms), known.identity)
 
 
 def forgettable(known: Transaction, now_ms: int, expiry_ms: int) -> bool:
     """Whether the id rests for so long that it may be forgotten."""
-    resting = known.state in {State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
+    resting = known.state in {TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT}
     return resting and now_ms - known.updated_ms >= expiry_ms
 
 
-def _acting(known: Transaction | None, asker: Identity) -> Transaction:
+def _acting(known: Transaction | None, asker: ProducerIdAndEpoch) -> Transaction:
     if known is None or known.identity.producer_id != asker.producer_id:
         raise InvalidProducerIdMapping
     if known.identity.epoch != asker.epoch:
@@ -160,37 +160,37 @@ def _acting(known: Transaction | None, asker: Identity) -> Transaction:
     return known
 
 
-def _next_identity(known: Transaction, request: InitProducer, spare_producer_id: int, now_ms: int) -> Outcome:
+def _next_identity(known: Transaction, request: InitProducer, spare_producer_id: int, now_ms: int) -> Decision:
     producer_id, epoch = known.identity
-    identity = Identity(spare_producer_id, 0) if known.exhausted else Identity(producer_id, epoch + 1)
+    identity = ProducerIdAndEpoch(spare_producer_id, 0) if known.exhausted else ProducerIdAndEpoch(producer_id, epoch + 1)
     change = replace(
         known,
         identity=identity,
         last=request.given,
         timeout_ms=request.timeout_ms,
-        state=State.EMPTY,
+        state=TransactionStatus.EMPTY,
         partitions=frozenset(),
         started_ms=-1,
         updated_ms=now_ms,
     )
-    return Outcome(change, identity)
+    return Decision(change, identity)
 
 
-def _abort_and_fence(known: Transaction, heir: Identity, now_ms: int) -> Transaction:
+def _abort_and_fence(known: Transaction, heir: ProducerIdAndEpoch, now_ms: int) -> Transaction:
     """Abort under an epoch that nobody holds; `heir`, a producer that asked for a bump itself, may come back for it."""
     producer_id, epoch = known.identity
-    fence = Identity(producer_id, min(epoch + 1, EPOCH_MAX))
-    return replace(known, identity=fence, last=heir, state=State.PREPARE_ABORT, updated_ms=now_ms)
+    fence = ProducerIdAndEpoch(producer_id, min(epoch + 1, EPOCH_MAX))
+    return replace(known, identity=fence, last=heir, state=TransactionStatus.PREPARE_ABORT, updated_ms=now_ms)
 
 
 def _prepare(known: Transaction, commit: bool, now_ms: int) -> Transaction:
-    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    state = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
     return replace(known, state=state, client_version=0, updated_ms=now_ms)
 
 
 def _end_with_bump(
-    known: Transaction | None, asker: Identity, commit: bool, spare_producer_id: int, now_ms: int
-) -> Outcome:
+    known: Transaction | None, asker: ProducerIdAndEpoch, commit: bool, spare_producer_id: int, now_ms: int
+) -> Decision:
     if known is not None and known.repeats(asker):
         return _repeated_end(known, commit)
     known = _acting(known, asker)
@@ -198,33 +198,33 @@ def _end_with_bump(
         raise ConcurrentTransactions
     # KIP-890: an abort always gives a new epoch, also when no partition was reached; that is what makes a failed
     # transaction's stray batches harmless.
-    if known.state is not State.ONGOING and commit:
+    if known.state is not TransactionStatus.ONGOING and commit:
         raise _wrong_end(known, commit)
     change = replace(
         _prepare(known, commit, now_ms),
-        identity=Identity(asker.producer_id, min(asker.epoch + 1, EPOCH_MAX)),
+        identity=ProducerIdAndEpoch(asker.producer_id, min(asker.epoch + 1, EPOCH_MAX)),
         last=asker,
         next_producer_id=spare_producer_id if known.exhausted else NO_PRODUCER_ID,
         client_version=2,
     )
-    return Outcome(change, change.settled)
+    return Decision(change, change.settled)
 
 
-def _repeated_end(known: Transaction, commit: bool) -> Outcome:
+def _repeated_end(known: Transaction, commit: bool) -> Decision:
     """EndTxn again from before its own bump. Otherwise the bump was an InitProducerId, and the asker is a zombie."""
-    if known.state is State.EMPTY or known.state is State.ONGOING:
+    if known.state is TransactionStatus.EMPTY or known.state is TransactionStatus.ONGOING:
         raise ProducerFenced
     if known.state is _complete_state(commit):
-        return Outcome(None, known.identity)
+        return Decision(None, known.identity)
     raise _wrong_end(known, commit)
 
 
-def _complete_state(commit: bool) -> State:
-    return State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+def _complete_state(commit: bool) -> TransactionStatus:
+    return TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
 
 
 def _wrong_end(known: Transaction, commit: bool) -> KafkaError:
-    if known.state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
+    if known.state is (TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT):
         return ConcurrentTransactions()
     wish = "commit" if commit else "abort"
     return InvalidTxnState(f"cannot {wish} {known.transactional_id!r} in state {known.state.title}")

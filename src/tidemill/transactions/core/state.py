@@ -28,7 +28,7 @@ EPOCH_LAST_GIVEN = EPOCH_MAX - 1
 """The highest epoch that a producer is given; the one above it only fences."""
 
 
-class State(IntEnum):
+class TransactionStatus(IntEnum):
     """Where a transaction stands; the numbers are those of Kafka's journal."""
 
     EMPTY = 0
@@ -47,17 +47,17 @@ class State(IntEnum):
     @property
     def preparing(self) -> bool:
         """Whether the outcome is fixed and markers are still being written."""
-        return self in {State.PREPARE_COMMIT, State.PREPARE_ABORT}
+        return self in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT}
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer at one of its lives."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)
+NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class Transaction:
     """One transactional id. Times are milliseconds since 1970; `started_ms` is -1 outside of a transaction."""
 
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdAndEpoch
     timeout_ms: int
     updated_ms: int
-    last: Identity = NOBODY
+    last: ProducerIdAndEpoch = NOBODY
     next_producer_id: int = NO_PRODUCER_ID
-    state: State = State.EMPTY
+    state: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = -1
     client_version: int = 0
@@ -81,21 +81,21 @@ class Transaction:
         return self.identity.epoch >= EPOCH_LAST_GIVEN
 
     @property
-    def settled(self) -> Identity:
+    def settled(self) -> ProducerIdAndEpoch:
         """Who may act once the markers are written; the answer to EndTxn."""
-        return self.identity if self.next_producer_id == NO_PRODUCER_ID else Identity(self.next_producer_id, 0)
+        return self.identity if self.next_producer_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_producer_id, 0)
 
     @property
     def commits(self) -> bool:
         """Whether the markers say commit."""
-        return self.state is State.PREPARE_COMMIT
+        return self.state is TransactionStatus.PREPARE_COMMIT
 
-    def repeats(self, asker: Identity) -> bool:
+    def repeats(self, asker: ProducerIdAndEpoch) -> bool:
         """Whether the asker is this producer from before the bump that it asked for: its answer was lost."""
         return asker != NOBODY and asker == self.last
 
     def begin_or_grow(self, more: frozenset[TopicPartition], now_ms: int) -> "Transaction":
         """The ongoing transaction with more partitions in it."""
-        started_ms = self.started_ms if self.state is State.ONGOING else now_ms
+        started_ms = self.started_ms if self.state is TransactionStatus.ONGOING else now_ms
         partitions = self.partitions | more
-        return replace(self, state=State.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms)
+        return replace(self, state=TransactionStatus.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms)

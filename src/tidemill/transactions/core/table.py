@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 
 from tidemill.transactions.core.records import read_key, read_value
 from tidemill.transactions.core.rules import forgettable
-from tidemill.transactions.core.state import State, Transaction
+from tidemill.transactions.core.state import TransactionStatus, Transaction
 
 
 class TransactionTable:
@@ -47,7 +47,7 @@ class TransactionTable:
             self._known.pop(transactional_id, None)
             return
         known = self._known[transactional_id] = read_value(transactional_id, value)
-        if known.state is State.ONGOING:
+        if known.state is TransactionStatus.ONGOING:
             if now_ms is not None:
                 ends_ms = steady_ms + min(max(known.started_ms + known.timeout_ms - now_ms, 0), known.timeout_ms)
             self._ends_ms[transactional_id] = steady_ms + known.timeout_ms if ends_ms is None else ends_ms

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cursor import Frame, TopicKey, read_count, read_string, read_topic
-from tidemill.wire.kafka.reader import TAGS_MAX, Budget, skip_tags
+from tidemill.wire.kafka.reader import TAGS_MAX, ItemBudget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
 PARTITIONS_MAX = 50_000
@@ -88,12 +88,12 @@ def _outcome_form(version: int) -> Struct:
 def read_fetch(frame: Frame, position: int, version: int, items_max: int = PARTITIONS_MAX) -> FetchRequest:
     """The request whose body starts at `position`."""
     try:
-        return _read(bytes(frame), position, version, Budget(items_max))
+        return _read(bytes(frame), position, version, ItemBudget(items_max))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolViolation(f"Fetch is malformed: {error}") from None
 
 
-def _read(data: bytes, position: int, version: int, budget: Budget) -> FetchRequest:
+def _read(data: bytes, position: int, version: int, budget: ItemBudget) -> FetchRequest:
     flexible = version >= FLEXIBLE_FROM
     replica_id = -1
     if version < _REPLICA_STATE_FROM:
@@ -119,7 +119,7 @@ def _read(data: bytes, position: int, version: int, budget: Budget) -> FetchRequ
 
 
 def _read_topics(
-    data: bytes, position: int, version: int, budget: Budget
+    data: bytes, position: int, version: int, budget: ItemBudget
 ) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], int]:
     flexible = version >= FLEXIBLE_FROM
     form = _partition_form(version)
@@ -145,7 +145,7 @@ def _read_topics(
 
 
 def _read_forgotten(
-    data: bytes, position: int, version: int, budget: Budget
+    data: bytes, position: int, version: int, budget: ItemBudget
 ) -> tuple[list[tuple[TopicKey, list[int]]], int]:
     flexible = version >= FLEXIBLE_FROM
     count, position = read_count(data, position, _FORGOTTEN_BYTES_MIN, budget, flexible=flexible)

@@ -34,7 +34,7 @@ class Slot(NamedTuple):
     default: Any
 
 
-class Layout(NamedTuple):
+class MessageLayout(NamedTuple):
     """A message: its fields in order, its tagged fields by tag, and the fewest bytes it can take."""
 
     message: Any
@@ -45,14 +45,14 @@ class Layout(NamedTuple):
 
 
 @cache
-def layout_of(message: Any) -> Layout:
+def layout_of(message: Any) -> MessageLayout:
     """The layout of a kio class."""
     slots = [_slot(field) for field in fields(message)]
     plain = tuple(slot for slot in slots if slot.tag is None)
     tagged = tuple(sorted((slot for slot in slots if slot.tag is not None), key=lambda slot: slot.tag or 0))
     flexible: bool = message.__flexible__
     fewest = sum(bytes_min(slot, flexible=flexible) for slot in plain) + flexible
-    return Layout(message, flexible, plain, tagged, fewest)
+    return MessageLayout(message, flexible, plain, tagged, fewest)
 
 
 def _slot(field: Any) -> Slot:

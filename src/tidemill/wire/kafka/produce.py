@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cursor import Frame, TopicKey, read_count, read_string, read_topic
-from tidemill.wire.kafka.reader import Budget, skip_tags
+from tidemill.wire.kafka.reader import ItemBudget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
 PARTITIONS_MAX = 20_000
@@ -59,12 +59,12 @@ class ProduceOutcome(NamedTuple):
 def read_produce(frame: Frame, position: int, version: int, items_max: int = PARTITIONS_MAX) -> ProduceRequest:
     """The request whose body starts at `position`; records are views into the frame."""
     try:
-        return _read(memoryview(frame), position, version, Budget(items_max))
+        return _read(memoryview(frame), position, version, ItemBudget(items_max))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolViolation(f"Produce is malformed: {error}") from None
 
 
-def _read(data: memoryview, position: int, version: int, budget: Budget) -> ProduceRequest:
+def _read(data: memoryview, position: int, version: int, budget: ItemBudget) -> ProduceRequest:
     flexible = version >= FLEXIBLE_FROM
     transactional_id, position = read_string(data, position, flexible=flexible)
     acks, timeout_ms = _ACKS.unpack_from(data, position)
@@ -78,7 +78,7 @@ def _read(data: memoryview, position: int, version: int, budget: Budget) -> Prod
 
 
 def _read_partitions(
-    data: memoryview, position: int, budget: Budget, *, flexible: bool
+    data: memoryview, position: int, budget: ItemBudget, *, flexible: bool
 ) -> tuple[list[ProducePartition], int]:
     count, position = read_count(data, position, _PARTITION_BYTES_MIN, budget, flexible=flexible)
     partitions = []

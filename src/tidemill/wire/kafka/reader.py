@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from tidemill.model.errors import ProtocolViolation
-from tidemill.wire.kafka.layout import FIXED, STRUCT, Layout, Slot, item_bytes_min, layout_of
+from tidemill.wire.kafka.layout import FIXED, STRUCT, MessageLayout, Slot, item_bytes_min, layout_of
 from tidemill.wire.kafka.varint import read_uvarint
 
 ITEMS_MAX = 200_000
@@ -35,7 +35,7 @@ class TooManyItems(ProtocolViolation):
     """The message has more array items than its reader accepts."""
 
 
-class Budget:
+class ItemBudget:
     """How many array items the request may still hold."""
 
     __slots__ = ("items",)
@@ -52,7 +52,7 @@ class Budget:
             raise TooManyItems(f"an array of {count} items is more than one message may hold")
 
 
-Read: TypeAlias = Callable[[bytes, int, Budget], tuple[Any, int]]
+Read: TypeAlias = Callable[[bytes, int, ItemBudget], tuple[Any, int]]
 
 
 class Tagged(NamedTuple):
@@ -65,7 +65,7 @@ class Tagged(NamedTuple):
 def read_message(message: Any, data: bytes, position: int = 0, items_max: int = ITEMS_MAX) -> tuple[Any, int]:
     """The message that starts at `position`, and the position behind it; ProtocolViolation when there is none."""
     try:
-        return message_reader(message)(data, position, Budget(items_max))
+        return message_reader(message)(data, position, ItemBudget(items_max))
     except _MALFORMED as error:
         raise ProtocolViolation(f"{message.__name__} is malformed: {error}") from None
 
@@ -81,7 +81,7 @@ def message_reader(message: Any) -> Read:
     tagged = {slot.tag or 0: Tagged(slot.name, _slot_reader(slot, layout)) for slot in layout.tagged}
     defaults = {slot.name: slot.default for slot in layout.tagged}
 
-    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+    def read(data: bytes, position: int, budget: ItemBudget) -> tuple[Any, int]:
         values = dict(defaults)
         for name, step in zip(names, reads, strict=True):
             values[name], position = step(data, position, budget)
@@ -95,7 +95,7 @@ def message_reader(message: Any) -> Read:
 
 
 def _plain_reader(message: Any, names: tuple[str, ...], reads: tuple[Read, ...]) -> Read:
-    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+    def read(data: bytes, position: int, budget: ItemBudget) -> tuple[Any, int]:
         values = {}
         for name, step in zip(names, reads, strict=True):
             values[name], position = step(data, position, budget)
@@ -104,7 +104,7 @@ def _plain_reader(message: Any, names: tuple[str, ...], reads: tuple[Read, ...])
     return read
 
 
-def _read_tags(tagged: dict[int, Tagged], values: dict[str, Any], data: bytes, position: int, budget: Budget) -> int:
+def _read_tags(tagged: dict[int, Tagged], values: dict[str, Any], data: bytes, position: int, budget: ItemBudget) -> int:
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX:
         raise ProtocolViolation(f"{count} tagged fields")
@@ -141,7 +141,7 @@ def _end(data: bytes | bytearray | memoryview, position: int, size: int) -> int:
     return end
 
 
-def _slot_reader(slot: Slot, layout: Layout) -> Read:
+def _slot_reader(slot: Slot, layout: MessageLayout) -> Read:
     item = _item_reader(slot, flexible=layout.flexible)
     nullable = slot.nullable and slot.tag is None
     if slot.kind in {"string", "bytes", "records"} and (slot.array or not nullable):
@@ -174,7 +174,7 @@ def _fixed_reader(form: Struct) -> Read:
     unpack = form.unpack_from
     size = form.size
 
-    def read(data: bytes, position: int, _budget: Budget) -> tuple[Any, int]:
+    def read(data: bytes, position: int, _budget: ItemBudget) -> tuple[Any, int]:
         return unpack(data, position)[0], position + size
 
     return read
@@ -183,7 +183,7 @@ def _fixed_reader(form: Struct) -> Read:
 def _array_reader(slot: Slot, item: Read, *, flexible: bool, nullable: bool) -> Read:
     item_bytes = item_bytes_min(slot, flexible=flexible)
 
-    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+    def read(data: bytes, position: int, budget: ItemBudget) -> tuple[Any, int]:
         if flexible:
             count, position = read_uvarint(data, position)
             count -= 1
@@ -205,14 +205,14 @@ def _array_reader(slot: Slot, item: Read, *, flexible: bool, nullable: bool) -> 
 
 
 def _nullable_struct(item: Read) -> Read:
-    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+    def read(data: bytes, position: int, budget: ItemBudget) -> tuple[Any, int]:
         return (None, position + 1) if data[position] == 0xFF else item(data, position + 1, budget)
 
     return read
 
 
 def _required(name: str, item: Read) -> Read:
-    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+    def read(data: bytes, position: int, budget: ItemBudget) -> tuple[Any, int]:
         value, position = item(data, position, budget)
         if value is None:
             raise ProtocolViolation(f"{name} is null")
@@ -221,7 +221,7 @@ def _required(name: str, item: Read) -> Read:
     return read
 
 
-def _compact_bytes(data: bytes, position: int, _budget: Budget) -> tuple[bytes | None, int]:
+def _compact_bytes(data: bytes, position: int, _budget: ItemBudget) -> tuple[bytes | None, int]:
     size, position = read_uvarint(data, position)
     if not size:
         return None, position
@@ -229,7 +229,7 @@ def _compact_bytes(data: bytes, position: int, _budget: Budget) -> tuple[bytes |
     return data[position:end], end
 
 
-def _bytes(data: bytes, position: int, _budget: Budget) -> tuple[bytes | None, int]:
+def _bytes(data: bytes, position: int, _budget: ItemBudget) -> tuple[bytes | None, int]:
     size = _INT32.unpack_from(data, position)[0]
     if size == -1:
         return None, position + 4
@@ -237,12 +237,12 @@ def _bytes(data: bytes, position: int, _budget: Budget) -> tuple[bytes | None, i
     return data[position + 4 : end], end
 
 
-def _compact_string(data: bytes, position: int, budget: Budget) -> tuple[str | None, int]:
+def _compact_string(data: bytes, position: int, budget: ItemBudget) -> tuple[str | None, int]:
     raw, position = _compact_bytes(data, position, budget)
     return raw if raw is None else raw.decode(), position
 
 
-def _string(data: bytes, position: int, _budget: Budget) -> tuple[str | None, int]:
+def _string(data: bytes, position: int, _budget: ItemBudget) -> tuple[str | None, int]:
     size = _INT16.unpack_from(data, position)[0]
     if size == -1:
         return None, position + 2
@@ -250,20 +250,20 @@ def _string(data: bytes, position: int, _budget: Budget) -> tuple[str | None, in
     return data[position + 2 : end].decode(), end
 
 
-def _uuid(data: bytes, position: int, _budget: Budget) -> tuple[UUID | None, int]:
+def _uuid(data: bytes, position: int, _budget: ItemBudget) -> tuple[UUID | None, int]:
     end = _end(data, position, 16)
     raw = data[position:end]
     return (UUID(bytes=raw) if any(raw) else None), end
 
 
-def _duration_i32(data: bytes, position: int, _budget: Budget) -> tuple[timedelta, int]:
+def _duration_i32(data: bytes, position: int, _budget: ItemBudget) -> tuple[timedelta, int]:
     return timedelta(milliseconds=_INT32.unpack_from(data, position)[0]), position + 4
 
 
-def _duration_i64(data: bytes, position: int, _budget: Budget) -> tuple[timedelta, int]:
+def _duration_i64(data: bytes, position: int, _budget: ItemBudget) -> tuple[timedelta, int]:
     return timedelta(milliseconds=_INT64.unpack_from(data, position)[0]), position + 8
 
 
-def _time(data: bytes, position: int, _budget: Budget) -> tuple[datetime | None, int]:
+def _time(data: bytes, position: int, _budget: ItemBudget) -> tuple[datetime | None, int]:
     time_ms = _INT64.unpack_from(data, position)[0]
     return (None if time_ms == -1 else _EPOCH + timedelta(milliseconds=time_ms)), position + 8

@@ -14,7 +14,7 @@ from operator import attrgetter
 from struct import Struct, pack
 from typing import Any, TypeAlias
 
-from tidemill.wire.kafka.layout import FIXED, STRUCT, Layout, Slot, layout_of
+from tidemill.wire.kafka.layout import FIXED, STRUCT, MessageLayout, Slot, layout_of
 from tidemill.wire.kafka.varint import uvarint
 
 _INT16 = Struct(">h").pack
@@ -75,7 +75,7 @@ def _write_no_tags(out: bytearray, _message: Any) -> None:
     out.append(0)
 
 
-def _field_writer(slot: Slot, layout: Layout) -> Write:
+def _field_writer(slot: Slot, layout: MessageLayout) -> Write:
     get = attrgetter(slot.name)
     write_value = _value_writer(slot, layout)
 
@@ -85,7 +85,7 @@ def _field_writer(slot: Slot, layout: Layout) -> Write:
     return write
 
 
-def _tags_writer(layout: Layout) -> Write:
+def _tags_writer(layout: MessageLayout) -> Write:
     fields = [
         (uvarint(slot.tag or 0), attrgetter(slot.name), slot.default, _value_writer(slot, layout))
         for slot in layout.tagged
@@ -108,7 +108,7 @@ def _tags_writer(layout: Layout) -> Write:
     return write
 
 
-def _value_writer(slot: Slot, layout: Layout) -> Write:
+def _value_writer(slot: Slot, layout: MessageLayout) -> Write:
     write_item = _item_writer(slot, flexible=layout.flexible)
     if slot.array:
         return _array_writer(slot, write_item, flexible=layout.flexible)

@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, Retry, TooManyErrors
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.model.topics import TopicPartition
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
@@ -19,8 +19,8 @@ def consumer(**options: Any) -> ParallelConsumer:
     return made
 
 
-def taken(made: ParallelConsumer, offset: int = 0) -> Record:
-    made._desk.put([Record("orders", 0, offset, None, b"", (), 0)])
+def taken(made: ParallelConsumer, offset: int = 0) -> ParallelRecord:
+    made._desk.put([ParallelRecord("orders", 0, offset, None, b"", (), 0)])
     record = made._desk.take()
     assert record is not None
     return record
@@ -78,5 +78,5 @@ def test_what_is_no_failure_of_the_record_halts_at_once(error: BaseException) ->
 @pytest.mark.parametrize(("limit", "left"), [(None, 3), (5, 2), (3, 0), (2, 0)])
 def test_no_more_than_max_records_are_received(limit: int | None, left: int) -> None:
     made = consumer(max_records=limit)
-    made._desk.put([Record("orders", 0, offset, None, b"", (), 0) for offset in range(3)])
+    made._desk.put([ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(3)])
     assert made._left() == (left if limit else consumer()._left())

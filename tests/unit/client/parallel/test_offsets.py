@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.client.parallel.metadata import MARK, METADATA_BYTES_MAX, decode, encode
-from tidemill.client.parallel.offsets import PartitionTracking, Run, SequenceTracking, Skipping, Tracking
+from tidemill.client.parallel.offsets import PartitionTracking, CompletedRun, SequenceTracking, Skipping, Tracking
 from tidemill.model.topics import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -25,7 +25,7 @@ def test_a_gap_holds_the_commit_back(tracking: Tracking) -> None:
     for offset in (0, 2, 4, 5):
         tracking.completed(P0, offset)
     assert tracking.committable() == {P0: 1}
-    assert tracking.beyond(P0) == [Run(2, 2), Run(4, 5)]
+    assert tracking.beyond(P0) == [CompletedRun(2, 2), CompletedRun(4, 5)]
     tracking.completed(P0, 1)
     assert tracking.committable() == {P0: 3}
     tracking.completed(P0, 3)
@@ -45,7 +45,7 @@ def test_a_sequence_has_one_gap_for_all() -> None:
     tracking = SequenceTracking()
     arrive(tracking)
     assert tracking.committable() == {P0: 102, P1: 50}
-    assert tracking.beyond(P0) == [Run(102, 102)]
+    assert tracking.beyond(P0) == [CompletedRun(102, 102)]
     tracking.completed(P1, 50)
     assert tracking.committable() == {P0: 103, P1: 52}
 
@@ -54,7 +54,7 @@ def test_partitions_do_not_wait_for_each_other() -> None:
     tracking = PartitionTracking()
     arrive(tracking)
     assert tracking.committable() == {P0: 103, P1: 50}
-    assert tracking.beyond(P1) == [Run(51, 51)]
+    assert tracking.beyond(P1) == [CompletedRun(51, 51)]
 
 
 def test_offsets_that_never_came_are_nobodys_gap(tracking: Tracking) -> None:
@@ -117,26 +117,26 @@ def test_never_past_a_gap_and_always_to_the_end(data: st.DataObject) -> None:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[int, list[Run]]:
+def runs(draw: st.DrawFn) -> tuple[int, list[CompletedRun]]:
     committed = place = draw(st.integers(0, 2**40))
     found = []
     for _ in range(draw(st.integers(0, 40))):
         first = place + draw(st.integers(1, 1_000))
         last = first + draw(st.integers(0, 100_000))
-        found.append(Run(first, last))
+        found.append(CompletedRun(first, last))
         place = last + 1
     return committed, found
 
 
 @settings(max_examples=100, deadline=None)
 @given(runs())
-def test_metadata_round_trip(example: tuple[int, list[Run]]) -> None:
+def test_metadata_round_trip(example: tuple[int, list[CompletedRun]]) -> None:
     committed, found = example
     assert decode(committed, encode(committed, found)) == found
 
 
 def test_metadata_that_does_not_fit_leaves_out_the_farthest() -> None:
-    many = [Run(place * 7919, place * 7919 + place * place % 4_001) for place in range(1, 20_000)]
+    many = [CompletedRun(place * 7919, place * 7919 + place * place % 4_001) for place in range(1, 20_000)]
     text = encode(0, many)
     assert 0 < len(text) <= METADATA_BYTES_MAX
     kept = decode(0, text)
@@ -153,10 +153,10 @@ def test_foreign_metadata_says_nothing(text: str | None) -> None:
 
 def test_metadata_that_ends_within_a_run_counts_up_to_there() -> None:
     packed = b64encode(zlib.compress(bytes([2, 3, 4]))).decode()
-    assert decode(5, MARK + packed) == [Run(7, 9)]
+    assert decode(5, MARK + packed) == [CompletedRun(7, 9)]
 
 
 def test_skipping() -> None:
-    skipping = Skipping([Run(4, 5), Run(9, 9)])
+    skipping = Skipping([CompletedRun(4, 5), CompletedRun(9, 9)])
     assert [offset for offset in range(12) if skipping.skips(offset)] == [4, 5, 9]
     assert not skipping

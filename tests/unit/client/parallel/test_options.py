@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.client.parallel.options import InvalidOption, Options, Retry, ordering_of
+from tidemill.client.parallel.options import InvalidOption, ParallelOptions, Retry, ordering_of
 from tidemill.client.parallel.work import Ordering
 
 CONFIG = {"bootstrap.servers": "h:9092", "group.id": "g"}
 
 
-def options(**changes: Any) -> Options:
-    return Options(**{"config": CONFIG, "topics": ["a"], **changes})
+def options(**changes: Any) -> ParallelOptions:
+    return ParallelOptions(**{"config": CONFIG, "topics": ["a"], **changes})
 
 
 @pytest.mark.parametrize(

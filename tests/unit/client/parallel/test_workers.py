@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from tidemill.client.parallel.desk import Desk
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.options import Halted
-from tidemill.client.parallel.record import Record
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.work import Ordering
 from tidemill.client.parallel.workers import TaskWorkers, ThreadWorkers, call
 from tidemill.model.topics import TopicPartition
@@ -19,29 +19,29 @@ WAIT_S = 30.0
 class Heard:
     """What the workers reported."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WorkQueue) -> None:
         self._desk = desk
         self.succeeded_offsets: list[int] = []
         self.errors: list[BaseException] = []
         self.any = threading.Semaphore(0)
 
-    def succeeded(self, record: Record, handler_s: float) -> None:
+    def succeeded(self, record: ParallelRecord, handler_s: float) -> None:
         assert handler_s >= 0
         self.succeeded_offsets.append(record.offset)
         self._desk.finished(record, handler_s)
         self.any.release()
 
-    def failed(self, record: Record, error: BaseException) -> None:
+    def failed(self, record: ParallelRecord, error: BaseException) -> None:
         self.errors.append(error)
         self.any.release()
 
 
-def records(count: int) -> list[Record]:
-    return [Record("orders", 0, offset, None, b"", (), 0) for offset in range(count)]
+def records(count: int) -> list[ParallelRecord]:
+    return [ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(count)]
 
 
-def desk_with(count: int) -> Desk:
-    desk = Desk(Ordering.UNORDERED, "partition")
+def desk_with(count: int) -> WorkQueue:
+    desk = WorkQueue(Ordering.UNORDERED, "partition")
     desk.assign(PLACE)
     desk.put(records(count))
     return desk
@@ -51,7 +51,7 @@ def test_tasks_handle_all_records_and_no_more_than_the_count_at_once() -> None:
     desk = desk_with(6)
     heard, running, most = Heard(desk), 0, 0
 
-    async def handler(record: Record) -> None:
+    async def handler(record: ParallelRecord) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -62,7 +62,7 @@ def test_tasks_handle_all_records_and_no_more_than_the_count_at_once() -> None:
 
     workers = TaskWorkers(desk, handler, 2, heard)
     workers.start()
-    desk.put([Record("orders", 0, 6, None, b"", (), 0)])
+    desk.put([ParallelRecord("orders", 0, 6, None, b"", (), 0)])
     assert all(heard.any.acquire(timeout=WAIT_S) for _ in range(7))
     workers.stop(wait=True)
     assert (sorted(heard.succeeded_offsets), [str(error) for error in heard.errors]) == ([0, 1, 2, 4, 5, 6], ["three"])
@@ -73,7 +73,7 @@ def test_a_stop_lets_cancelled_tasks_clean_up_and_reports_nothing_of_them() -> N
     desk = desk_with(2)
     heard, begun, cleaned = Heard(desk), threading.Semaphore(0), []
 
-    async def handler(record: Record) -> None:
+    async def handler(record: ParallelRecord) -> None:
         begun.release()
         try:
             await asyncio.Event().wait()
@@ -83,7 +83,7 @@ def test_a_stop_lets_cancelled_tasks_clean_up_and_reports_nothing_of_them() -> N
 
     workers = TaskWorkers(desk, handler, 2, heard)
     workers.start()
-    desk.put([Record("orders", 0, 2, None, b"", (), 0)])
+    desk.put([ParallelRecord("orders", 0, 2, None, b"", (), 0)])
     assert begun.acquire(timeout=WAIT_S)
     assert begun.acquire(timeout=WAIT_S)
     desk.close()
@@ -107,7 +107,7 @@ def test_a_thread_that_is_left_behind_reports_no_failure(wait: bool) -> None:
     desk = desk_with(1)
     heard, begun, go = Heard(desk), threading.Event(), threading.Event()
 
-    def handler(record: Record) -> None:
+    def handler(record: ParallelRecord) -> None:
         begun.set()
         go.wait(WAIT_S)
         raise ValueError("late")

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tidemill.client.raw.apis import Api
-from tidemill.client.raw.conversation import Answer, Conversation, Request
+from tidemill.client.kafka.apis import ClientApi
+from tidemill.client.kafka.protocol import Answer, Conversation, Request
 from tidemill.wire.kafka.requests import Header, is_flexible, read_header
 from tidemill.wire.kafka.schema import response_class
 from tidemill.wire.kafka.writer import message_writer
 
 
-def conversation(api: Api, version: int) -> Conversation:
+def conversation(api: ClientApi, version: int) -> Conversation:
     """One whose broker serves exactly this version."""
     talk = Conversation("me")
     talk.learn({api.key: (version, version)})
@@ -26,12 +26,12 @@ def heard_by_the_door(talk: Conversation, request: Request) -> tuple[Header, byt
     return read_header(frame, flexible=is_flexible(request.api.key, version)), frame
 
 
-def answer(api: Api, version: int, body: bytes) -> Answer:
+def answer(api: ClientApi, version: int, body: bytes) -> Answer:
     """An answer with this body."""
     return Answer(0, api, version, memoryview(body))
 
 
-def written(api: Api, version: int, message: Any) -> Answer:
+def written(api: ClientApi, version: int, message: Any) -> Answer:
     """An answer with kio's object as its body."""
     body = bytearray()
     message_writer(response_class(api.key, version))(body, message)

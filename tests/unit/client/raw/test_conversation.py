@@ -3,20 +3,20 @@
 import pytest
 from tests.unit.client.raw.talk import conversation, heard_by_the_door
 
-from tidemill.client.raw import apis
-from tidemill.client.raw.apis import API_VERSIONS, LIST_OFFSETS, METADATA, OFFSET_COMMIT, Api
-from tidemill.client.raw.conversation import Conversation, compose, plain, versions_in
-from tidemill.client.raw.errors import ClientError
+from tidemill.client.kafka import apis
+from tidemill.client.kafka.apis import API_VERSIONS, LIST_OFFSETS, METADATA, OFFSET_COMMIT, ClientApi
+from tidemill.client.kafka.protocol import Conversation, compose, plain, versions_in
+from tidemill.client.kafka.errors import ClientError
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.requests import read_body
 from tidemill.wire.kafka.schema import request_class
 
-ALL = [(name, api) for name, api in vars(apis).items() if isinstance(api, Api)]
+ALL = [(name, api) for name, api in vars(apis).items() if isinstance(api, ClientApi)]
 NUMBER_0 = b"\0\0\0\0"
 
 
 @pytest.mark.parametrize("api", [api for _, api in ALL], ids=[name for name, _ in ALL])
-def test_every_version_of_every_api_can_be_written_and_read_back(api: Api) -> None:
+def test_every_version_of_every_api_can_be_written_and_read_back(api: ClientApi) -> None:
     if api.key in {apis.PRODUCE.key, apis.FETCH.key}:
         return  # written by hand, and tested beside it
     for version in range(api.low, api.high + 1):

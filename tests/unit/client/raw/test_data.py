@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.unit.client.raw.talk import answer, conversation, heard_by_the_door
 from tests.unit.records.batches import sample
 
-from tidemill.client.raw.apis import FETCH, PRODUCE
-from tidemill.client.raw.fetching import Fetched, Wanted, fetch_request, fetched
-from tidemill.client.raw.producing import Produced, produce_request, produced
+from tidemill.client.kafka.apis import FETCH, PRODUCE
+from tidemill.client.kafka.fetch import FetchedBatches, FetchPosition, fetch_request, fetched
+from tidemill.client.kafka.produce import Produced, produce_request, produced
 from tidemill.model.errors import MessageTooLarge, NotLeaderOrFollower, ProtocolViolation, TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import build_batch
@@ -24,7 +24,7 @@ produce_versions = pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE
 
 @fetch_versions
 def test_the_door_reads_the_fetch_that_was_meant(version: int) -> None:
-    wanted = Wanted(offset=2**40, max_bytes=12345, committed=True, max_wait_ms=17, min_bytes=3)
+    wanted = FetchPosition(offset=2**40, max_bytes=12345, committed=True, max_wait_ms=17, min_bytes=3)
     header, frame = heard_by_the_door(conversation(FETCH, version), fetch_request(ORDERS, wanted))
     request = read_fetch(frame, header.body, version)
     assert request.topics == [("orders", [FetchPartition(5, -1, 2**40, 12345)])]
@@ -42,8 +42,8 @@ def test_what_the_door_gives_is_read_back(version: int) -> None:
     records = [bytes(batches), bytes(batches[:30])]  # the last batch is cut
     size = sum(map(len, records))
     outcome = FetchOutcome(5, 0, 100, 90, 7, [(4, 12), (5, 1)], records, size)
-    found = fetched(answer(FETCH, version, fetch_answer(version, outcome)), Wanted(11))
-    assert isinstance(found, Fetched)
+    found = fetched(answer(FETCH, version, fetch_answer(version, outcome)), FetchPosition(11))
+    assert isinstance(found, FetchedBatches)
     assert bytes(found.records) == b"".join(records)
     assert found[1:] == (((4, 12), (5, 1)), 100, 90, 7 if version >= 5 else -1, 22)
 
@@ -51,15 +51,15 @@ def test_what_the_door_gives_is_read_back(version: int) -> None:
 @fetch_versions
 def test_an_empty_fetch_stays_where_it_is(version: int) -> None:
     body = fetch_answer(version, FetchOutcome(5, 0, 100, 90, 7))
-    found = fetched(answer(FETCH, version, body), Wanted(33))
-    assert isinstance(found, Fetched)
+    found = fetched(answer(FETCH, version, body), FetchPosition(33))
+    assert isinstance(found, FetchedBatches)
     assert (bytes(found.records), found.aborted, found.next_offset) == (b"", (), 33)
 
 
 @fetch_versions
 def test_an_error_of_the_partition_is_given(version: int) -> None:
     body = fetch_answer(version, FetchOutcome(5, NotLeaderOrFollower.code))
-    assert isinstance(fetched(answer(FETCH, version, body), Wanted(0)), NotLeaderOrFollower)
+    assert isinstance(fetched(answer(FETCH, version, body), FetchPosition(0)), NotLeaderOrFollower)
 
 
 @fetch_versions
@@ -70,7 +70,7 @@ def test_damaged_answers_to_fetch_are_refused_and_nothing_worse(version: int, da
     body = bytearray(fetch_answer(version, FetchOutcome(5, 0, 100, 90, 7, [(4, 12)], [batch], len(batch))))
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(TidemillError):
-        fetched(answer(FETCH, version, bytes(body[: data.draw(st.integers(0, len(body)))])), Wanted(0))
+        fetched(answer(FETCH, version, bytes(body[: data.draw(st.integers(0, len(body)))])), FetchPosition(0))
 
 
 @produce_versions
@@ -106,4 +106,4 @@ def test_what_became_of_each_batch_is_read_back(version: int) -> None:
 def test_an_answer_about_something_else_is_refused() -> None:
     body = b"".join(write_fetch(12, [("a", [FetchOutcome(0)]), ("b", [FetchOutcome(0)])]))
     with pytest.raises(ProtocolViolation):
-        fetched(answer(FETCH, 12, body), Wanted(0))
+        fetched(answer(FETCH, 12, body), FetchPosition(0))

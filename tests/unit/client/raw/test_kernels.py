@@ -2,31 +2,32 @@
 
 import pytest
 
-from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.kernels import RECORDS_BY_REFERENCE, KernelChoice, chosen_kernels
-from tidemill.records.arrow import kernels, twins
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.kafka.kernels import RECORDS_BY_REFERENCE, KernelChoice, chosen_kernels
+from tidemill.records.arrow import load_kernels
+from tidemill.records.arrow import load_kernels
 
 
 def test_the_fastest_that_is_installed_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernels().name == "numba"
-    monkeypatch.setattr(twins, "_fastest", twins._fastest.__wrapped__)  # it looks once
-    monkeypatch.setattr(twins, "find_spec", lambda name: None)
-    assert kernels().name == "python"
+    assert load_kernels().name == "numba"
+    monkeypatch.setattr(load_kernels, "_fastest", load_kernels._fastest.__wrapped__)  # it looks once
+    monkeypatch.setattr(load_kernels, "find_spec", lambda name: None)
+    assert load_kernels().name == "python"
 
 
 @pytest.mark.parametrize("name", ["python", "numba"])
 def test_a_twin_can_be_asked_for(name: str) -> None:
-    assert kernels(name).name == name
+    assert load_kernels(name).name == name
     assert chosen_kernels({"TIDEMILL_KERNELS": name}).name == name
 
 
 def test_the_environment_may_say_nothing() -> None:
-    assert chosen_kernels({}).name == chosen_kernels({"TIDEMILL_KERNELS": ""}).name == kernels().name
+    assert chosen_kernels({}).name == chosen_kernels({"TIDEMILL_KERNELS": ""}).name == load_kernels().name
 
 
 def test_a_wrong_name_is_told_with_the_right_ones() -> None:
     with pytest.raises(
-        InvalidOption, match="TIDEMILL_KERNELS: there are no kernels 'cuda'; choose one of numba, python"
+        InvalidClientOption, match="TIDEMILL_KERNELS: there are no kernels 'cuda'; choose one of numba, python"
     ):
         chosen_kernels({"TIDEMILL_KERNELS": "cuda"})
 
@@ -44,8 +45,8 @@ def test_kernels_that_cannot_be_had_are_told_in_one_line(
     def fail(name: str | None) -> None:
         raise error
 
-    monkeypatch.setattr("tidemill.client.raw.kernels.kernels", fail)
-    with pytest.raises(InvalidOption, match=line):
+    monkeypatch.setattr("tidemill.client.kafka.kernels.load_kernels", fail)
+    with pytest.raises(InvalidClientOption, match=line):
         chosen_kernels({"TIDEMILL_KERNELS": "numba"})
 
 

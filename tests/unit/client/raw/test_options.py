@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 from tests.etcd import Certificates
 
-from tidemill.client.raw.errors import InvalidOption
-from tidemill.client.raw.options import (
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.kafka.options import (
     LOGIN_NAMES,
     PATIENCE_NAMES,
     REFUSED,
     ClientOptions,
     Credentials,
-    Tls,
+    TlsOptions,
     parse_options,
 )
-from tidemill.client.raw.tls import tls_context
-from tidemill.client.raw.topology import Address
+from tidemill.client.kafka.tls import tls_context
+from tidemill.client.kafka.topology import BrokerEndpoint
 
 SERVERS = {"bootstrap.servers": "a:1"}
 SASL = {**SERVERS, "security.protocol": "SASL_PLAINTEXT"}
@@ -24,7 +24,7 @@ TLS = {**SERVERS, "security.protocol": "SSL"}
 
 
 def test_only_the_address_is_needed() -> None:
-    assert parse_options(SERVERS) == ClientOptions((Address("a", 1),))
+    assert parse_options(SERVERS) == ClientOptions((BrokerEndpoint("a", 1),))
 
 
 @pytest.mark.parametrize(
@@ -78,22 +78,22 @@ def test_certificates_come_as_text_too() -> None:
     rust = {"ssl.ca.pem": "CA", "ssl.certificate.pem": "ME", "ssl.key.pem": "KEY"}
     for form in (java, rust):
         options = parse_options({**ssl, **form, "ssl.key.password": "hidden"})
-        assert options.tls == Tls(ca_pem="CA", certificate_pem="ME", key_pem="KEY", key_password="hidden")
+        assert options.tls == TlsOptions(ca_pem="CA", certificate_pem="ME", key_pem="KEY", key_password="hidden")
         assert "KEY" not in repr(options)
         assert "hidden" not in repr(options)
 
 
 def test_a_pem_store_of_java_has_certificate_and_key() -> None:
     given = {**SERVERS, "security.protocol": "SSL", "ssl.keystore.location": "/me.pem", "ssl.keystore.type": "PEM"}
-    assert parse_options(given).tls == Tls(certificate_file="/me.pem")
+    assert parse_options(given).tls == TlsOptions(certificate_file="/me.pem")
 
 
 def test_tls_files_are_named_as_in_librdkafka_or_java() -> None:
     ssl = {**SERVERS, "security.protocol": "ssl"}
-    assert parse_options({**ssl, "ssl.ca.location": "/ca.pem"}).tls == Tls(ca_file="/ca.pem")
+    assert parse_options({**ssl, "ssl.ca.location": "/ca.pem"}).tls == TlsOptions(ca_file="/ca.pem")
     java = {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"}
     named = {"ssl.endpoint.identification.algorithm": ""}
-    assert parse_options({**ssl, **java, **named}).tls == Tls(ca_file="/ca.pem", check_name=False)
+    assert parse_options({**ssl, **java, **named}).tls == TlsOptions(ca_file="/ca.pem", check_name=False)
 
 
 @pytest.mark.parametrize(
@@ -124,34 +124,34 @@ def test_tls_files_are_named_as_in_librdkafka_or_java() -> None:
     ],
 )
 def test_what_is_wrong_or_not_supported_is_named(options: dict[str, str], line: str) -> None:
-    with pytest.raises(InvalidOption, match=line):
+    with pytest.raises(InvalidClientOption, match=line):
         parse_options(options)
 
 
 def test_tls_files_that_are_not_there_are_named() -> None:
-    with pytest.raises(InvalidOption, match=r"the TLS files /nowhere/ca.pem cannot be used: no such file"):
-        tls_context(Tls(ca_file="/nowhere/ca.pem"))
+    with pytest.raises(InvalidClientOption, match=r"the TLS files /nowhere/ca.pem cannot be used: no such file"):
+        tls_context(TlsOptions(ca_file="/nowhere/ca.pem"))
 
 
 def test_texts_that_are_no_certificates_are_refused() -> None:
-    with pytest.raises(InvalidOption, match=r"the texts of the TLS certificates cannot be used: .*; they must be PEM"):
-        tls_context(Tls(ca_pem="nonsense"))
-    with pytest.raises(InvalidOption, match=r"the texts of the TLS certificates cannot be used"):
-        tls_context(Tls(certificate_pem="nonsense", key_pem="nonsense"))
+    with pytest.raises(InvalidClientOption, match=r"the texts of the TLS certificates cannot be used: .*; they must be PEM"):
+        tls_context(TlsOptions(ca_pem="nonsense"))
+    with pytest.raises(InvalidClientOption, match=r"the texts of the TLS certificates cannot be used"):
+        tls_context(TlsOptions(certificate_pem="nonsense", key_pem="nonsense"))
 
 
 def test_a_certificate_as_text_is_as_good_as_its_file(tmp_path: Path) -> None:
     ours = Certificates(tmp_path)
-    tls_context(Tls(certificate_pem=ours.cert.read_text(), key_pem=ours.key.read_text(), ca_pem=ours.ca.read_text()))
-    tls_context(Tls(certificate_file=str(ours.cert), key_file=str(ours.key), ca_file=str(ours.ca)))
-    with pytest.raises(InvalidOption, match="cannot be used"):
-        tls_context(Tls(certificate_pem=ours.cert.read_text()))
+    tls_context(TlsOptions(certificate_pem=ours.cert.read_text(), key_pem=ours.key.read_text(), ca_pem=ours.ca.read_text()))
+    tls_context(TlsOptions(certificate_file=str(ours.cert), key_file=str(ours.key), ca_file=str(ours.ca)))
+    with pytest.raises(InvalidClientOption, match="cannot be used"):
+        tls_context(TlsOptions(certificate_pem=ours.cert.read_text()))
 
 
 def test_a_name_is_checked_unless_that_is_switched_off() -> None:
-    assert tls_context(Tls()).check_hostname
-    assert not tls_context(Tls(check_name=False)).check_hostname
-    assert not tls_context(Tls(verify=False)).check_hostname
+    assert tls_context(TlsOptions()).check_hostname
+    assert not tls_context(TlsOptions(check_name=False)).check_hostname
+    assert not tls_context(TlsOptions(verify=False)).check_hostname
 
 
 def test_the_names_that_are_understood_are_those_that_are_read() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.client.raw import pipe as pipes
-from tidemill.client.raw.apis import PRODUCE
-from tidemill.client.raw.conversation import Answer, Buffer, Request
-from tidemill.client.raw.errors import ConnectionLost
-from tidemill.client.raw.options import parse_options
-from tidemill.client.raw.pipe import IN_FLIGHT_MAX, ProducePipe
-from tidemill.client.raw.producing import produce_request
-from tidemill.client.raw.routing import Router
+from tidemill.client.kafka import pipeline as pipes
+from tidemill.client.kafka.apis import PRODUCE
+from tidemill.client.kafka.protocol import Answer, Buffer, Request
+from tidemill.client.kafka.errors import ConnectionLost
+from tidemill.client.kafka.options import parse_options
+from tidemill.client.kafka.pipeline import IN_FLIGHT_MAX, ProducePipe
+from tidemill.client.kafka.produce import produce_request
+from tidemill.client.kafka.routing import RequestRouter
 from tidemill.model.errors import DuplicateSequence, NotLeaderOrFollower, OutOfOrderSequence
 from tidemill.model.topics import TopicPartition
 from tidemill.wire.kafka.produce import ProduceOutcome, write_produce
@@ -87,7 +87,7 @@ class ShakyConnection:
         return self._answers[number]
 
 
-class ShakyRouter(Router):
+class ShakyRouter(RequestRouter):
     def __init__(self, broker: ShakyBroker) -> None:
         super().__init__(AT_ONCE)
         self._broker = broker
@@ -103,7 +103,7 @@ class ShakyRouter(Router):
         return asked
 
 
-def pipe_to(router: Router) -> ProducePipe:
+def pipe_to(router: RequestRouter) -> ProducePipe:
     return ProducePipe(router, lambda share: produce_request(share, acks=-1, timeout_ms=1, transactional_id=None))
 
 

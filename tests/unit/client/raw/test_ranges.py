@@ -1,6 +1,6 @@
 """How much is asked for of a range."""
 
-from tidemill.client.raw.ranges import FETCH_BYTES_MIN, MARGIN, bytes_for
+from tidemill.client.kafka.ranges import FETCH_BYTES_MIN, MARGIN, bytes_for
 
 MIB = 1024 * 1024
 

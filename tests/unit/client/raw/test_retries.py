@@ -2,10 +2,10 @@
 
 import pytest
 
-from tidemill.client.raw.errors import AuthenticationFailed, ConnectionLost, Unreachable
-from tidemill.client.raw.options import ClientOptions
-from tidemill.client.raw.retries import UNKNOWN_TOPIC_MS, pause_ms, told
-from tidemill.client.raw.topology import Address
+from tidemill.client.kafka.errors import AuthenticationFailed, ConnectionLost, BrokerUnreachable
+from tidemill.client.kafka.options import ClientOptions
+from tidemill.client.kafka.retries import UNKNOWN_TOPIC_MS, pause_ms, told
+from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.model.errors import (
     CorruptMessage,
     MessageTooLarge,
@@ -14,7 +14,7 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 
-OPTIONS = ClientOptions((Address("a", 1),), connect_timeout_ms=1000, api_timeout_ms=60_000)
+OPTIONS = ClientOptions((BrokerEndpoint("a", 1),), connect_timeout_ms=1000, api_timeout_ms=60_000)
 
 
 def pause(error: TidemillError, waited_ms: int = 0, attempt: int = 0, *, contacted: bool = True) -> int | None:
@@ -26,7 +26,7 @@ def test_errors_that_will_not_pass_are_final(error: TidemillError) -> None:
     assert pause(error) is None
 
 
-@pytest.mark.parametrize("error", [NotLeaderOrFollower(), ConnectionLost(), Unreachable()])
+@pytest.mark.parametrize("error", [NotLeaderOrFollower(), ConnectionLost(), BrokerUnreachable()])
 def test_errors_that_may_pass_are_waited_for_as_long_as_a_call_may_take(error: TidemillError) -> None:
     assert pause(error, 59_999) == 1
     assert pause(error, 60_000) is None
@@ -39,8 +39,8 @@ def test_pauses_grow_up_to_a_limit() -> None:
 
 
 def test_an_address_where_nobody_ever_answered_gets_the_connect_timeout() -> None:
-    assert pause(Unreachable(), 999, contacted=False) == 1
-    assert pause(Unreachable(), 1000, contacted=False) is None
+    assert pause(BrokerUnreachable(), 999, contacted=False) == 1
+    assert pause(BrokerUnreachable(), 1000, contacted=False) is None
 
 
 def test_a_topic_that_nobody_knows_gets_a_moment() -> None:

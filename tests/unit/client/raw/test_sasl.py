@@ -2,9 +2,9 @@
 
 import pytest
 
-from tidemill.client.raw.errors import AuthenticationFailed
-from tidemill.client.raw.options import Credentials
-from tidemill.client.raw.sasl import exchange
+from tidemill.client.kafka.errors import AuthenticationFailed
+from tidemill.client.kafka.options import Credentials
+from tidemill.client.kafka.sasl import exchange
 
 # RFC 7677, section 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"

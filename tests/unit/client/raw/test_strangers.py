@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from tidemill.client.raw.connection import Connection
-from tidemill.client.raw.errors import ConnectionLost, NotKafka
-from tidemill.client.raw.options import ClientOptions
-from tidemill.client.raw.topology import Address
+from tidemill.client.kafka.connection import BlockingConnection
+from tidemill.client.kafka.errors import ConnectionLost, NotKafka
+from tidemill.client.kafka.options import ClientOptions
+from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.model.errors import ProtocolViolation
 
 SETTINGS = bytes.fromhex("00001e0400000000000003")
@@ -27,9 +27,9 @@ def connect_to(said: bytes) -> Exception:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        address = Address(*listener.getsockname())
+        address = BrokerEndpoint(*listener.getsockname())
         with pytest.raises(Exception, match=f":{address.port} ?") as caught:
-            Connection(address, ClientOptions((address,)))
+            BlockingConnection(address, ClientOptions((address,)))
         thread.join()
     return caught.value
 

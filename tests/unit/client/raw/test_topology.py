@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.client.raw.talk import written
 
-from tidemill.client.raw.apis import METADATA
-from tidemill.client.raw.conversation import compose
-from tidemill.client.raw.topology import Address, Topology
+from tidemill.client.kafka.apis import METADATA
+from tidemill.client.kafka.protocol import compose
+from tidemill.client.kafka.topology import BrokerEndpoint, Topology
 from tidemill.model.errors import LeaderNotAvailable, TopicAuthorizationFailed, UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
 from tidemill.wire.kafka.schema import response_class
@@ -29,7 +29,7 @@ def topic(name: str, leaders: list[int], error_code: int = 0) -> dict[str, Any]:
 def test_leaders_are_known_from_every_version(version: int) -> None:
     topology = told(Topology(), [topic("t", [2, 1])], version)
     assert topology.leader_of(TopicPartition("t", 0)) == 2
-    assert topology.brokers == {1: Address("a", 9092), 2: Address("::1", 9093)}
+    assert topology.brokers == {1: BrokerEndpoint("a", 9092), 2: BrokerEndpoint("::1", 9093)}
     assert topology.topics["t"].partitions == [TopicPartition("t", 0), TopicPartition("t", 1)]
 
 
@@ -58,4 +58,4 @@ def test_a_topic_that_comes_back_is_no_longer_missing() -> None:
 
 
 def test_addresses_are_written_as_they_are_given() -> None:
-    assert (str(Address("a", 1)), str(Address("::1", 2))) == ("a:1", "[::1]:2")
+    assert (str(BrokerEndpoint("a", 1)), str(BrokerEndpoint("::1", 2))) == ("a:1", "[::1]:2")

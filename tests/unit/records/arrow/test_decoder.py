@@ -8,7 +8,7 @@ from tests.unit.records.arrow.twins import TWINS, both, decoded, row_of, rows_of
 from tests.unit.records.batches import NOW_MS, new_records, sample
 
 from tidemill.model.errors import CorruptMessage, KafkaError, UnreadableBatch
-from tidemill.records.arrow import COLUMNS, Decoder, kernels
+from tidemill.records.arrow import COLUMNS, Decoder, load_kernels
 from tidemill.records.arrow.schema import TIMESTAMP_MS_MAX
 from tidemill.records.build import NewRecord, build_batch, end_marker, wrap
 from tidemill.records.compression import Codec
@@ -58,7 +58,7 @@ def test_a_column_that_there_is_not_is_named() -> None:
 @both
 def test_no_arrow_batch_has_more_rows_than_wanted(twin: str) -> None:
     buffer = build_batch(sample(25)) + build_batch(sample(4), base_offset=25) + build_batch(sample(4), base_offset=29)
-    found = list(Decoder("t", 3, rows=10, twin=kernels(twin)).decode(buffer))
+    found = list(Decoder("t", 3, rows=10, twin=load_kernels(twin)).decode(buffer))
     assert [batch.num_rows for batch in found] == [10, 10, 5, 8]
     assert [at for batch in found for at in batch["offset"].to_pylist()] == list(range(33))
 
@@ -68,7 +68,7 @@ def test_no_arrow_batch_has_more_rows_than_wanted(twin: str) -> None:
 def test_an_arrow_batch_is_full_with_the_record_batch_that_makes_it_large(twin: str, codec: Codec) -> None:
     large = [NewRecord(None, b"x" * 1000, timestamp=NOW_MS)] * 3
     buffer = b"".join(build_batch(large, base_offset=3 * each, codec=codec) for each in range(5))
-    found = Decoder("t", 3, group_bytes=4000, twin=kernels(twin)).decode(buffer)
+    found = Decoder("t", 3, group_bytes=4000, twin=load_kernels(twin)).decode(buffer)
     assert [batch.num_rows for batch in found] == [6, 6, 3]
 
 

@@ -21,16 +21,16 @@ from tidemill.records.arrow import (
     Encoded,
     Encoder,
     Kernels,
-    Writer,
-    kernels,
+    BatchProducer,
+    load_kernels,
     warm_up,
 )
-from tidemill.records.arrow.draft import UNPACKED_BYTES_MAX
+from tidemill.records.arrow.batch_builder import UNPACKED_BYTES_MAX
 from tidemill.records.arrow.schema import HEADER
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import check_crc, read_header
-from tidemill.records.packing import Compression
+from tidemill.records.incremental_compression import Compression
 from tidemill.records.read import read_records
 
 HEADERS = pa.list_(HEADER)
@@ -50,7 +50,7 @@ def rows(records: list[NewRecord]) -> pa.RecordBatch:
 
 
 def encoded(twin: str, batch: pa.RecordBatch, **options: object) -> list[Encoded]:
-    return list(Encoder(batch, now_ms=NOW_MS, twin=kernels(twin)).batches(**options))  # type: ignore[arg-type]  # the tests name them right
+    return list(Encoder(batch, now_ms=NOW_MS, twin=load_kernels(twin)).batches(**options))  # type: ignore[arg-type]  # the tests name them right
 
 
 @both
@@ -86,21 +86,21 @@ def test_the_rows_of_several_arrow_batches_are_one_batch(
 ) -> None:
     draft = None
     for part in (rows(records).slice(0, cut), rows(records).slice(cut)):
-        encoder = Encoder(part, now_ms=NOW_MS, twin=kernels(twin))
+        encoder = Encoder(part, now_ms=NOW_MS, twin=load_kernels(twin))
         for each in encoder.fill(np.arange(part.num_rows), draft, compression=Compression(codec)):
             draft = each
     assert draft is not None
-    assert draft.sealed(Writer()).batch == build_batch(records, codec=codec, leader_epoch=-1)
+    assert draft.sealed(BatchProducer()).batch == build_batch(records, codec=codec, leader_epoch=-1)
 
 
 @both
 def test_a_full_draft_is_followed_by_another(twin: str) -> None:
-    encoder = Encoder(pa.record_batch({"value": [b"x" * 50] * 3}), now_ms=NOW_MS, twin=kernels(twin))
+    encoder = Encoder(pa.record_batch({"value": [b"x" * 50] * 3}), now_ms=NOW_MS, twin=load_kernels(twin))
     (first,) = encoder.fill(np.arange(1), batch_bytes=250)
     drafts = list(encoder.fill(np.arange(3), first, batch_bytes=250))
     assert drafts[0] is first
     assert [draft.count for draft in drafts] == [3, 1]
-    assert all(len(draft.sealed(Writer()).batch) <= 250 for draft in drafts)
+    assert all(len(draft.sealed(BatchProducer()).batch) <= 250 for draft in drafts)
 
 
 @both
@@ -138,7 +138,7 @@ def test_what_a_reader_has_to_hold_is_bounded() -> None:
 
 @both
 def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
-    encoder = Encoder(pa.record_batch({"value": [b"0", b"1", b"2", b"3"]}), now_ms=NOW_MS, twin=kernels(twin))
+    encoder = Encoder(pa.record_batch({"value": [b"0", b"1", b"2", b"3"]}), now_ms=NOW_MS, twin=load_kernels(twin))
     (only,) = encoder.batches(np.array([3, 1], np.int64))
     assert [(record.offset, record.key, record.value) for record in read_records(only.batch)] == [
         (0, None, b"3"),
@@ -150,7 +150,7 @@ def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
 @both
 def test_the_writer_and_its_sequence_stand_in_every_batch(twin: str) -> None:
     batch = pa.record_batch({"value": [b"x" * 50] * 6})
-    out = encoded(twin, batch, batch_bytes=200, writer=Writer(9, 4, 2**31 - 3, transactional=True))
+    out = encoded(twin, batch, batch_bytes=200, writer=BatchProducer(9, 4, 2**31 - 3, transactional=True))
     headers = [read_header(each.batch) for each in out]
     assert [header.count for header in headers] == [2, 2, 2]
     assert [header.base_sequence for header in headers] == [2**31 - 3, 2**31 - 1, 1]
@@ -201,7 +201,7 @@ MURMUR2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string"
 @both
 def test_keys_are_hashed_as_by_kafkas_producers(twin: str) -> None:
     batch = pa.record_batch({"key": pa.array(list(MURMUR2), pa.large_binary())})
-    encoder = Encoder(batch, now_ms=0, twin=kernels(twin))
+    encoder = Encoder(batch, now_ms=0, twin=load_kernels(twin))
     by_murmur = encoder.partitions(2**31, 0, MURMUR2_RANDOM).tolist()
     assert by_murmur == [number & 0x7FFFFFFF for number in MURMUR2.values()]
     assert encoder.partitions(2**32, 0).tolist() == [zlib.crc32(key) for key in MURMUR2]
@@ -213,14 +213,14 @@ def test_the_twins_agree_on_partitions(keys: list[bytes | None], start: int) -> 
     batch = pa.record_batch({"key": pa.array(keys, pa.binary())}).slice(start)
     for partitioner in (CONSISTENT_RANDOM, MURMUR2_RANDOM):
         reference, compiled = (
-            Encoder(batch, now_ms=0, twin=kernels(twin)).partitions(7, 5, partitioner).tolist() for twin in TWINS
+            Encoder(batch, now_ms=0, twin=load_kernels(twin)).partitions(7, 5, partitioner).tolist() for twin in TWINS
         )
         assert reference == compiled
 
 
 @both
 def test_rows_without_a_key_go_where_the_caller_says(twin: str) -> None:
-    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, twin=kernels(twin))
+    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, twin=load_kernels(twin))
     assert encoder.partitions(100, 42)[:2].tolist() == [42, 42]
     by_murmur = encoder.partitions(100, 42, MURMUR2_RANDOM).tolist()
     assert by_murmur[0] == 42
@@ -231,10 +231,10 @@ def test_rows_without_a_key_go_where_the_caller_says(twin: str) -> None:
 
 @both
 def test_rows_of_a_partition_keep_their_order(twin: str) -> None:
-    found = kernels(twin).dealt(np.array([2, 0, 2, 0, 5], np.int64), 7)
+    found = load_kernels(twin).dealt(np.array([2, 0, 2, 0, 5], np.int64), 7)
     assert {partition: part.tolist() for partition, part in found.items()} == {0: [1, 3], 2: [0, 2], 5: [4]}
     assert list(found) == [0, 2, 5]
-    assert kernels(twin).dealt(np.array([], np.int64), 7) == {}
+    assert load_kernels(twin).dealt(np.array([], np.int64), 7) == {}
 
 
 class Recording:
@@ -254,7 +254,7 @@ class Recording:
 def test_warming_up_uses_every_kernel_without_effect(twin: str) -> None:
     table = rows([NewRecord(b"k", b"v", (("h", b"1"),), NOW_MS), NewRecord(None, None, (), NOW_MS + 1)])
     before = encoded(twin, table)
-    recording = Recording(kernels(twin))
+    recording = Recording(load_kernels(twin))
     warm_up(recording)
     assert recording.used == {
         name for name in vars(Kernels) if inspect.isfunction(getattr(Kernels, name)) and name[0] != "_"

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 
 from tidemill.model.errors import CorruptMessage
-from tidemill.records.arrow.room import FIRST_BYTES, Room
+from tidemill.records.arrow.buffers import FIRST_BYTES, DecompressedRecords
 from tidemill.records.arrow.table import END, START
 from tidemill.records.compression import Codec
-from tidemill.records.packing import compress
+from tidemill.records.incremental_compression import compress
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 
 
-def contents(room: Room, batches: int) -> list[bytes]:
+def contents(room: DecompressedRecords, batches: int) -> list[bytes]:
     memory, moved = room.laid(np.zeros((batches, END + START + 1), np.int64))
     return [bytes(memory[line[START] : line[END]]) for line in moved.tolist()]
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_lie_side_by_side_whatever_their_size(codec: Codec) -> None:
-    room = Room()
+    room = DecompressedRecords()
     for _ in range(2):  # the second group finds the memory of the first
         pieces = [b"a" * 10, b"b" * 3 * FIRST_BYTES, b"c"]
         for piece in pieces:
@@ -31,7 +31,7 @@ def test_batches_lie_side_by_side_whatever_their_size(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_more_than_the_limit_is_refused(codec: Codec) -> None:
-    room = Room(limit_bytes=1000)
+    room = DecompressedRecords(limit_bytes=1000)
     room.add(codec, compress(codec, b"x" * 1000))
     room.add(codec, compress(codec, b"y" * 1000))  # the limit is of each batch
     with pytest.raises(CorruptMessage, match="1000 bytes"):
@@ -42,4 +42,4 @@ def test_more_than_the_limit_is_refused(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_noise_is_refused(codec: Codec) -> None:
     with pytest.raises(CorruptMessage):
-        Room(limit_bytes=1000).add(codec, b"\x07noise\xff" * 9)
+        DecompressedRecords(limit_bytes=1000).add(codec, b"\x07noise\xff" * 9)

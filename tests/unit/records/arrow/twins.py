@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemill.records.arrow import COLUMNS, Decoder, Kernels, kernels
+from tidemill.records.arrow import COLUMNS, Decoder, Kernels, load_kernels
 from tidemill.records.header import Buffer
 from tidemill.records.record import Record
 
@@ -24,7 +24,7 @@ def decoded(
     **options: Any,
 ) -> pa.Table:
     """All rows of topic `t`, partition 3, checked by Arrow itself."""
-    decoder = Decoder("t", 3, columns=columns, twin=kernels(twin) if isinstance(twin, str) else twin, **options)
+    decoder = Decoder("t", 3, columns=columns, twin=load_kernels(twin) if isinstance(twin, str) else twin, **options)
     batches = list(decoder.decode(buffer, start, end, aborted))
     for batch in batches:
         batch.validate(full=True)

@@ -1,0 +1,194 @@
+"""The desk for questions in SQL, made on the first one: its engine and libraries are loaded then and not before."""
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.app.engines import Tables
+from tidemill.broker.broker import BrokerNode
+from tidemill.sql.query_executor import QueryExecutor
+from tidemill.sql.core.errors import TOO_SLOW, SqlRefused, SqlUnavailable
+from tidemill.sql.core.allowlist import KnownFunction, Vocabulary
+from tidemill.sql.rows import ArrowRows, Loop
+from tidemill.sql.state_tables import SHARED, StateTables
+from tidemill.sql.core.syntax_tree import Node
+from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.errors import InvalidConfig
+from tidemill.query_engine.confinement import is_supported
+from tidemill.query_engine.process import (
+    Allowance,
+    QueryFailed,
+    QueryProcess,
+    QueryProcessEnded,
+    QueryProcesses,
+    SandboxMissing,
+)
+from tidemill.settings import Settings
+
+# pyarrow imports pandas when it makes its first value: 0.3 s. Here it happens in the thread that imports this module.
+pa.scalar(0)
+
+THREADS_MAX = 2
+NO_SANDBOX = (
+    "SQL needs a sandbox for its process (seccomp on Linux, x86-64 or arm64), which is missing here; "
+    "to run queries without one, set tidemill.sql.sandbox.required=false"
+)
+
+REASONS = {
+    159: TOO_SLOW,
+    241: "the question needs more memory than tidemill.sql.max.memory.bytes allows",
+    396: "the answer is larger than tidemill.sql.max.rows or tidemill.sql.max.bytes allows; add LIMIT, or count",
+}
+"""The engine's numbers for what our limits end."""
+_TOLD = re.compile(r"(?:Code: \d+\. )?(?:DB::\w+: )")
+_NOISE = re.compile(
+    r"(.? In scope .*)|(. Expected one of: .*)|( \(version [\d.]+\))|(: While executing \w+)", re.DOTALL
+)
+
+
+class ProcessSession:
+    """`SqlSession` in a query process."""
+
+    def __init__(self, processes: QueryProcesses, process: QueryProcess, result_bytes: int) -> None:
+        self._processes = processes
+        self._process = process
+        self._result_bytes = result_bytes
+
+    async def vocabulary(self) -> Vocabulary:
+        """The functions that may be called, of those that the engine has."""
+        listed = json.loads(await self._call({"what": "functions"}))["data"]
+        combinators = (await self._call({"what": "combinators"})).decode().split()
+        functions = [
+            KnownFunction(
+                each["name"],
+                each["categories"],
+                bool(each["is_aggregate"]),
+                each["alias_to"],
+                each["origin"] == "System",
+            )
+            for each in listed
+        ]
+        return Vocabulary(functions, combinators)
+
+    async def parse(self, sql: str) -> Node:
+        """The tree of one statement."""
+        found = await self._call({"what": "parse", "text": sql})
+        try:
+            tree: Node = json.loads(found)
+        except RecursionError:
+            raise SqlRefused("the question is nested too deeply") from None
+        except UnicodeError:
+            raise SqlRefused("a question is UTF-8 text; write other bytes as unhex('ff')") from None
+        return tree
+
+    async def write(self, tree: Node) -> str:
+        """The text of a tree."""
+        return (await self._call({"what": "write", "text": json.dumps(tree)})).decode().strip()
+
+    async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
+        """What a query finds."""
+        request = {"what": "run", "sql": sql, "form": form, "rows": list(rows), "bytes_max": self._result_bytes}
+        try:
+            return await self._call(request, rows)
+        except SqlRefused:
+            for failed in filter(None, (each.failed for each in rows.values())):
+                raise SqlRefused(f"records cannot be read: {failed}") from None
+            raise
+
+    def release(self) -> None:
+        """Give the process back."""
+        self._processes.release(self._process)
+
+    async def _call(self, request: Mapping[str, Any], rows: Mapping[str, ArrowRows] | None = None) -> bytes:
+        try:
+            return await self._process.call(request, rows)
+        except QueryFailed as error:
+            raise _refusal(error) from None
+        except QueryProcessEnded as error:
+            raise SqlRefused(f"{error}; other queries are not affected") from None
+
+
+class ProcessEngine:
+    """`SqlEngine` of query processes."""
+
+    def __init__(self, processes: QueryProcesses, result_bytes: int) -> None:
+        self._processes = processes
+        self._result_bytes = result_bytes
+
+    async def acquire(self) -> ProcessSession:
+        """A session in a process that is ready."""
+        try:
+            return ProcessSession(self._processes, await self._processes.acquire(), self._result_bytes)
+        except SandboxMissing:
+            raise SqlUnavailable(NO_SANDBOX) from None
+        except QueryProcessEnded as error:
+            raise SqlUnavailable(str(error)) from None
+
+    async def close(self) -> None:
+        """End all processes."""
+        await self._processes.close()
+
+
+def _refusal(error: QueryFailed) -> SqlRefused:
+    if error.code in REASONS:
+        return SqlRefused(REASONS[error.code])
+    told = _TOLD.split(str(error))[-1]
+    return SqlRefused(" ".join((_NOISE.sub("", told).strip() or str(error)).split()))
+
+
+def told(broker: BrokerNode, table: str) -> bytes | None:
+    """What this broker has of a table, as an Arrow stream; None when there is no such table."""
+    if table not in SHARED:
+        return None
+    rows = StateTables(broker, Loop(), broker.clock_ms).here(table)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
+    """Limits in the engine's words. The query process cannot write files, so nothing is spilled to them."""
+    return {
+        "max_execution_time": limits.tidemill_sql_timeout_ms / 1000,
+        "timeout_before_checking_execution_speed": 0,
+        "max_memory_usage": limits.tidemill_sql_max_memory_bytes,
+        "max_bytes_before_external_group_by": 0,
+        "max_bytes_before_external_sort": 0,
+        "max_bytes_ratio_before_external_group_by": 0,
+        "max_bytes_ratio_before_external_sort": 0,
+        "max_result_rows": limits.tidemill_sql_max_rows,
+        "max_result_bytes": limits.tidemill_sql_max_bytes,
+        "result_overflow_mode": "throw",
+        "max_threads": THREADS_MAX,
+        "allow_introspection_functions": 0,
+        "output_format_json_quote_64bit_integers": 0,
+        "output_format_json_validate_utf8": 1,
+        # 1 would refuse the table function that rows come by; the last one, since it keeps the others as they are
+        "readonly": 2,
+    }
+
+
+async def open_desk(settings: Settings, tables: Tables, broker: BrokerNode) -> QueryExecutor:
+    """A desk for one broker."""
+    if find_spec("chdb") is None:
+        raise InvalidConfig("SQL needs one more package: pip install 'tidemill[clickhouse]'")
+    if settings.broker.tidemill_sql_sandbox_required and not is_supported():
+        raise InvalidConfig(NO_SANDBOX)
+    limits = settings.broker
+    allowance = Allowance(limits.tidemill_sql_max_memory_bytes, limits.tidemill_sql_max_bytes, engine_settings(limits))
+    processes = QueryProcesses(allowance, sandbox_required=limits.tidemill_sql_sandbox_required)
+    loop = Loop()
+    return QueryExecutor(
+        ProcessEngine(processes, limits.tidemill_sql_max_bytes),
+        StateTables(broker, loop, broker.clock_ms),
+        loop,
+        tables.engine,
+        queries_max=limits.tidemill_sql_max_queries,
+        timeout_ms=limits.tidemill_sql_timeout_ms,
+    )

@@ -1,0 +1,125 @@
+"""Telemetry as Prometheus text: the numbers are read when somebody asks, and cost nothing before."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidemill.broker.metrics import LATENCY_BUCKETS_S, ApiTraffic, BrokerMetrics
+from tidemill.model.metrics import Gauge
+from tidemill.streams.partition import Partition
+
+
+class BrokerCollector(Collector):
+    """What one broker has to tell."""
+
+    def __init__(self, telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> None:
+        self._telemetry = telemetry
+        self._partitions = partitions
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, from the numbers as they are now."""
+        yield from self._apis()
+        yield from self._topics()
+        yield from self._logs()
+        yield _labelled(
+            GaugeMetricFamily("tidemill_connections", "Open connections.", labels=["door"]),
+            self._telemetry.connections,
+        )
+        yield _labelled(
+            CounterMetricFamily("tidemill_connections_opened", "Connections since start.", labels=["door"]),
+            self._telemetry.connections_opened,
+        )
+        yield from self._tasks()
+        yield from _gauges(gauge for source in self._telemetry.sources for gauge in source())
+
+    def _tasks(self) -> Iterator[Metric]:
+        supervisor = self._telemetry.supervisor
+        yield _labelled(
+            CounterMetricFamily("tidemill_task_restarts", "Restarts of failed background tasks.", labels=["task"]),
+            supervisor.restarts,
+        )
+        yield _labelled(
+            CounterMetricFamily("tidemill_job_failures", "Background jobs that failed.", labels=["job"]),
+            supervisor.failures,
+        )
+        yield _labelled(
+            GaugeMetricFamily(
+                "tidemill_tasks_failing", "Background tasks that fail or wait to restart.", labels=["task"]
+            ),
+            supervisor.failing(),
+        )
+
+    def _apis(self) -> Iterator[Metric]:
+        seconds = HistogramMetricFamily("tidemill_request_seconds", "Time from request to answer.", labels=["api"])
+        errors = CounterMetricFamily("tidemill_request_errors", "Answers with an error.", labels=["api", "code"])
+        requests = CounterMetricFamily("tidemill_requests", "Requests.", labels=["api"])
+        for name, traffic in sorted(self._telemetry.apis.items()):
+            requests.add_metric([name], traffic.requests)
+            seconds.add_metric([name], _buckets(traffic), traffic.seconds)
+            for code, count in sorted(traffic.errors.items()):
+                errors.add_metric([name, str(code)], count)
+        return iter((requests, seconds, errors))
+
+    def _topics(self) -> Iterator[Metric]:
+        bytes_in = CounterMetricFamily("tidemill_topic_bytes_in", "Bytes of batches appended.", labels=["topic"])
+        records_in = CounterMetricFamily("tidemill_topic_records_in", "Records appended.", labels=["topic"])
+        bytes_out = CounterMetricFamily("tidemill_topic_bytes_out", "Bytes of batches sent.", labels=["topic"])
+        for name, traffic in sorted(self._telemetry.topics.items()):
+            bytes_in.add_metric([name], traffic.bytes_in)
+            records_in.add_metric([name], traffic.records_in)
+            bytes_out.add_metric([name], traffic.bytes_out)
+        return iter((bytes_in, records_in, bytes_out))
+
+    def _logs(self) -> Iterator[Metric]:
+        sizes: defaultdict[str, int] = defaultdict(int)
+        counts: defaultdict[str, int] = defaultdict(int)
+        failed = 0
+        for partition in self._partitions:
+            sizes[partition.topic] += partition.size_bytes
+            counts[partition.topic] += 1
+            failed += partition.failed is not None
+        yield _labelled(GaugeMetricFamily("tidemill_log_bytes", "Size of a topic's log.", labels=["topic"]), sizes)
+        yield _labelled(GaugeMetricFamily("tidemill_partitions", "Partitions carried.", labels=["topic"]), counts)
+        yield GaugeMetricFamily("tidemill_partitions_failed", "Partitions whose disk failed.", value=failed)
+
+
+def _buckets(traffic: ApiTraffic) -> list[tuple[str, float]]:
+    bounds = [*map(str, LATENCY_BUCKETS_S), "+Inf"]
+    return list(zip(bounds, accumulate(traffic.buckets), strict=True))
+
+
+def _labelled(
+    family: GaugeMetricFamily | CounterMetricFamily, values: dict[str, int]
+) -> GaugeMetricFamily | CounterMetricFamily:
+    for label, value in sorted(values.items()):
+        family.add_metric([label], value)
+    return family
+
+
+def _gauges(gauges: Iterable[Gauge]) -> Iterator[Metric]:
+    families: dict[str, GaugeMetricFamily] = {}
+    for gauge in gauges:
+        family = families.get(gauge.name)
+        if family is None:
+            labels = [name for name, _ in gauge.labels]
+            family = families[gauge.name] = GaugeMetricFamily(gauge.name, gauge.doc, labels=labels)
+        family.add_metric([value for _, value in gauge.labels], gauge.value)
+    yield from families.values()
+
+
+def registry_of(telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> CollectorRegistry:
+    """A registry of this broker's own, so that several brokers fit in one process."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BrokerCollector(telemetry, partitions))
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """The text that Prometheus reads."""
+    return generate_latest(registry)

@@ -1,0 +1,82 @@
+"""What joins timelines to the rest of the broker: dead letters become records, and their numbers metrics."""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from tidemill.cluster.core.image import Topic
+from tidemill.model.errors import KafkaError
+from tidemill.model.metrics import Gauge
+from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.model.topics import TopicPartition
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.timelines.consumer import TimelineConsumer
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.dead_letters import Append
+from tidemill.timelines.health import TimelinesState
+from tidemill.timelines.stats import TimelineStats
+
+
+class DeadLetterTopics(Protocol):
+    """The part of a broker that dead letters go through."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    async def create_topic(self, name: str) -> Topic:
+        """A new topic."""
+
+    async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
+        """Append durably, wherever the partition is led."""
+
+
+def dead_letter_writer(streams: DeadLetterTopics, clock_ms: Callable[[], int]) -> Append:
+    """Appends dead letters to topics, durably; a topic that is not there is created."""
+
+    async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        record = NewRecord(key, value, tuple(headers), clock_ms())
+        try:
+            home = streams.topic(topic) or await streams.create_topic(topic)
+            index = zlib.crc32(key) % len(home.partitions) if key is not None else 0
+            await streams.append_at_leader(TopicPartition(topic, index), build_batch([record]))
+        except KafkaError as error:
+            raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
+
+    return append
+
+
+def gauges(dispatcher: Dispatcher) -> Callable[[], Iterable[Gauge]]:
+    """The numbers of the timelines, read when somebody asks."""
+
+    def read() -> Iterator[Gauge]:
+        health = dispatcher.health()
+        for state in TimelinesState:
+            labels = (("state", state.value),)
+            yield Gauge("tidemill_timelines_state", "State of the timelines.", float(health.state is state), labels)
+        for target, drift_ms in (
+            ("wall", health.clock_drift_ms),
+            ("store", health.store_drift_ms),
+            ("clients", health.clients_drift_ms),
+        ):
+            yield Gauge(
+                "tidemill_timelines_drift_seconds", "Difference of a clock.", drift_ms / 1_000, (("target", target),)
+            )
+        for name, stats in sorted(dispatcher.stats.items()):
+            yield from _of_timeline(name, stats, dispatcher.consumers(name))
+
+    return read
+
+
+def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[TimelineConsumer]) -> Iterator[Gauge]:
+    label = ("timeline", name)
+    for operation, count in sorted(stats.messages.items()):
+        yield Gauge("tidemill_timeline_messages", "Messages by operation.", count, (label, ("op", operation)))
+    for reason, count in sorted(stats.errors.items()):
+        yield Gauge("tidemill_timeline_errors", "Refused operations.", count, (label, ("reason", reason)))
+    yield Gauge("tidemill_timeline_leased_bytes", "Bytes of leased bodies.", stats.leased_bytes, (label,))
+    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", len(consumers), (label,))
+    slowest_ms = max((one.latency_us / 1_000 for one in consumers), default=0.0)
+    yield Gauge("tidemill_timeline_consumer_latency_ms_max", "Way to the farthest consumer.", slowest_ms, (label,))
+    yield Gauge("tidemill_timeline_lateness_ms_sum", "Lateness of first deliveries.", stats.lateness.total, (label,))
+    yield Gauge("tidemill_timeline_lateness_ms_count", "First deliveries.", stats.lateness.count, (label,))
+    yield Gauge("tidemill_timeline_lateness_ms_max", "Largest lateness.", stats.lateness.largest, (label,))

@@ -1,0 +1,331 @@
+"""Where partitions are kept: in topic folders of a data directory, or in memory.
+
+Folders: `{data-dir}/streams/{topic}/{partition}`. A deleted topic is first moved to `{data-dir}/deleted/{topic id}` and
+then removed in the background, so that its name is free at once and a crash leaves either the whole topic or nothing
+under its name; what is left in `deleted` is removed at the next start. The folder of a topic holds the topic's id, and
+only a recorded deletion of that id removes the folder (deletions.py). Any other folder in the place of a new topic is
+moved to `{data-dir}/orphans`: it is never removed and never taken for the new topic's records. A lost coordination
+journal therefore loses no records.
+
+`clean-shutdown` in the data directory says that every log was closed in order. It is taken away before the first log is
+opened; a start that finds none says so, for its logs are checked and that takes longer.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import structlog
+
+from tidemill.broker.manifest import FILE as MANIFEST
+from tidemill.broker.manifest import Manifest, PartitionKey
+from tidemill.broker.partitions import StorageUsage, UnknownTopic
+from tidemill.durable_files import replace_file, sync
+from tidemill.model.errors import KafkaStorageError
+from tidemill.model.topic_settings import TopicSettings
+from tidemill.streams.interface import LogStore
+from tidemill.streams.opener import OpenPartition, opener
+from tidemill.streams.partition import Partition
+
+CLEAN_MARKER = "clean-shutdown"
+STREAMS = "streams"
+TOPIC_ID = "topic-id"
+ORPHANS = "orphans"
+"""Folders that were in the place of a new topic without a recorded deletion."""
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class TopicDirectories:
+    """The partitions of a data directory; `logs` keeps its own in the folder `streams` of it."""
+
+    outages = 0
+
+    def __init__(self, data_dir: Path, logs: LogStore, clock: Callable[[], int], *, had_manifest: bool = False) -> None:
+        self._data_dir = data_dir
+        self._streams = data_dir / STREAMS
+        self._deleted = data_dir / "deleted"
+        self._logs = logs
+        self._open: OpenPartition = opener(logs, clock)
+        self._removals: set[asyncio.Task[None]] = set()
+        self._manifest = Manifest(data_dir)
+        self._opened: dict[PartitionKey, Partition] = {}
+        self._lost: list[str] = []
+        if self._manifest.problem == "damaged" or (had_manifest and self._manifest.problem):
+            self._lost.append(f"{MANIFEST} is {self._manifest.problem}: partitions that were removed are not noticed")
+            log.error("manifest lost", problem=self._manifest.problem)
+        self._streams.mkdir(parents=True, exist_ok=True)
+        self._deleted.mkdir(exist_ok=True)
+        if not self._take_marker():
+            log.warning("the last run did not end in order; the logs are checked", data_dir=str(data_dir))
+        for left in list(self._deleted.iterdir()):
+            self._remove_later(left)
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk is full."""
+        return self._logs.full
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """What was stored at the last stop and is not there now."""
+        return [*self._lost, *self._logs.missing]
+
+    def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
+        """Nothing is."""
+        return False
+
+    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
+        """Each broker has its own."""
+        return False
+
+    async def servers(self) -> int:
+        """The broker itself."""
+        return 1
+
+    async def room(self) -> StorageUsage:
+        """The folder of the partitions and its disk."""
+        usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
+        return StorageUsage(str(self._streams.absolute()), usage.total, usage.free)
+
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
+    ) -> Partition:
+        """The partition as it was left, or a new one."""
+        key = PartitionKey(topic_id, index)
+        bound = self._manifest.bounds.get(key, 0)
+        opened = await self._open(topic, index, settings, leader_epoch, topic_id, given_offset=bound)
+        self._opened[key] = opened
+        if key not in self._manifest.bounds:
+            self._manifest.bounds[key] = 0
+            self._manifest.change()
+        opened.reserve(bound, partial(self._manifest.raise_bound, key))
+        return opened
+
+    async def free_reserve(self) -> bool:
+        """Free the room that is kept for the broker itself; whether there was some."""
+        return await self._logs.free_reserve()
+
+    async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
+        """Whether the folder is gone; a log without other copies then begins behind its recorded end."""
+        key = PartitionKey(topic_id, index)
+        end_offset = self._manifest.bounds.get(key)
+        if end_offset is None or (self._streams / topic / str(index)).is_dir():
+            return False
+        log.error("partition folder missing", partition=f"{topic}-{index}", end_offset=end_offset, copied=copied)
+        if copied:
+            await self._record_loss(key)
+        else:
+            await self._logs.begin_at(topic, index, end_offset)
+        then = "it is copied again" if copied else "new records get later offsets"
+        self._lost.append(
+            f"{topic}-{index}: its folder is missing, with the records before offset {end_offset}; {then}"
+        )
+        return True
+
+    async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
+        """Cut a replica back to what it has without a hole; the loss is durable until `losses_given_up`."""
+        key = PartitionKey(topic_id, partition.index)
+        lost_from = self._logs.lost_from(partition.topic, partition.index)
+        if lost_from is not None:
+            await self._record_loss(key)
+            await partition.truncate(lost_from)
+        return key in self._manifest.lost
+
+    async def losses_given_up(self) -> None:
+        """Replicas that lost records are not in sync any more: they are copied again."""
+        if self._manifest.lost or self._manifest.problem:
+            self._manifest.lost.clear()
+            self._manifest.change()
+            await self._manifest.written()
+
+    async def _record_loss(self, key: PartitionKey) -> None:
+        self._manifest.lost.add(key)
+        self._manifest.change()
+        if not await self._manifest.written():
+            raise KafkaStorageError(f"a loss of records cannot be recorded in {MANIFEST}: no room on the disk")
+
+    async def forget(self, topic_id: str, index: int) -> None:
+        """A partition is about to be deleted: durably no part of this directory."""
+        if self._drop(PartitionKey(topic_id, index)):
+            await self._manifest.written()
+
+    def _drop(self, key: PartitionKey) -> bool:
+        self._opened.pop(key, None)
+        self._manifest.lost.discard(key)
+        known = self._manifest.bounds.pop(key, None) is not None
+        if known:
+            self._manifest.change()
+        return known
+
+    async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
+        """A folder with the topic's id in it; a folder of another topic is set aside."""
+        await asyncio.to_thread(self._claim, self._streams / topic, topic_id, new)
+
+    async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
+        """The folders of topics that are not among the known names."""
+        return await asyncio.to_thread(unknown_topics, self._data_dir, known)
+
+    def _claim(self, folder: Path, topic_id: str, new: bool) -> None:
+        known = read_topic_id(folder)
+        if known == topic_id:
+            return
+        if known or (folder.exists() and new):
+            self._set_aside(folder)
+        made = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        try:
+            _mark(folder, topic_id)
+        except OSError:
+            with suppress(OSError):  # a folder without an id would be nobody's at the next try
+                if made:
+                    folder.rmdir()
+            raise
+
+    async def remove(self, topic: str, topic_id: str) -> None:
+        """Move the topic out of the way, durably; its files go in the background. Another topic's folder stays."""
+        for key in [key for key in self._manifest.bounds if key.topic_id == topic_id]:
+            self._drop(key)
+        target = self._deleted / topic_id
+        folder = self._streams / topic
+        if folder.exists() and read_topic_id(folder) in {topic_id, ""}:
+            await asyncio.to_thread(self._move, folder, target)
+        if target.exists():
+            self._remove_later(target)
+
+    async def close(self, *, clean: bool) -> None:
+        """Finish removals, and leave the marker when all went well."""
+        await asyncio.gather(*self._removals, return_exceptions=True)
+        await self._logs.close()
+        ends = {key: each.log_end_offset for key, each in self._opened.items() if each.failed is None}
+        self._manifest.bounds.update(ends)
+        self._manifest.change()
+        await self._manifest.written()
+        if clean:
+            await asyncio.to_thread(self._leave_marker)
+
+    def _remove_later(self, folder: Path) -> None:
+        task = asyncio.ensure_future(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    def _set_aside(self, folder: Path) -> None:
+        orphans = self._data_dir / ORPHANS
+        orphans.mkdir(exist_ok=True)
+        target = next(path for number in count() if not (path := orphans / f"{folder.name}~{number}").exists())
+        self._move(folder, target)
+        log.error("folder of another topic set aside", folder=str(folder), target=str(target))
+
+    def _move(self, folder: Path, target: Path) -> None:
+        folder.rename(target)
+        sync(target.parent)
+        sync(folder.parent)
+
+    def _take_marker(self) -> bool:
+        marker = self._data_dir / CLEAN_MARKER
+        clean = marker.exists() or not any(self._streams.iterdir())
+        marker.unlink(missing_ok=True)
+        sync(self._data_dir)
+        return clean
+
+    def _leave_marker(self) -> None:
+        (self._data_dir / CLEAN_MARKER).touch()
+        sync(self._data_dir)
+
+
+class MemoryTopics:
+    """Partitions that are forgotten with the process; each topic has a store of its own, which goes with it."""
+
+    outages = 0
+    full = False
+    missing: Sequence[str] = ()
+
+    def __init__(self, make_logs: Callable[[], LogStore], clock: Callable[[], int]) -> None:
+        self._make_logs = make_logs
+        self._clock = clock
+        self._open: dict[str, OpenPartition] = {}
+
+    def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
+        """Nothing is."""
+        return False
+
+    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
+        """Each broker has its own."""
+        return False
+
+    async def servers(self) -> int:
+        """The broker itself."""
+        return 1
+
+    async def room(self) -> StorageUsage:
+        """As much as the process may take."""
+        return StorageUsage("memory", -1, -1)
+
+    async def open(
+        self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
+    ) -> Partition:
+        """A new partition."""
+        if topic not in self._open:
+            self._open[topic] = opener(self._make_logs(), self._clock)
+        return await self._open[topic](topic, index, settings, leader_epoch, topic_id)
+
+    async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
+        """Nothing old can be found in memory."""
+
+    async def forget(self, topic_id: str, index: int) -> None:
+        """Nothing is recorded."""
+
+    async def free_reserve(self) -> bool:
+        """There is none."""
+        return False
+
+    async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:  # noqa: ARG002
+        """There are no folders."""
+        return False
+
+    async def drop_lost(self, partition: Partition, topic_id: str) -> bool:  # noqa: ARG002 -- the store's interface
+        """Nothing is lost but with the process."""
+        return False
+
+    async def losses_given_up(self) -> None:
+        """Nothing is recorded."""
+
+    async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:  # noqa: ARG002 -- the store's interface
+        """Nothing old can be found in memory."""
+        return []
+
+    async def remove(self, topic: str, topic_id: str) -> None:  # noqa: ARG002 -- the store's interface names both
+        """Forget the topic."""
+        self._open.pop(topic, None)
+
+    async def close(self, *, clean: bool) -> None:
+        """Nothing is held."""
+
+
+def read_topic_id(folder: Path) -> str:
+    """The id of the topic whose folder it is; empty when the folder does not say."""
+    mark = folder / TOPIC_ID
+    return mark.read_text() if mark.exists() else ""
+
+
+def unknown_topics(data_dir: Path, known: Collection[str]) -> list[UnknownTopic]:
+    """The topic folders of a data directory that have partitions and whose topic is not known."""
+    streams = data_dir / STREAMS
+    found = []
+    for folder in sorted(streams.iterdir()) if streams.is_dir() else []:
+        if folder.name in known or not folder.is_dir():
+            continue
+        indexes = [int(each.name) for each in folder.iterdir() if each.name.isdigit() and each.is_dir()]
+        if indexes:
+            found.append(UnknownTopic(folder.name, read_topic_id(folder), max(indexes) + 1))
+    return found
+
+
+def _mark(folder: Path, topic_id: str) -> None:
+    """Write whose folder it is: the mark is there whole or not at all, also when the disk is full."""
+    replace_file(folder / TOPIC_ID, topic_id.encode())
+    sync(folder.parent)

@@ -1,0 +1,41 @@
+"""The APIs this client speaks and the versions it knows of each.
+
+The highest version is not always the newest. Where a later version changes the rules and not only the fields, this
+client stops before it: Fetch 13 and Produce 13 name topics by id, Produce 12 and EndTxn 5 belong to transactions whose
+epoch grows with each of them (KIP-890), FindCoordinator 4 and OffsetFetch 8 ask for many groups at once. Brokers from
+Kafka 2.1 to 4.x serve what remains.
+"""
+
+from typing import NamedTuple
+
+
+class ClientApi(NamedTuple):
+    """An API with the lowest and highest version that this client knows."""
+
+    key: int
+    low: int
+    high: int
+
+
+PRODUCE = ClientApi(0, 3, 11)
+FETCH = ClientApi(1, 4, 12)
+LIST_OFFSETS = ClientApi(2, 1, 7)
+METADATA = ClientApi(3, 1, 12)
+OFFSET_COMMIT = ClientApi(8, 2, 8)
+OFFSET_FETCH = ClientApi(9, 1, 7)
+FIND_COORDINATOR = ClientApi(10, 1, 3)
+SASL_HANDSHAKE = ClientApi(17, 1, 1)
+API_VERSIONS = ClientApi(18, 0, 0)
+INIT_PRODUCER_ID = ClientApi(22, 0, 4)
+ADD_PARTITIONS_TO_TXN = ClientApi(24, 0, 3)
+ADD_OFFSETS_TO_TXN = ClientApi(25, 0, 3)
+END_TXN = ClientApi(26, 0, 3)
+TXN_OFFSET_COMMIT = ClientApi(28, 0, 3)
+DESCRIBE_LOG_DIRS = ClientApi(35, 1, 4)
+SASL_AUTHENTICATE = ClientApi(36, 0, 2)
+ELECT_LEADERS = ClientApi(43, 0, 2)
+ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, 0, 0)
+LIST_PARTITION_REASSIGNMENTS = ClientApi(46, 0, 0)
+DESCRIBE_CLUSTER = ClientApi(60, 0, 2)
+UNREGISTER_BROKER = ClientApi(64, 0, 0)
+LIST_TRANSACTIONS = ClientApi(66, 0, 1)

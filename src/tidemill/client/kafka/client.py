@@ -1,0 +1,359 @@
+"""`KafkaClient`: a small Kafka client that moves closed record batches, for programs that open them elsewhere.
+
+It blocks, it is for one thread, and it keeps one connection per broker. Every call goes on over lost connections and
+moved leaders (see `retries`) and raises one clear line when that does not help: a KafkaError as the broker named
+it, or a ClientError. It works with any Kafka broker from 2.1 on.
+
+A batch without a producer id that is sent again after a lost connection may be written twice; with the id of
+`init_producer` and its sequence it is not.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+from tidemill.client.kafka import coordinators
+from tidemill.client.kafka import reassignment
+from tidemill.client.kafka import brokers
+from tidemill.client.kafka.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
+from tidemill.client.kafka.protocol import Answer, Buffer, Request, plain
+from tidemill.client.kafka.coordinators import GroupOffset, ProducerIdentity
+from tidemill.client.kafka.errors import InvalidClientOption, NotServed
+from tidemill.client.kafka.fetch import FETCH_BYTES, FETCH_WAIT_MS, FetchedBatches, FetchPosition, fetch_request, fetched
+from tidemill.client.kafka.reassignment import Carried, Moving
+from tidemill.client.kafka.brokers import Described
+from tidemill.client.kafka.options import parse_options
+from tidemill.client.kafka.pipeline import GRACE_S, ProducePipe
+from tidemill.client.kafka.produce import ALL_REPLICAS, Produced, produce_request, produced
+from tidemill.client.kafka.ranges import read_range
+from tidemill.client.kafka.routing import PendingRequest, Coordinated, RequestRouter
+from tidemill.client.kafka.topology import BrokerEndpoint, TopicInfo, Topology
+from tidemill.model.errors import KafkaError, UnknownTopicOrPartition, of_code
+from tidemill.model.topics import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+TRANSACTION_TIMEOUT_MS = 60_000
+_CONSUMER = -1
+
+R = TypeVar("R")
+
+
+class ListedOffset(NamedTuple):
+    """An answer to ListOffsets; all -1 when no record is that late."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class KafkaClient:
+    """A client of one cluster; `options` are Kafka's own, at least `bootstrap.servers`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._router = RequestRouter(parse_options(options))
+        self._timeout_ms = self._router.options.request_timeout_ms
+
+    def another(self) -> "KafkaClient":
+        """A client of the same cluster with connections of its own, for another thread."""
+        return KafkaClient(self._options)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._router.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def greet(self) -> None:
+        """Ask a broker who else is there, without another try: what keeps us out is raised at once."""
+        self._router.refresh(())
+
+    # Topics and offsets
+
+    def metadata(self, topics: Iterable[str], *, create: bool = False) -> dict[str, TopicInfo]:
+        """These topics; UnknownTopicOrPartition names one that does not exist.
+
+        `create` lets a broker create it whose auto.create.topics.enable is on.
+        """
+        names = sorted(set(topics))
+
+        def ask() -> Topology:
+            topology = self._router.refresh(names, create=create)
+            for error in (topology.missing[name] for name in names if name in topology.missing):
+                # Nobody waits for a topic to appear, except who has it created.
+                if create or not isinstance(error, UnknownTopicOrPartition):
+                    raise error
+            return topology
+
+        topology = self._router.persist("", ask)
+        for name in names:
+            if name in topology.missing:
+                raise topology.missing[name]
+        return {name: topology.topics[name] for name in names}
+
+    def known(self, topics: Iterable[str]) -> list[TopicInfo]:
+        """What was heard last of these topics, in whatever call; nobody is asked."""
+        return [known for name in topics if (known := self._router.topology.topics.get(name)) is not None]
+
+    def topics(self, pattern: str | None = None) -> dict[str, TopicInfo]:
+        """All topics that are not internal, or those in whose name the pattern is found."""
+        try:
+            matcher = re.compile(pattern or "")
+        except re.error as error:
+            raise InvalidClientOption(f"{pattern!r} is not a regular expression: {error}") from None
+        topology = self._router.persist("", lambda: self._router.refresh(None))
+        found = topology.topics.values()
+        return {topic.name: topic for topic in found if not topic.internal and matcher.search(topic.name)}
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset for EARLIEST, LATEST or of the first record not older than a time in ms, for each partition.
+
+        With `committed`, LATEST is where the oldest open transaction starts.
+        """
+
+        def ask(share: Mapping[TopicPartition, int]) -> Request:
+            topics = [
+                {"name": name, "partitions": [{"partition_index": index, "timestamp": at} for index, at in entries]}
+                for name, entries in _by_topic(share).items()
+            ]
+            fields = {"replica_id": _CONSUMER, "isolation_level": int(committed), "topics": topics}
+            return plain(LIST_OFFSETS, fields)
+
+        return self._router.at_leaders("list offsets", wanted, ask, _found_offsets)
+
+    def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How many bytes each partition has at its leader."""
+
+        def ask(share: Mapping[TopicPartition, int]) -> Request:
+            topics = [
+                {"topic": name, "partitions": [index for index, _ in entries]}
+                for name, entries in _by_topic(share).items()
+            ]
+            return plain(DESCRIBE_LOG_DIRS, {"topics": topics})
+
+        return self._router.at_leaders("ask for sizes", dict.fromkeys(partitions, 0), ask, _found_sizes)
+
+    # Brokers
+
+    def cluster(self) -> Described:
+        """The controller and every broker, also those that were there once."""
+        return brokers.describe(self._router)
+
+    def forget_broker(self, node_id: int) -> None:
+        """Take a broker that is gone for good off the list."""
+        brokers.forget(self._router, node_id)
+
+    # Replicas
+
+    def carriers(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, Carried]:
+        """Who carries the partitions of these topics, or of all."""
+        return reassignment.carriers(self._router, topics)
+
+    def reassign(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Move partitions to these brokers; None goes back to where one was. What became of each."""
+        return reassignment.reassign(self._router, wanted)
+
+    def reassignments(self) -> dict[TopicPartition, Moving]:
+        """Every partition on its way."""
+        return reassignment.reassignments(self._router)
+
+    def elect_preferred(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+        """Let the first replica of each lead; what became of each."""
+        return reassignment.elect_preferred(self._router, partitions)
+
+    # Records
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        committed: bool = False,
+        max_wait_ms: int = FETCH_WAIT_MS,
+    ) -> FetchedBatches:
+        """Batches from the one that holds `offset`; at least one when there is any, whatever its size."""
+        wanted = FetchPosition(offset, max_bytes, committed, max_wait_ms)
+        return self._router.at_leaders(
+            f"fetch from offset {offset}",
+            {partition: wanted},
+            lambda share: fetch_request(partition, share[partition]),
+            lambda answer: {partition: fetched(answer, wanted)},
+            extra_s=max_wait_ms / 1000,
+        )[partition]
+
+    def read_range(
+        self,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        committed: bool = False,
+    ) -> Iterator[FetchedBatches]:
+        """What holds the offsets from `start` to before `end`; the next request travels while you decode.
+
+        The first and last batches may reach beyond the range. OffsetOutOfRange when `start` is no longer there.
+        """
+        return read_range(self._router, self.fetch, partition, start, end, max_bytes=max_bytes, committed=committed)
+
+    def produce(
+        self,
+        partition: TopicPartition,
+        batch: Buffer,
+        *,
+        acks: int = ALL_REPLICAS,
+        transactional_id: str | None = None,
+    ) -> Produced:
+        """Append one sealed batch."""
+        return self.produce_all({partition: batch}, acks=acks, transactional_id=transactional_id)[partition]
+
+    def produce_all(
+        self,
+        batches: Mapping[TopicPartition, Buffer],
+        *,
+        acks: int = ALL_REPLICAS,
+        transactional_id: str | None = None,
+    ) -> dict[TopicPartition, Produced]:
+        """Append one sealed batch to each of these partitions, to all leaders at the same time."""
+
+        def ask(share: Mapping[TopicPartition, Buffer]) -> Request:
+            return self._produce_request(share, acks, transactional_id)
+
+        if acks == 0:
+            for partition in batches:
+                self._send(partition, ask({partition: batches[partition]}))
+            return dict.fromkeys(batches, Produced())
+        return self._router.at_leaders("produce", batches, ask, produced, extra_s=GRACE_S)
+
+    def pipe(self, transactional_id: str | None = None) -> ProducePipe:
+        """A way to append sealed batches that have a producer id without waiting for each."""
+        return ProducePipe(self._router, lambda share: self._produce_request(share, ALL_REPLICAS, transactional_id))
+
+    def _produce_request(
+        self, share: Mapping[TopicPartition, Buffer], acks: int, transactional_id: str | None
+    ) -> Request:
+        return produce_request(share, acks=acks, timeout_ms=self._timeout_ms, transactional_id=transactional_id)
+
+    def _send(self, partition: TopicPartition, request: Request) -> None:
+        self._router.persist(f"produce to {partition}", lambda: self._router.leader(partition).ask(request))
+
+    # Groups
+
+    def find_coordinator(self, group: str) -> BrokerEndpoint:
+        """Where a group is coordinated."""
+        return self._router.persist(f"group {group}", lambda: self._router.find_coordinator(Coordinated.GROUP, group))
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, GroupOffset]:
+        """What a group has committed, of these partitions or of all; partitions without a commit are left out."""
+        request = coordinators.offset_fetch(group, partitions)
+        return self._at_group(group, request, coordinators.offsets_in)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Commit for a group that has no members; UnknownMemberId when it has."""
+        if offsets:
+            self._at_group(group, coordinators.offset_commit(group, offsets), coordinators.check_partitions)
+
+    def _at_group(self, group: str, request: Request, read: Callable[[Answer], R]) -> R:
+        return self._router.at_coordinator(f"group {group}", Coordinated.GROUP, group, request, read)
+
+    # Producers and transactions
+
+    def init_producer(
+        self, transactional_id: str | None = None, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> ProducerIdentity:
+        """An id to write under. A transactional id fences its earlier holder and aborts what that one left open."""
+        request = coordinators.init_producer_id(transactional_id, timeout_ms)
+
+        def read(answer: Answer) -> ProducerIdentity:
+            return coordinators.identity_in(answer, transactional_id)
+
+        if transactional_id is None:
+            return self._router.persist("init producer", lambda: read(self._router.anyone().call(request)))
+        return self._at_transaction(transactional_id, request, read)
+
+    def add_partitions(self, producer: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
+        """Say what the transaction is going to write to, before it does."""
+        request = coordinators.add_partitions(producer, list(partitions))
+        self._at_transaction(_id_of(producer), request, coordinators.check_added)
+
+    def commit_offsets_in(
+        self, producer: ProducerIdentity, group: str, offsets: Mapping[TopicPartition, GroupOffset]
+    ) -> None:
+        """Commit offsets of a group with the transaction: they count when it is committed, and only then."""
+        request = coordinators.add_offsets(producer, group)
+        self._at_transaction(_id_of(producer), request, coordinators.check_answer)
+        self._at_group(group, coordinators.txn_offset_commit(producer, group, offsets), coordinators.check_partitions)
+
+    def end_transaction(self, producer: ProducerIdentity, *, commit: bool) -> None:
+        """Make all that the transaction wrote visible, or nothing of it."""
+        request = coordinators.end_txn(producer, commit=commit)
+        self._at_transaction(_id_of(producer), request, coordinators.check_answer)
+
+    def open_transactions(self, prefix: str) -> set[str]:
+        """The transactional ids that begin so and whose transactions nobody has ended.
+
+        Kafka tells them from 3.0 on: of brokers that do not, and of those that do not answer, nothing is known.
+        """
+
+        def ask() -> set[str]:
+            asked: list[PendingRequest] = []
+            for connection in self._router.everyone():
+                with suppress(NotServed):
+                    asked.append(PendingRequest(connection, connection.ask(coordinators.list_open())))
+            found = [coordinators.open_in(connection.answer(number)) for connection, number in asked]
+            return {name for names in found for name in names if name.startswith(prefix)}
+
+        return self._router.persist("list transactions", ask)
+
+    def _at_transaction(self, key: str, request: Request, read: Callable[[Answer], R]) -> R:
+        return self._router.at_coordinator(f"transaction {key}", Coordinated.TRANSACTION, key, request, read)
+
+
+def _id_of(producer: ProducerIdentity) -> str:
+    if producer.transactional_id is None:
+        raise InvalidClientOption("a transaction needs a transactional id: init_producer(transactional_id)")
+    return producer.transactional_id
+
+
+def _by_topic(wanted: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int, int]]]:
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for partition, timestamp in wanted.items():
+        topics.setdefault(partition.topic, []).append((partition.partition, timestamp))
+    return topics
+
+
+def _found_sizes(answer: Answer) -> dict[TopicPartition, int | KafkaError]:
+    found: dict[TopicPartition, int | KafkaError] = {}
+    for directory in answer.message().results:
+        for topic in directory.topics:
+            for part in topic.partitions:
+                found[TopicPartition(topic.name, part.partition_index)] = part.partition_size
+    return found
+
+
+def _found_offsets(answer: Answer) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    found: dict[TopicPartition, ListedOffset | KafkaError] = {}
+    for topic in answer.message().topics:
+        for part in topic.partitions:
+            found[TopicPartition(topic.name, part.partition_index)] = (
+                of_code(part.error_code)
+                if part.error_code
+                else ListedOffset(part.offset, part.timestamp, getattr(part, "leader_epoch", -1))
+            )
+    return found

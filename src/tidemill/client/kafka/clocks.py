@@ -1,0 +1,43 @@
+"""What brokers ask each other about their clocks: DescribeConfigs of the broker, of which one value is the clock."""
+
+import json
+from typing import NamedTuple
+
+from tidemill.client.kafka.apis import ClientApi
+from tidemill.client.kafka.protocol import Answer, Request, plain
+from tidemill.model.errors import ProtocolViolation
+
+DESCRIBE_CONFIGS = ClientApi(32, 4, 4)
+BROKER = 4
+CLOCK = "tidemill.clock"
+TRUSTED = "trusted"
+
+
+class ToldClock(NamedTuple):
+    """The wall clock of another broker when it answered, and whether that broker trusts it."""
+
+    wall_ms: int
+    is_trusted: bool
+
+
+def clock_request(node_id: int) -> Request:
+    """Ask a broker for its clock."""
+    resource = {"resource_type": BROKER, "resource_name": str(node_id), "configuration_keys": (CLOCK,)}
+    return plain(DESCRIBE_CONFIGS, {"resources": [resource], "include_synonyms": False, "include_documentation": False})
+
+
+def told_clock(answer: Answer) -> ToldClock | None:
+    """What it answered; None from a broker that does not know the question."""
+    for result in answer.message().results:
+        for config in result.configs:
+            if config.name == CLOCK and config.value:
+                return _read(config.value)
+    return None
+
+
+def _read(text: str) -> ToldClock:
+    try:
+        told = json.loads(text)
+        return ToldClock(int(told["wall_ms"]), told["state"] == TRUSTED)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProtocolViolation(f"the clock of a broker cannot be read: {error}") from None

@@ -1,0 +1,178 @@
+"""A blocking connection to one broker: opened, encrypted and introduced, then requests and answers in any order.
+
+The caller may ask again before it has read an answer (`ask`, then `answer`): that is how the next fetch travels while
+the last one is decoded. A connection that fails or times out is closed and stays closed; its user opens another one.
+"""
+
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from struct import Struct
+
+from tidemill.client.kafka import sasl
+from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from tidemill.client.kafka.protocol import Answer, Buffer, Conversation, Request, plain, versions_in
+from tidemill.client.kafka.errors import AuthenticationFailed, ConnectionLost, NotKafka, BrokerUnreachable
+from tidemill.client.kafka.options import ClientOptions, Credentials
+from tidemill.client.kafka.wrong_port import stranger
+from tidemill.client.kafka.tls import tls_context
+from tidemill.client.kafka.topology import BrokerEndpoint
+from tidemill.model.errors import ProtocolViolation
+
+FRAME_BYTES_MAX = 512 * 1024 * 1024
+NONCE_BYTES = 24
+_SIZE = Struct(">i")
+
+
+class BlockingConnection:
+    """The way to one broker."""
+
+    def __init__(self, address: BrokerEndpoint, options: ClientOptions) -> None:
+        self.address = address
+        self._timeout_s = options.request_timeout_ms / 1000
+        self._talk = Conversation(options.client_id)
+        self._early: dict[int, Answer] = {}
+        self._unwanted: set[int] = set()
+        self._head = bytearray(_SIZE.size)
+        self._socket = _connect(address, options)
+        self.closed = False
+        try:
+            self._introduce(options.credentials)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, request: Request, *, extra_s: float = 0.0) -> Answer:
+        """Ask and wait for the answer."""
+        return self.answer(self.ask(request), extra_s=extra_s)
+
+    def ask(self, request: Request) -> int:
+        """Send a request; its number is the ticket for `answer`."""
+        number, buffers = self._talk.ask(request)
+        with self._guarded():
+            self._socket.settimeout(self._timeout_s)
+            for piece in _joined(buffers):
+                self._socket.sendall(piece)
+        return number
+
+    def answer(self, number: int, *, extra_s: float = 0.0) -> Answer:
+        """The answer to an earlier request; `extra_s` is what the broker was allowed to wait before it answers."""
+        deadline = time.monotonic() + self._timeout_s + extra_s
+        while number not in self._early:
+            if self.closed:
+                raise ConnectionLost(f"the connection to {self.address} is closed")
+            with self._guarded():
+                answer = self._talk.heard(self._frame(deadline))
+            if answer.number in self._unwanted:
+                self._unwanted.discard(answer.number)
+            else:
+                self._early[answer.number] = answer
+        return self._early.pop(number)
+
+    def abandon(self, number: int) -> None:
+        """Nobody will ask for this answer."""
+        if self._early.pop(number, None) is None:
+            self._unwanted.add(number)
+
+    def close(self) -> None:
+        """End it; harmless when it has ended."""
+        self.closed = True
+        with suppress(OSError):
+            self._socket.close()
+
+    def _introduce(self, credentials: Credentials | None) -> None:
+        try:
+            self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
+        except (ConnectionLost, ProtocolViolation) as error:
+            if (said := stranger(bytes(self._head))) is not None:
+                raise NotKafka(f"{self.address} {said}") from None
+            if isinstance(error, ProtocolViolation):
+                raise
+            raise ConnectionLost(f"{error} before it said anything; does security.protocol fit?") from None
+        if credentials is not None:
+            self._authenticate(credentials)
+
+    def _authenticate(self, credentials: Credentials) -> None:
+        hands = self.call(plain(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})).message()
+        if hands.error_code:
+            offered = ", ".join(hands.mechanisms) or "none"
+            raise AuthenticationFailed(f"{self.address} does not know {credentials.mechanism}; it offers {offered}")
+        steps = sasl.exchange(credentials, secrets.token_urlsafe(NONCE_BYTES))
+        message = next(steps)
+        with suppress(StopIteration):
+            while True:
+                told = self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message})).message()
+                if told.error_code:
+                    reason = told.error_message or "wrong user or password"
+                    raise AuthenticationFailed(f"{self.address} refuses {credentials.username}: {reason}")
+                message = steps.send(told.auth_bytes)
+
+    def _frame(self, deadline: float) -> bytearray:
+        self._fill(self._head, deadline)
+        size = _SIZE.unpack(self._head)[0]
+        if not 0 <= size <= FRAME_BYTES_MAX:
+            raise ProtocolViolation(f"{self.address} announces {size} bytes; is it the address of a Kafka broker?")
+        frame = bytearray(size)
+        self._fill(frame, deadline)
+        return frame
+
+    def _fill(self, room: bytearray, deadline: float) -> None:
+        view = memoryview(room)
+        while view:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("no answer in time")
+            self._socket.settimeout(left_s)
+            count = self._socket.recv_into(view)
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            view = view[count:]
+
+    @contextmanager
+    def _guarded(self) -> Generator[None]:
+        # Whatever goes wrong within a frame leaves the stream at an unknown place: such a connection is not used again.
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"{self.address}: {_reason(error)}") from None
+        except BaseException:
+            self.close()
+            raise
+
+
+def _connect(address: BrokerEndpoint, options: ClientOptions) -> socket.socket:
+    timeout_s = options.connect_timeout_ms / 1000
+    try:
+        plain_socket = socket.create_connection(address, timeout_s)
+    except OSError as error:
+        raise BrokerUnreachable(f"no broker answers at {address}: {_reason(error)}") from None
+    try:
+        plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if options.tls is None:
+            return plain_socket
+        return tls_context(options.tls).wrap_socket(plain_socket, server_hostname=address.host)
+    except ssl.SSLCertVerificationError as error:
+        plain_socket.close()
+        advice = "name the authority that signed it in ssl.ca.location or ssl.truststore.location"
+        raise AuthenticationFailed(f"{address}: {error.verify_message}; {advice}") from None
+    except OSError as error:
+        plain_socket.close()
+        raise BrokerUnreachable(f"{address} does not speak TLS with us: {_reason(error)}") from None
+    except BaseException:
+        plain_socket.close()
+        raise
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def _joined(buffers: list[Buffer], small_bytes: int = 64 * 1024) -> list[Buffer]:
+    """Small pieces in one, so that a request does not become many packets; large ones as they are."""
+    if sum(len(part) for part in buffers) <= small_bytes:
+        return [b"".join(buffers)]
+    return buffers

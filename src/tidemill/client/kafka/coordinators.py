@@ -1,0 +1,177 @@
+"""What groups and transactions ask of their coordinators: requests, and answers with their errors raised."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tidemill.client.kafka.apis import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+)
+from tidemill.client.kafka.protocol import Answer, Request, plain
+from tidemill.model.errors import of_code
+from tidemill.model.topics import TopicPartition
+
+NO_OFFSET = -1
+ONGOING = "Ongoing"
+"""Kafka's word for a transaction that nobody has ended."""
+
+
+class GroupOffset(NamedTuple):
+    """A committed offset: the next one to read."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class ProducerIdentity(NamedTuple):
+    """Who writes: the id and epoch that go into every batch, and the transactional id they belong to."""
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """It as requests name it."""
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+        }
+
+
+def offset_commit(group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> Request:
+    """A commit by somebody who is no member."""
+    return plain(OFFSET_COMMIT, {"group_id": group, "retention_time": -1, "topics": _offset_topics(offsets)})
+
+
+def txn_offset_commit(producer: ProducerIdentity, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> Request:
+    """A commit that counts when the transaction does."""
+    return plain(TXN_OFFSET_COMMIT, {**producer.fields, "group_id": group, "topics": _offset_topics(offsets)})
+
+
+def _offset_topics(offsets: Mapping[TopicPartition, GroupOffset]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for partition, committed in offsets.items():
+        entry = {
+            "partition_index": partition.partition,
+            "committed_offset": committed.offset,
+            "committed_leader_epoch": committed.leader_epoch,
+            "committed_metadata": committed.metadata,
+        }
+        topics[partition.topic].append(entry)
+    return [{"name": name, "partitions": entries} for name, entries in topics.items()]
+
+
+def check_partitions(answer: Answer) -> None:
+    """Raise the first error that any partition has."""
+    for topic in answer.message().topics:
+        for part in topic.partitions:
+            if part.error_code:
+                raise _named(topic.name, part.partition_index, part.error_code)
+
+
+def offset_fetch(group: str, partitions: Iterable[TopicPartition] | None) -> Request:
+    """The offsets of these partitions, or all that the group has."""
+    topics: list[dict[str, Any]] | None = None
+    if partitions is not None:
+        topics = [{"name": name, "partition_indexes": indexes} for name, indexes in _indexes(partitions).items()]
+    return plain(OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": True})
+
+
+def offsets_in(answer: Answer) -> dict[TopicPartition, GroupOffset]:
+    """What the group has committed; partitions without a commit are left out."""
+    told = answer.message()
+    check(getattr(told, "error_code", 0))
+    found = {}
+    for topic in told.topics:
+        for part in topic.partitions:
+            if part.error_code:
+                raise _named(topic.name, part.partition_index, part.error_code)
+            if part.committed_offset != NO_OFFSET:
+                epoch = getattr(part, "committed_leader_epoch", -1)
+                found[TopicPartition(topic.name, part.partition_index)] = GroupOffset(
+                    part.committed_offset, epoch, part.metadata or ""
+                )
+    return found
+
+
+def init_producer_id(transactional_id: str | None, timeout_ms: int) -> Request:
+    """An id to write under; with a transactional id it also ends what an earlier holder left open."""
+    fields = {"transactional_id": transactional_id, "transaction_timeout": timeout_ms}
+    return plain(INIT_PRODUCER_ID, {**fields, "producer_id": -1, "producer_epoch": -1})
+
+
+def identity_in(answer: Answer, transactional_id: str | None) -> ProducerIdentity:
+    """The id that a broker gave."""
+    told = answer.message()
+    check(told.error_code)
+    return ProducerIdentity(told.producer_id, told.producer_epoch, transactional_id)
+
+
+def add_partitions(producer: ProducerIdentity, partitions: Collection[TopicPartition]) -> Request:
+    """What the transaction is going to write to."""
+    fields = {f"v3_and_below_{name}": value for name, value in producer.fields.items()}
+    topics = [{"name": name, "partitions": indexes} for name, indexes in _indexes(partitions).items()]
+    return plain(ADD_PARTITIONS_TO_TXN, {**fields, "v3_and_below_topics": topics})
+
+
+def check_added(answer: Answer) -> None:
+    """Raise the first error that any partition has."""
+    for topic in answer.message().results_by_topic_v3_and_below:
+        for part in topic.results_by_partition:
+            if part.partition_error_code:
+                raise _named(topic.name, part.partition_index, part.partition_error_code)
+
+
+def add_offsets(producer: ProducerIdentity, group: str) -> Request:
+    """The group whose offsets the transaction is going to commit."""
+    return plain(ADD_OFFSETS_TO_TXN, {**producer.fields, "group_id": group})
+
+
+def end_txn(producer: ProducerIdentity, *, commit: bool) -> Request:
+    """The end of the transaction."""
+    return plain(END_TXN, {**producer.fields, "committed": commit})
+
+
+def list_open() -> Request:
+    """The transactions that a broker coordinates and nobody has ended."""
+    return plain(LIST_TRANSACTIONS, {"state_filters": (ONGOING,), "producer_id_filters": (), "duration_filter": -1})
+
+
+def open_in(answer: Answer) -> list[str]:
+    """Their transactional ids."""
+    told = answer.message()
+    check(told.error_code)
+    return [each.transactional_id for each in told.transaction_states]
+
+
+def check_answer(answer: Answer) -> None:
+    """Raise the one error that the answer has."""
+    check(answer.message().error_code)
+
+
+def check(code: int) -> None:
+    """Raise the error that a code stands for."""
+    if code:
+        raise of_code(code)
+
+
+def _named(topic: str, index: int, code: int) -> Exception:
+    error = of_code(code)
+    return type(error)(f"{topic}-{index}: {error}")
+
+
+def _indexes(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition.partition)
+    return topics

@@ -1,0 +1,144 @@
+"""A broker's connection to another broker of its cluster, on the event loop.
+
+Both prove that they know the cluster's secret before anything else is said (`wire.kafka.cluster_proof`). Answers come
+in the order of the requests. A connection that fails or takes too long is closed and stays closed; its user opens
+another one.
+"""
+
+import asyncio
+from collections import deque
+from secrets import token_bytes
+from typing import cast
+
+from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from tidemill.client.kafka.protocol import Answer, Buffers, Conversation, Request, plain, versions_in
+from tidemill.client.kafka.errors import AuthenticationFailed, ConnectionLost, BrokerUnreachable
+from tidemill.model.errors import ProtocolViolation
+from tidemill.wire.kafka.cluster_proof import (
+    MECHANISM,
+    NONCE_BYTES,
+    Hello,
+    proof_of_asked,
+    proof_of_asker,
+    same,
+    write_hello,
+)
+from tidemill.wire.kafka.frames import FrameReader
+
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+SCRATCH_BYTES = 256 * 1024
+PEER_BYTES_EAGER = 16 * 1024 * 1024
+"""An answer of a broker that has proved itself gets its memory at once: growing it would copy it again and again."""
+CONNECT_S = 5.0
+ANSWER_S = 10.0
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """The way to one broker."""
+
+    def __init__(self, address: tuple[str, int], client_id: str) -> None:
+        self._name = f"{address[0]}:{address[1]}"
+        self._talk = Conversation(client_id)
+        self._frames = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX)
+        self._waiting: deque[asyncio.Future[Answer]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._reason: str | None = None
+
+    @classmethod
+    async def open(cls, host: str, port: int, *, secret: bytes, node_id: int, client_id: str) -> "PeerConnection":
+        """A connection on which both sides are known; `node_id` is the number of the broker that asks."""
+        connection = cls((host, port), client_id)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+                await connection._introduce(secret, node_id)
+            connection._frames.eager_bytes = PEER_BYTES_EAGER
+        except (OSError, TimeoutError) as error:
+            connection.close()
+            raise BrokerUnreachable(f"broker {host}:{port} does not answer: {error or 'no answer in time'}") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._reason is not None
+
+    async def call(self, request: Request, *, extra_s: float = 0.0) -> Answer:
+        """Ask and wait; `extra_s` is what the other broker may wait before it answers."""
+        if self._reason is not None or self._transport is None:
+            raise ConnectionLost(f"{self._name}: {self._reason or 'not connected'}")
+        _, buffers = self._talk.ask(request)
+        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._send(buffers)
+        try:
+            async with asyncio.timeout(ANSWER_S + extra_s):
+                return await waiter
+        except TimeoutError:
+            self._end("no answer in time")
+            raise ConnectionLost(f"{self._name}: no answer in time") from None
+
+    def close(self) -> None:
+        """End it; harmless when it has ended."""
+        self._end("closed")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The other broker is there."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._end(str(exc) if exc else "the broker closed the connection")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        _ = sizehint
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        try:
+            for frame in self._frames.received(nbytes):
+                answer = self._talk.heard(frame)
+                waiter = self._waiting.popleft()
+                if not waiter.done():
+                    waiter.set_result(answer)
+        except ProtocolViolation as error:
+            self._end(str(error))
+
+    def _send(self, buffers: Buffers) -> None:
+        if self._transport is not None:
+            self._transport.write(b"".join(buffers))
+
+    def _end(self, reason: str) -> None:
+        if self._reason is not None:
+            return
+        self._reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(ConnectionLost(f"{self._name}: {reason}"))
+
+    async def _introduce(self, secret: bytes, node_id: int) -> None:
+        self._talk.learn(versions_in(await self.call(plain(API_VERSIONS, {}))))
+        hands = (await self.call(plain(SASL_HANDSHAKE, {"mechanism": MECHANISM}))).message()
+        if hands.error_code:
+            raise AuthenticationFailed(f"{self._name} belongs to no cluster: start it with --cluster-secret")
+        hello = Hello(node_id, token_bytes(NONCE_BYTES))
+        told = await self._step(write_hello(hello))
+        nonce, proof = told[:NONCE_BYTES], told[NONCE_BYTES:]
+        if not same(proof, proof_of_asked(secret, hello, nonce)):
+            raise AuthenticationFailed(f"{self._name} has another cluster secret; all brokers need the same one")
+        await self._step(proof_of_asker(secret, hello, nonce))
+
+    async def _step(self, message: bytes) -> bytes:
+        told = (await self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message}))).message()
+        if told.error_code:
+            reason = told.error_message or "no reason given"
+            raise AuthenticationFailed(f"{self._name} does not believe this broker: {reason}")
+        return bytes(told.auth_bytes)

@@ -1,0 +1,46 @@
+"""What the standard library needs to know to encrypt a connection."""
+
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidemill.client.kafka.errors import InvalidClientOption
+from tidemill.client.kafka.options import TlsOptions
+
+OWNER_ONLY = 0o600
+
+
+def tls_context(tls: TlsOptions) -> ssl.SSLContext:
+    """The context for these options; InvalidOption when their files or texts are of no use."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file, cadata=tls.ca_pem)
+        with _certificate(tls) as (certificate, key):
+            if certificate is not None:
+                context.load_cert_chain(certificate, key, lambda: tls.key_password or "")
+    except (OSError, ValueError) as error:  # the library calls a text without a certificate a wrong value
+        reason = str(getattr(error, "strerror", None) or error).lower()
+        raise InvalidClientOption(f"{_named(tls)} cannot be used: {reason}; they must be PEM") from None
+    context.check_hostname = tls.check_name and tls.verify
+    if not tls.verify:
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _named(tls: TlsOptions) -> str:
+    files = [name for name in (tls.ca_file, tls.certificate_file, tls.key_file) if name is not None]
+    return f"the TLS files {', '.join(files)}" if files else "the texts of the TLS certificates"
+
+
+@contextmanager
+def _certificate(tls: TlsOptions) -> Iterator[tuple[str | None, str | None]]:
+    """The files of our certificate and key: the library reads files only, so texts are in one for a moment."""
+    if tls.certificate_pem is None:
+        yield tls.certificate_file, tls.key_file
+        return
+    with tempfile.TemporaryDirectory(prefix="tidemill-tls-") as folder:
+        together = Path(folder, "me.pem")
+        together.touch(OWNER_ONLY)
+        together.write_text("\n".join(filter(None, (tls.key_pem, tls.certificate_pem))), encoding="ascii")
+        yield str(together), tls.key_file

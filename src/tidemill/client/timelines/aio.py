@@ -1,0 +1,355 @@
+"""Timelines for asyncio: everything a producer, a consumer or an operator does with one timeline."""
+
+import asyncio
+import secrets
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Literal, Self, TypedDict, Unpack
+
+from tidemill.client.rpc import CONNECT_TIMEOUT_MS
+from tidemill.client.timelines.connection import TIMEOUT_MS, TimelineConnection
+from tidemill.client.timelines.lease import AsyncLease
+from tidemill.client.timelines.message import Due, Message, ScheduledId, due_ms, from_ms
+from tidemill.client.timelines.worker import OnClock, Worker
+from tidemill.model.message_ids import RANDOM_BITS, new_id
+from tidemill.model.timeline_errors import BadMessageId, BatchTooLarge, TimelineError, by_name
+from tidemill.wire.grpc import timeline_pb2 as wire
+
+SCHEDULE_MESSAGES_MAX = 1_000
+SCHEDULE_BYTES_MAX = 8 * 1024 * 1024
+LIST_MESSAGES_MAX = 1_000
+STATUSES = {
+    None: wire.STATUS_ANY,
+    "waiting": wire.STATUS_WAITING,
+    "available": wire.STATUS_AVAILABLE,
+    "leased": wire.STATUS_LEASED,
+}
+STATUS_NAMES = {value: name or "any" for name, value in STATUSES.items()}
+
+
+class SettingKeywords(TypedDict, total=False):
+    """The settings of a timeline; the broker says which values it takes."""
+
+    lease_ms: int
+    max_attempts: int
+    dead_letter: str
+    window_ms: int
+    body_bytes_max: int
+    dealer: Literal["racks", "ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineDescription:
+    """A timeline as the broker knows it."""
+
+    name: str
+    state: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    consumers: int = 0
+    created: bool = False
+    """`create` has made it: it was not there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message that lies on a timeline."""
+
+    id: str
+    due: datetime
+    status: str
+    attempts: int
+    key: bytes | None
+    body: bytes
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a histogram: how many messages are due from `start` on, until the next bar."""
+
+    start: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What a ping measured: the way to the broker and back, and how far the broker's clock is ahead of ours."""
+
+    round_trip_ms: float
+    drift_ms: float
+    state: str
+
+
+class AsyncTimeline:
+    """One timeline of a broker: `Timeline` for asyncio, with the same names."""
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:6174",
+        topic: str = "",
+        *,
+        group: str = "",
+        timeout_ms: int = TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        self.topic = topic
+        self._connection = TimelineConnection(address, topic, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
+        self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=topic, id=group)
+        self._workers: set[Worker] = set()
+        self._measured: Latency | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all work and close the connection."""
+        await asyncio.gather(*(worker.close() for worker in list(self._workers)))
+        await self._connection.end()
+
+    async def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
+        """Create the timeline; the same again changes nothing, and `created` tells the difference."""
+        request = wire.CreateTimelineRequest(name=self.topic, settings=_texts(settings))
+        return _description(await self._connection.call("CreateTimeline", request))
+
+    async def alter(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
+        """Change settings of the timeline; those not named stay."""
+        request = wire.AlterTimelineRequest(name=self.topic, settings=_texts(settings))
+        return _description(await self._connection.call("AlterTimeline", request))
+
+    async def delete(self) -> None:
+        """Delete the timeline with all its messages."""
+        await self._connection.call("DeleteTimeline", wire.DeleteTimelineRequest(name=self.topic))
+
+    async def describe(self) -> TimelineDescription:
+        """The timeline's state and settings."""
+        return _description(
+            await self._connection.call("DescribeTimeline", wire.DescribeTimelineRequest(name=self.topic))
+        )
+
+    async def timelines(self) -> list[TimelineDescription]:
+        """All timelines of the broker."""
+        reply = await self._connection.call("ListTimelines", wire.ListTimelinesRequest())
+        return [_description(one) for one in reply.timelines]
+
+    async def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
+        """Keep messages for later; durable when it returns. The ids, in order.
+
+        An id that is there already stays as it is: its `exists_already` is true, its `due` the time that holds.
+        """
+        if isinstance(messages, Message):
+            raise TypeError("schedule takes a list of messages: schedule([Message(...)])")
+        ids: list[ScheduledId] = []
+        for batch in _batches([_new(one) for one in messages]):
+            reply = await self._connection.call_in_session(
+                "Schedule",
+                self._greeting,
+                partial(_schedule_request, batch),
+            )
+            ids.extend(ScheduledId.of(one.id, one.until_ms, exists_already=not one.changed) for one in reply.outcomes)
+        return ids
+
+    async def cancel(self, ids: str | Sequence[str]) -> None:
+        """Take messages back; those that cannot be are told in one error, after all were tried."""
+        reply = await self._connection.call_in_session(
+            "Cancel", self._greeting, lambda session: wire.CancelRequest(session=session, ids=_listed(ids))
+        )
+        _raise_failures(reply.outcomes)
+
+    async def move(self, ids: str | Sequence[str], due: Due) -> None:
+        """Give messages another due time; those that cannot be moved are told in one error, after all were tried."""
+        at_ms = due_ms(due)
+        reply = await self._connection.call_in_session(
+            "Move", self._greeting, lambda session: wire.MoveRequest(session=session, ids=_listed(ids), due_ms=at_ms)
+        )
+        _raise_failures(reply.outcomes)
+
+    async def count(self, status: str | None = None, start: Due | None = None, end: Due | None = None) -> int:
+        """How many messages there are, by status and due time."""
+        first_ms, end_ms = _range(start, end)
+        request = wire.CountRequest(timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms)
+        return int((await self._connection.call("Count", request)).count)
+
+    async def messages(
+        self, status: str | None = None, start: Due | None = None, end: Due | None = None, *, limit: int = 100
+    ) -> list[Stored]:
+        """The first messages, by due time: at most `limit`, and no more than 1,000 or 16 MiB of bodies at once."""
+        if limit < 1:
+            raise BatchTooLarge(f"limit={limit}: a list has 1 to {LIST_MESSAGES_MAX} messages")
+        first_ms, end_ms = _range(start, end)
+        limit = min(limit, LIST_MESSAGES_MAX)
+        request = wire.ListMessagesRequest(
+            timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms, limit=limit
+        )
+        return [_stored(one) for one in (await self._connection.call("ListMessages", request)).messages]
+
+    async def histogram(self, start: Due, end: Due, buckets: int = 20, *, status: str | None = None) -> list[Bar]:
+        """How many messages are due in each part of a range of time."""
+        first_ms, end_ms = _range(start, end)
+        request = wire.HistogramRequest(
+            timeline=self.topic, from_ms=first_ms, to_ms=end_ms, buckets=buckets, status=_status(status)
+        )
+        reply = await self._connection.call("Histogram", request)
+        width_ms = max(1, -(-(reply.to_ms - reply.from_ms) // buckets))
+        return [Bar(from_ms(reply.from_ms + at * width_ms), count) for at, count in enumerate(reply.counts)]
+
+    async def ping(self) -> Latency:
+        """Measure the way to the broker and the difference of the clocks, by four time stamps."""
+        before = self._measured
+        request = wire.PingRequest(sent_us=_now_us(), measured=before is not None)
+        if before is not None:
+            request.drift_us = round(-before.drift_ms * 1_000)
+            request.latency_us = round(before.round_trip_ms * 500)
+        reply = await self._connection.call("Ping", request)
+        back_us = _now_us()
+        round_trip_us = (back_us - reply.sent_us) - (reply.answered_us - reply.received_us)
+        drift_us = ((reply.received_us - reply.sent_us) + (reply.answered_us - back_us)) / 2
+        self._measured = Latency(round_trip_us / 1_000, drift_us / 1_000, reply.state)
+        return self._measured
+
+    async def work(
+        self,
+        *,
+        consumer_id: str | None = None,
+        rack: str = "",
+        max_in_flight: int = 100,
+        lease_ms: int = 0,
+        idle_ms: int | None = None,
+        on_clock: OnClock | None = None,
+    ) -> AsyncGenerator[AsyncLease, None]:
+        """Lease messages as they fall due, until the timeline is closed, or until none came for `idle_ms`.
+
+        `on_clock` is called when the broker's clock gets in doubt, with the reasons, and when it is trusted again.
+        """
+        worker = self.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock)
+        try:
+            while arrived := await worker.arrivals(idle_ms):
+                while arrived:
+                    if (one := arrived.popleft()).live:
+                        yield AsyncLease(worker, one.lease)
+        finally:
+            await self.dismiss(worker)
+
+    def worker(
+        self,
+        consumer_id: str | None,
+        rack: str,
+        max_in_flight: int,
+        lease_ms: int,
+        on_clock: OnClock | None = None,
+    ) -> Worker:
+        """A consumer's stream, for both faces."""
+        self._connection.check_usable()
+        greeting = wire.HandshakeRequest(
+            role=wire.ROLE_CONSUMER,
+            timeline=self.topic,
+            id=consumer_id or f"consumer-{uuid.uuid4().hex[:12]}",
+            rack=rack,
+            max_in_flight=max_in_flight,
+            lease_ms=lease_ms,
+            holds_back=True,
+        )
+        worker = Worker(self._connection, greeting, on_clock)
+        self._workers.add(worker)
+        return worker
+
+    async def dismiss(self, worker: Worker) -> None:
+        """End a consumer's stream; what it got and did not use is given back."""
+        self._workers.discard(worker)
+        await worker.close()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in settings.items() if value is not None}
+
+
+def _description(info: wire.TimelineInfo) -> TimelineDescription:
+    return TimelineDescription(info.name, info.state, dict(info.settings), info.consumers, info.created)
+
+
+def _new(message: Message) -> wire.NewMessage:
+    """The message on the wire. An id is drawn here, so that a repeated call is the same message."""
+    if not isinstance(message, Message):
+        raise TypeError(f"schedule takes a list of messages, not {type(message).__name__}")
+    if message.id == "":
+        raise BadMessageId("an id is not empty; leave it out, and one is drawn")
+    message_id = _drawn_id() if message.id is None else message.id
+    try:
+        return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)
+    except TypeError as error:
+        raise TypeError(f"body and key are bytes, id is a str, due a datetime or seconds: not {message!r}") from error
+    except UnicodeEncodeError as error:
+        raise BadMessageId(f"message id {message_id!a} is not text: {error.reason}") from error
+
+
+def _schedule_request(batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
+    return wire.ScheduleRequest(session=session, messages=batch)
+
+
+def _drawn_id() -> str:
+    return new_id(time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
+
+
+def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessage]]:
+    batch: list[wire.NewMessage] = []
+    size = 0
+    for message in messages:
+        if batch and (len(batch) >= SCHEDULE_MESSAGES_MAX or size + len(message.body) > SCHEDULE_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.body)
+    if batch:
+        yield batch
+
+
+def _listed(ids: str | Sequence[str]) -> list[str]:
+    listed = [ids] if isinstance(ids, str) else list(ids)
+    if not all(isinstance(one, str) for one in listed):
+        raise TypeError(f"ids are a str or a list of them, not {ids!r}")
+    return listed
+
+
+def _raise_failures(outcomes: Sequence[wire.Outcome]) -> None:
+    """One error of the first failure's class, which tells all of them."""
+    failures = {one.id: by_name(one.error)(one.reason) for one in outcomes if one.error}
+    if not failures:
+        return
+    told = "; ".join(f"{message_id}: {failure}" for message_id, failure in failures.items())
+    others = f" ({len(outcomes) - len(failures)} of {len(outcomes)} were done)" if len(outcomes) > 1 else ""
+    error = type(next(iter(failures.values())))(told + others)
+    error.failures = failures
+    raise error
+
+
+def _range(start: Due | None, end: Due | None) -> tuple[int, int]:
+    return 0 if start is None else due_ms(start), 0 if end is None else due_ms(end)
+
+
+def _status(name: str | None) -> wire.Status:
+    if name not in STATUSES:
+        raise TimelineError(f"{name!r} is not a status: waiting, available or leased")
+    return STATUSES[name]
+
+
+def _stored(message: wire.ListedMessage) -> Stored:
+    key = message.key if message.HasField("key") else None
+    return Stored(
+        message.id,
+        from_ms(message.due_ms),
+        STATUS_NAMES[message.status],
+        message.attempts,
+        key,
+        message.body,
+        message.holder,
+    )

@@ -1,0 +1,96 @@
+"""The states of partitions in coordination: how leaders and the controller change them, each on what it has seen."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from tidemill.cluster.core.changes import StateChange, live_brokers
+from tidemill.cluster.core.image import PartitionInfo, Topic, encode_state, state_key
+from tidemill.cluster.interface import Coordination, CoordinationAway, KeyGuard
+from tidemill.cluster.metadata import ClusterMetadata
+from tidemill.model.errors import FencedLeaderEpoch, InvalidUpdateVersion, NotLeaderOrFollower
+
+WRITES_MAX = 128
+"""States that are written at the same time: etcd makes many writes durable together."""
+
+log = structlog.get_logger("tidemill.cluster")
+
+
+class States:
+    """Writes states of partitions."""
+
+    def __init__(
+        self, coordination: Coordination, metadata: ClusterMetadata, node_id: int, member: Callable[[], bool]
+    ) -> None:
+        self._coordination = coordination
+        self._metadata = metadata
+        self.unclean_elections = 0
+        self._node_id = node_id
+        self._member = member
+
+    async def propose_isr(
+        self, topic: str, index: int, leader_epoch: int, version: int, isr: tuple[int, ...]
+    ) -> PartitionInfo:
+        """Write this in-sync set if epoch and version are still the partition's; what it is then."""
+        known, info = self._find(topic, index)
+        if not self._member() or info.leader != self._node_id:
+            raise NotLeaderOrFollower(f"{topic}-{index} is led by broker {info.leader}")
+        if info.leader_epoch != leader_epoch:
+            raise FencedLeaderEpoch(f"{topic}-{index} is at epoch {info.leader_epoch}, not {leader_epoch}")
+        if info.version != version:
+            raise InvalidUpdateVersion(f"{topic}-{index} is at version {info.version}, not {version}")
+        joining = set(isr) - set(info.isr)
+        if not joining <= live_brokers(self._metadata.image):
+            raise InvalidUpdateVersion(f"{topic}-{index}: of {sorted(joining)} not every broker is there")
+        after = PartitionInfo(
+            index, info.leader, info.replicas, isr, leader_epoch, version + 1, info.adding, info.removing
+        )
+        if await self.write(StateChange(known, info, after)) is None:
+            raise InvalidUpdateVersion(f"{topic}-{index} was changed by somebody else")
+        return after
+
+    async def write(self, change: StateChange, guard: KeyGuard | None = None) -> int | None:
+        """Write one state on the one that was seen; its revision, or None when it is not that any more."""
+        key = state_key(change.topic.topic_id, change.before.index)
+        revision = self._metadata.view.revision_of(key)
+        if self._find_in(change.topic, change.before.index) != change.before:
+            return None
+        written = await self._coordination.compare_and_put(key, encode_state(change.after), revision, guard=guard)
+        if written is not None and change.unclean:
+            self.unclean_elections += 1
+            log.warning(
+                "a replica leads that may lack records",
+                partition=f"{change.topic.name}-{change.before.index}",
+                leader=change.after.leader,
+            )
+        return written
+
+    async def write_all(self, changes: Iterable[StateChange], guard: KeyGuard | None = None) -> int:
+        """Write many at a time, and see them here; how many. What somebody else changed is decided again."""
+        room = asyncio.Semaphore(WRITES_MAX)
+
+        async def one(change: StateChange) -> int | None:
+            async with room:
+                try:
+                    return await self.write(change, guard)
+                except CoordinationAway as error:
+                    name = f"{change.topic.name}-{change.before.index}"
+                    log.warning("the state of a partition was not written", partition=name, error=str(error))
+                    return None
+
+        written = [each for each in await asyncio.gather(*map(one, changes)) if each is not None]
+        if written:
+            # Whoever decided this decides again on what it sees: not before it has seen this.
+            await self._metadata.caught_up(max(written))
+        return len(written)
+
+    def _find(self, name: str, index: int) -> tuple[Topic, PartitionInfo]:
+        topic = self._metadata.image.by_name.get(name)
+        if topic is None or index >= len(topic.partitions):
+            raise NotLeaderOrFollower(f"there is no partition {name}-{index} any more")
+        return topic, topic.partitions[index]
+
+    def _find_in(self, topic: Topic, index: int) -> PartitionInfo | None:
+        now = self._metadata.image.by_id.get(topic.topic_id)
+        return now.partitions[index] if now is not None else None

@@ -1,0 +1,160 @@
+"""The broker's own topics: where groups, transactions and waiting records are kept, one journal for each.
+
+They are compacted, as wide as they once were made, and created by the first record; in a cluster before that, for
+their leaders have to be known to whoever asks for a coordinator.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+
+from tidemill.coordinator.journal import TopicJournal
+from tidemill.broker.partitions import Partitions, UnknownTopic
+from tidemill.broker.topics import Topics
+from tidemill.cluster.core.image import NOBODY
+from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.errors import TopicAlreadyExists
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
+
+log = structlog.get_logger("tidemill.broker")
+
+
+class Shape(NamedTuple):
+    """What the settings say about one of them."""
+
+    partitions: int
+    copies: int
+    segment_bytes: int
+
+
+def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
+    """Each of the broker's own topics."""
+    return {
+        GROUP_OFFSETS: Shape(
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            settings.offsets_topic_segment_bytes,
+        ),
+        TRANSACTION_STATE: Shape(
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            settings.transaction_state_log_segment_bytes,
+        ),
+        WAITING: Shape(
+            settings.tidemill_waiting_topic_num_partitions,
+            settings.tidemill_waiting_topic_replication_factor,
+            settings.tidemill_waiting_topic_segment_bytes,
+        ),
+    }
+
+
+class InternalTopics:
+    """Creates them, keeps their journals, and says who leads what of them."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        partitions: Partitions,
+        shapes: Mapping[str, Shape],
+        *,
+        node_id: int,
+        shared: bool,
+        look: Callable[[], None],
+        clock_ms: Callable[[], int],
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._shapes = shapes
+        self._node_id = node_id
+        self._shared = shared
+        self._look = look
+        self._clock_ms = clock_ms
+        self._new_id = new_id
+
+    def journal(self, topic: str) -> TopicJournal:
+        """The journal of one of them."""
+
+        async def create() -> None:
+            await self._create(topic)
+
+        return TopicJournal(
+            topic,
+            width=lambda: self._width(topic),
+            create=create,
+            leads=lambda index, epoch: self.leads(topic, index, epoch),
+            find=lambda index: self._partitions.find(topic, index),
+            clock=self._clock_ms,
+        )
+
+    async def ensure(self, topic: str) -> None:
+        """Create it, where its leader has to be known before the first record."""
+        if self._shared and topic not in self._topics.image.by_name:
+            with suppress(TopicAlreadyExists):
+                await self._create(topic)
+
+    def led(self, topic: str) -> dict[int, int]:
+        """The partitions of it that this broker leads, with their epochs; not those that it cannot open.
+
+        A broker that is alone coordinates before there is a topic.
+        """
+        known = self._topics.image.by_name.get(topic)
+        if known is not None:
+            mine = (info for info in known.partitions if info.leader == self._node_id)
+            return {info.index: info.leader_epoch for info in mine if self.leads(topic, info.index)}
+        return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
+
+    def leads(self, topic: str, index: int, epoch: int | None = None) -> bool:
+        """Whether this broker does lead a partition of it: what the image says is old where coordination is away.
+
+        With `epoch`, whether it has led it since then: others may have written to it in between otherwise.
+        """
+        self._look()
+        partition = self._partitions.find(topic, index)
+        if partition is None:
+            return not self._shared and topic not in self._topics.image.by_name
+        return partition.leads and (not self._shared or epoch is None or partition.leader_epoch == epoch)
+
+    def leader_of(self, topic: str, index: int) -> int:
+        """Who leads a partition of it; -1: nobody at the moment."""
+        known = self._topics.image.by_name.get(topic)
+        if known is None:
+            return NOBODY if self._shared else self._node_id
+        leader = known.partitions[index].leader
+        return NOBODY if leader == self._node_id and not self.leads(topic, index) else leader
+
+    def _width(self, topic: str) -> int:
+        known = self._topics.image.by_name.get(topic)
+        return self._shapes[topic].partitions if known is None else len(known.partitions)
+
+    async def adopt(self) -> None:
+        """Take over folders of these topics that coordination lost; with their ids they keep their records."""
+        for found in list(self._partitions.unknown):
+            if found.name in self._shapes and found.topic_id and not self._shared:
+                await self._create(found.name, found)
+                self._partitions.unknown.remove(found)
+                log.warning("internal topic found again", topic=found.name, partitions=found.partitions)
+
+    async def _create(self, topic: str, found: UnknownTopic | None = None) -> None:
+        shape = self._shapes[topic]
+        copies = min(shape.copies, len(self._topics.carriers()))
+        overrides = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(shape.segment_bytes),
+            "compression.type": "producer",
+        }
+        if topic == WAITING:  # what producers were promised, not what the broker could learn again
+            overrides["min.insync.replicas"] = str(max(1, copies - 1))
+        await self._topics.create(
+            topic,
+            found.partitions if found else shape.partitions,
+            copies,
+            overrides,
+            None,
+            topic_id=UUID(found.topic_id) if found else self._new_id(),
+            validate_only=False,
+            internal=True,
+        )

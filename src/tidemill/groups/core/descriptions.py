@@ -1,0 +1,91 @@
+"""What DescribeGroups and ConsumerGroupDescribe tell of a group."""
+
+from typing import NamedTuple
+
+from tidemill.groups.core.assignors import choose_assignor
+from tidemill.groups.core.consumer_group import ConsumerGroup
+from tidemill.groups.core.entries import NO_PARTITIONS, CurrentValue, MemberValue, Partitions
+from tidemill.groups.core.classic_group import ClassicGroup, ClassicState
+from tidemill.groups.core.shard import Shard
+from tidemill.model.errors import GroupIdNotFound
+
+_UNKNOWN = CurrentValue(0, 0, 0, NO_PARTITIONS, NO_PARTITIONS)
+
+
+class DescribedMember(NamedTuple):
+    """A member of a classic group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribedGroup(NamedTuple):
+    """A classic group."""
+
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class DescribedConsumer(NamedTuple):
+    """A member of a consumer group."""
+
+    member_id: str
+    epoch: int
+    about: MemberValue
+    assigned: Partitions
+    target: Partitions
+
+
+class DescribedConsumerGroup(NamedTuple):
+    """A consumer group."""
+
+    group_id: str
+    state: str
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...]
+
+
+def describe(shard: Shard, group_id: str) -> DescribedGroup:
+    """A classic group; one that only has offsets is empty."""
+    group = shard.groups.get(group_id)
+    if group is None and shard.exists(group_id):
+        return DescribedGroup(group_id, ClassicState.EMPTY)
+    if not isinstance(group, ClassicGroup):
+        raise GroupIdNotFound(f"there is no classic group {group_id}")
+    stable = group.state is ClassicState.STABLE  # only then do protocol and assignments belong together
+    members = tuple(
+        DescribedMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.subscription(group.protocol) if stable else b"",
+            member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    )
+    protocol = (group.protocol or "") if stable else ""
+    return DescribedGroup(group_id, group.state, group.protocol_type or "", protocol, members)
+
+
+def describe_consumers(shard: Shard, group_id: str) -> DescribedConsumerGroup:
+    """A consumer group; clients that get "not found" ask for a classic one next."""
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        raise GroupIdNotFound(f"there is no consumer group {group_id}")
+    members = []
+    for member_id, about in group.members.items():
+        current = group.current.get(member_id, _UNKNOWN)
+        target = group.targets.get(member_id, NO_PARTITIONS)
+        members.append(DescribedConsumer(member_id, current.epoch, about, current.assigned, target))
+    assignor = choose_assignor(about.server_assignor for about in group.members.values())
+    return DescribedConsumerGroup(group_id, group.state, group.epoch, group.target_epoch, assignor, tuple(members))

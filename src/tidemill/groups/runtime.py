@@ -1,0 +1,314 @@
+"""The engine under the coordinator: reads the journal, runs decisions of the cores, keeps their deadlines.
+
+Rules:
+- What changes one group happens one after another (`_turn`): decide, make durable, replay, answer.
+- An answer is released after the entries it rests on are durable. When the journal refuses, the caller gets the error
+  and the group is as before.
+- One timer serves all groups: each says by when it wants to be looked at again.
+- Deadlines are by the clock that commits are stamped with. When that is set (it moves and `steady`, which nobody can
+  set, does not), all deadlines move with it: nobody loses a session, and nobody keeps one for an hour.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+import structlog
+
+from tidemill.groups.timers import Timers
+from tidemill.groups.core.catalog import TopicCatalog, TopicShape
+from tidemill.groups.core.entries import GroupEntry
+from tidemill.groups.core.classic_group import NEVER_MS
+from tidemill.groups.core.limits import GroupLimits
+from tidemill.groups.core.messages import Answer, GroupStep, Ticket
+from tidemill.groups.core.records import decode
+from tidemill.groups.core.shard import Shard
+from tidemill.groups.writer import ShardWriter
+from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    KafkaError,
+    NotCoordinator,
+    TidemillError,
+)
+from tidemill.records.journal import Journal
+from tidemill.supervision.supervisor import Supervisor
+
+RETRY_MS = 1_000
+COMPUTED_IN_PLACE_MAX = 1_000
+"""Decisions that go through more members, names and partitions are made in a thread."""
+CLOCK_SET_MS = 1_000
+"""From so much on, a difference of the two clocks is a clock that was set."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+log = structlog.get_logger(__name__)
+
+
+class GroupEngine:
+    """The groups of this broker, without what can be asked of them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        topics: Callable[[], Iterable[TopicShape]],
+        image_version: Callable[[], int],
+        clock: Callable[[], int],
+        steady: Callable[[], int] | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+        limits: GroupLimits | None = None,
+        may_expire: Callable[[], bool] = lambda: True,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._supervisor = supervisor or Supervisor()
+        self.limits = limits or GroupLimits()
+        self._journal = journal
+        self._topics = topics
+        self._image_version = image_version
+        self._wall = clock
+        self._steady = steady or clock
+        self._ahead_ms = clock() - self._steady()
+        self._new_id = new_id
+        self._may_expire = may_expire
+        self._catalog = TopicCatalog(-1)
+        self._shards: dict[int, Shard] = {}
+        self.led: Mapping[int, int] | None = None
+        """The partitions of the journal that this broker leads, with their epochs; None before the start."""
+        self._read_in: dict[int, int] = {}
+        """The epochs in which the shards were read."""
+        self._writers: dict[int, ShardWriter] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._parked: dict[asyncio.Future[Any], int] = {}  # in order, so that an end is the same each time
+        self._alarms = Timers(self._clock, self._ring)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._expiry: asyncio.Task[None] | None = None
+        self._closed = False
+        # One thread, and not those that files and other parts use: however many groups are large, nothing else waits.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="groups")
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start to expire offsets. Until a partition is loaded its groups are answered with "still loading"."""
+        self._expiry = self._supervisor.keep("group offsets expiry", self._expire_for_ever)
+
+    @property
+    def loaded(self) -> Collection[int]:
+        """The partitions of the journal that were read."""
+        return self._shards.keys()
+
+    async def load(self, partition: int, epoch: int) -> None:
+        """Read the groups of a partition that this broker leads since `epoch`."""
+        if self._closed:
+            return
+        shard = Shard(self.limits)
+        async for records in self._journal.replay(partition):
+            for record in records:
+                entry = None if record.key is None else _decoded(record.key, record.value, partition)
+                if entry is not None:
+                    shard.replay(entry)
+        shard.loaded(self._clock())
+        self._shards[partition], self._read_in[partition] = shard, epoch
+        self._writers[partition] = ShardWriter(self._journal, partition, shard)
+        for group_id in list(shard.groups):
+            self._schedule(shard, group_id)
+
+    async def let_go(self, partitions: Iterable[int]) -> None:
+        """Forget the groups of partitions that another broker leads; members that wait are sent to it."""
+        for partition in partitions:
+            await self._let_go(partition)
+
+    async def _let_go(self, partition: int) -> None:
+        self._shards.pop(partition, None)
+        writer = self._writers.pop(partition, None)
+        for future in [future for future, where in self._parked.items() if where == partition]:
+            _refuse(future)
+        if writer is not None:
+            await writer.close()
+
+    async def close(self) -> None:
+        """Answer whoever waits, and stop."""
+        self._closed = True
+        self._worker.shutdown(wait=False)
+        self._alarms.close()
+        for task in [*self._tasks, *([self._expiry] if self._expiry else [])]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *([self._expiry] if self._expiry else []), return_exceptions=True)
+        for writer in self._writers.values():
+            await writer.close()
+        for future in list(self._parked):
+            _refuse(future)
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps the group."""
+        return self._journal.partition_of(group_id)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _shard(self, group_id: str) -> Shard:
+        if self._closed:
+            raise NotCoordinator
+        if not group_id or len(group_id) > self.limits.name_length_max:
+            raise InvalidGroupId(f"a group id has 1 to {self.limits.name_length_max} characters")
+        partition = self._journal.partition_of(group_id)
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise CoordinatorLoadInProgress if self.led is None or partition in self.led else NotCoordinator
+        if not self._journal.leads(partition, self._read_in[partition]):
+            raise NotCoordinator
+        return shard
+
+    def _turn(self, group_id: str) -> asyncio.Lock:
+        turn = self._turns.get(group_id)
+        if turn is None:
+            turn = self._turns[group_id] = asyncio.Lock()
+        return turn
+
+    def _ticket(self, group_id: str) -> asyncio.Future[Any]:
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._parked[ticket] = self._journal.partition_of(group_id)
+        ticket.add_done_callback(self._parked.pop)
+        return ticket
+
+    def _topics_now(self) -> TopicCatalog:
+        version = self._image_version()
+        if version != self._catalog.version:
+            self._catalog = TopicCatalog(version, self._topics())
+        return self._catalog
+
+    def _submit(self, group_id: str, entries: tuple[GroupEntry, ...]) -> Awaitable[None]:
+        writer = self._writers.get(self._journal.partition_of(group_id))
+        if writer is None:
+            raise NotCoordinator
+        return writer.submit(entries)
+
+    async def _downgrade(self, shard: Shard, group_id: str) -> None:
+        await self._perform(shard, group_id, lambda now_ms: shard.downgrade(group_id, self._topics_now(), now_ms))
+
+    async def _computed(self, size: int, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """The result of a function that reads groups and changes none, in the thread for it when it has much to do.
+
+        The caller has the group's turn: nothing else changes the group meanwhile.
+        """
+        if size <= COMPUTED_IN_PLACE_MAX:
+            return function(*args, **kwargs)
+        if self._closed:
+            raise NotCoordinator
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+    async def _perform(self, shard: Shard, group_id: str, decide: Callable[[int], GroupStep], *, size: int = 0) -> None:
+        """Decide, make durable, replay, answer; the caller has the group's turn.
+
+        `size` says how much `decide` goes through; a large decision may only read the group.
+        """
+        step = await self._computed(size, decide, self._clock())
+        group = shard.groups.get(group_id)
+        outbox = group.outbox if group is not None else []
+        try:
+            if step.entries:
+                await self._submit(group_id, step.entries)
+        except KafkaError as error:
+            self._deliver(outbox, error)
+            self._schedule(shard, group_id, self._clock() + RETRY_MS)
+            raise
+        if step.then is not None:
+            step.then()
+        self._deliver(outbox, None)
+        self._schedule(shard, group_id)
+
+    def _deliver(self, outbox: list[tuple[Ticket, Answer]], failure: KafkaError | None) -> None:
+        for ticket, answer in outbox:
+            if not isinstance(ticket, asyncio.Future) or ticket.done():
+                continue
+            refusal = failure or (answer if isinstance(answer, KafkaError) else None)
+            if refusal is None:
+                ticket.set_result(answer)
+            else:
+                ticket.set_exception(refusal)
+                ticket.exception()  # the one who asked may have heard of it already, and not look
+        outbox.clear()
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _clock(self) -> int:
+        """The time; every deadline is by it."""
+        now_ms = self._wall()
+        jump_ms = now_ms - self._steady() - self._ahead_ms
+        if abs(jump_ms) >= CLOCK_SET_MS:
+            self._ahead_ms += jump_ms
+            self._alarms.shift(jump_ms)
+            for shard in self._shards.values():
+                for group in shard.groups.values():
+                    group.shift(jump_ms)
+            log.warning("the clock was set", by_ms=jump_ms)
+        return now_ms
+
+    def _schedule(self, shard: Shard, group_id: str, not_before_ms: int = 0) -> None:
+        group = shard.groups.get(group_id)
+        if group is not None and group.wake_ms < NEVER_MS:
+            self._alarms.set(group_id, max(group.wake_ms, not_before_ms))
+
+    def _ring(self, group_id: str) -> None:
+        task = self._supervisor.spawn("group deadline", self._tick(group_id), about=group_id)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tick(self, group_id: str) -> None:
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        if shard is None:
+            return
+        async with self._turn(group_id):
+            group = shard.groups.get(group_id)
+            if group is None:
+                return
+            try:
+                await self._perform(shard, group_id, group.tick)
+                await self._downgrade(shard, group_id)
+                shard.drop_unused(group_id)
+            except TidemillError as error:
+                log.warning("a group's deadline could not be kept", group=group_id, error=str(error))
+            except Exception:
+                self._alarms.set(group_id, self._clock() + RETRY_MS)  # or nothing would look at the group again
+                raise
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.limits.expiry_interval_ms / 1000)
+            try:
+                await self.expire()
+            except TidemillError as error:
+                log.warning("old offsets could not be forgotten", error=str(error))
+
+    async def expire(self) -> None:
+        """Forget offsets past their retention, and groups of which nothing is left; not while the clock is in doubt."""
+        for shard in list(self._shards.values()):
+            for group_id in dict.fromkeys((*shard.groups, *shard.offsets.groups())):
+                await self._expire_group(shard, group_id)
+
+    async def _expire_group(self, shard: Shard, group_id: str) -> None:
+        def decide(now_ms: int) -> GroupStep:  # asks here: the clock may have been set while the group's turn was awaited
+            return shard.expire(group_id, now_ms) if self._may_expire() else GroupStep()
+
+        async with self._turn(group_id):
+            await self._perform(shard, group_id, decide)
+
+
+def _refuse(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(NotCoordinator())
+        future.exception()  # whoever asked may be gone
+
+
+def _decoded(key: bytes, value: bytes | None, partition: int) -> GroupEntry | None:
+    try:
+        return decode(key, value)
+    except ValueError as error:
+        log.warning("a record of the group journal is not readable", partition=partition, error=str(error))
+        return None

@@ -1,0 +1,242 @@
+"""The stream of one consumer: leases and outcomes go down, operations and pongs come up.
+
+One task reads, one settles what was read, the handler itself writes; between them stand queues. While one batch of
+operations is being written to the store the next ones gather, and go together. What the dispatcher pushes is cut into
+messages of at most `LEASES_BYTES_MAX`. Every `PING_S` the broker pings: the answer tells the latency and the
+difference of the clocks, and its absence that the consumer is stopped.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import structlog
+
+from tidemill.servers.grpc.client_sessions import ClientSessions
+from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUnavailable, TimelineError
+from tidemill.timelines.consumer import TimelineConsumer, Granted
+from tidemill.timelines.core.lease import Command, Complete, Extend, CommandOutcome, Release, error_of
+from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.wire.grpc import timeline_pb2 as wire
+
+ACTIONS = frozenset(wire.Action.values()) - {wire.ACTION_UNSPECIFIED}
+OPERATIONS_MAX = 1_000
+SETTLE_MAX = 5_000
+BATCHES_WAITING_MAX = 100
+GATHER_OPERATIONS = 16
+GATHER_S = 0.005
+"""After a batch of that size the next one gathers for a while: a busy consumer costs the store few, large writes."""
+LEASES_BYTES_MAX = 4 * 1024 * 1024
+PING_S = 1.0
+START_TIMEOUT_S = 10.0
+
+UNEXPECTED = "the broker met an error that it did not expect; its log tells more"
+
+log = structlog.get_logger("tidemill.grpc")
+
+
+class WorkStream:
+    """One consumer's stream, from its start to its end."""
+
+    def __init__(self, dispatcher: Dispatcher, timeline: str) -> None:
+        self._dispatcher = dispatcher
+        self._timeline = timeline
+        self._outbox: deque[wire.WorkDown] = deque()
+        self._ready = asyncio.Event()
+        self._operations: deque[wire.Operations] = deque()
+        self._to_settle = asyncio.Event()
+        self._room = asyncio.Semaphore(BATCHES_WAITING_MAX)
+        self._ended = False
+        self._error: TimelineError | None = None
+
+    def push(self, granted: list[Granted]) -> None:
+        """Leases for this consumer."""
+        now_ms = self._dispatcher.clock.now_ms()
+        for piece in _in_pieces(granted):
+            down = wire.WorkDown()
+            add = down.leases.leases.add
+            for message, lease in piece:
+                add(
+                    id=message.id,
+                    seq=message.seq,
+                    token=lease.token,
+                    body=message.body or b"",
+                    key=message.key,
+                    due_ms=message.scheduled_ms,
+                    attempts=lease.attempts,
+                    expires_ms=lease.until_ms,
+                    left_ms=lease.until_ms - now_ms,
+                )
+            self._send(down)
+
+    def notify(self, reasons: Sequence[str]) -> None:
+        """The broker's clock is in doubt for these reasons, or trusted again without any."""
+        self._send(wire.WorkDown(clock=wire.ClockState(in_doubt=bool(reasons), reasons=reasons)))
+
+    def end(self, error: TimelineError | None = None) -> None:
+        """Send what is in the outbox and end the stream, with an error if there is one."""
+        self._error = self._error or error
+        self._ended = True
+        self._ready.set()
+
+    def _send(self, down: wire.WorkDown) -> None:
+        self._outbox.append(down)
+        self._ready.set()
+
+    async def downs(self) -> AsyncIterator[wire.WorkDown]:
+        """What goes down, until the stream ends."""
+        while True:
+            while self._outbox:
+                yield self._outbox.popleft()
+            if self._ended:
+                break
+            self._ready.clear()
+            await self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def read(self, ups: AsyncIterator[wire.WorkUp], consumer: TimelineConsumer) -> None:
+        """Act on what comes up, until the consumer ends its side."""
+        try:
+            async for up in ups:
+                await self._take(up, consumer)
+            self.end()
+        except TimelineError as error:
+            self.end(error)
+        except Exception:
+            log.exception("a consumer's stream could not be read", timeline=self._timeline)
+            self.end(StoreUnavailable(UNEXPECTED))
+
+    async def _take(self, up: wire.WorkUp, consumer: TimelineConsumer) -> None:
+        self._dispatcher.alive(self._timeline, consumer)
+        match up.WhichOneof("what"):
+            case "operations":
+                await self._accept(up.operations)
+            case "pong":
+                self._pong(up.pong, consumer)
+            case "readiness":
+                self._dispatcher.ready(self._timeline, consumer, busy=up.readiness.busy)
+            case _:
+                raise BadHandshake("a stream starts once; after that operations, pongs and readiness come up")
+
+    async def _accept(self, batch: wire.Operations) -> None:
+        if len(batch.operations) > OPERATIONS_MAX:
+            raise BatchTooLarge(f"{len(batch.operations)} operations in one batch; at most {OPERATIONS_MAX}")
+        if not ACTIONS.issuperset(one.action for one in batch.operations):
+            raise TimelineError(
+                "an operation is none of complete, release and extend; is the client of another version?"
+            )
+        await self._room.acquire()
+        self._operations.append(batch)
+        self._to_settle.set()
+
+    async def settle(self) -> None:
+        """Carry out operations for ever: all batches that wait, in their order, in one write to the store."""
+        try:
+            while True:
+                await self._to_settle.wait()
+                self._to_settle.clear()
+                while self._operations:
+                    if await self._settle_some() >= GATHER_OPERATIONS:
+                        await asyncio.sleep(GATHER_S)
+        except Exception:
+            log.exception("operations could not be settled", timeline=self._timeline)
+            # A consumer that gets no outcomes would wait for them as long as its stream is open.
+            self.end(StoreUnavailable(UNEXPECTED))
+
+    async def _settle_some(self) -> int:
+        """Settle the batches that wait; the number of their operations."""
+        batches = [self._operations.popleft()]
+        count = len(batches[0].operations)
+        while self._operations and count + len(self._operations[0].operations) <= SETTLE_MAX:
+            batches.append(self._operations.popleft())
+            count += len(batches[-1].operations)
+        now_ms = self._dispatcher.clock.now_ms()
+        commands = [_command(one, now_ms) for batch in batches for one in batch.operations]
+        try:
+            results: Sequence[CommandOutcome | TimelineError] = await self._dispatcher.settle(self._timeline, commands)
+        except TimelineError as error:
+            results = [error] * len(commands)
+        answers = iter(zip(commands, results, strict=True))
+        for batch in batches:
+            self._room.release()
+            outcomes = _outcomes(batch.number, list(islice(answers, len(batch.operations))))
+            self._send(wire.WorkDown(outcomes=outcomes))
+        return count
+
+    def _pong(self, pong: wire.Pong, consumer: TimelineConsumer) -> None:
+        back_us = self._dispatcher.clock.wall_us()
+        round_trip_us = (back_us - pong.sent_us) - (pong.answered_us - pong.received_us)
+        drift_us = ((pong.received_us - pong.sent_us) + (pong.answered_us - back_us)) // 2
+        self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
+
+    async def ping(self) -> None:
+        """Ping for ever."""
+        while True:
+            self._send(wire.WorkDown(ping=wire.Pinged(sent_us=self._dispatcher.clock.wall_us())))
+            await asyncio.sleep(PING_S)
+
+
+async def work(
+    dispatcher: Dispatcher, sessions: ClientSessions, ups: AsyncIterator[wire.WorkUp]
+) -> AsyncGenerator[wire.WorkDown, None]:
+    """Serve one consumer's stream."""
+    try:
+        first = await asyncio.wait_for(anext(aiter(ups)), START_TIMEOUT_S)
+    except (TimeoutError, StopAsyncIteration):
+        raise BadHandshake(f"a stream starts within {START_TIMEOUT_S:g} s") from None
+    if first.WhichOneof("what") != "start":
+        raise BadHandshake("the first message of a stream is its start")
+    timeline, terms = sessions.consumer(first.start.session)
+    stream = WorkStream(dispatcher, timeline)
+    consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
+    tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping())]
+    try:
+        async for down in stream.downs():
+            yield down
+    finally:
+        dispatcher.detach(timeline, consumer)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _in_pieces(granted: list[Granted]) -> Iterator[list[Granted]]:
+    """The leases in groups of at most `LEASES_BYTES_MAX`, and mostly in one."""
+    if sum(one.message.size for one in granted) <= LEASES_BYTES_MAX:
+        yield granted
+        return
+    piece: list[Granted] = []
+    size = 0
+    for one in granted:
+        if piece and size + one.message.size > LEASES_BYTES_MAX:
+            yield piece
+            piece, size = [], 0
+        piece.append(one)
+        size += one.message.size
+    yield piece
+
+
+def _command(operation: wire.Operation, now_ms: int) -> Command:
+    match operation.action:
+        case wire.ACTION_EXTEND:
+            return Extend(operation.seq, operation.token, now_ms + operation.ms)
+        case wire.ACTION_RELEASE:
+            return Release(operation.seq, operation.token, now_ms + operation.ms)
+        case _:
+            return Complete(operation.seq, operation.token)
+
+
+def _outcomes(number: int, results: Sequence[tuple[Command, CommandOutcome | TimelineError]]) -> wire.Outcomes:
+    if all(result is CommandOutcome.DONE and not isinstance(command, Extend) for command, result in results):
+        return wire.Outcomes(number=number, all_done=True)
+    return wire.Outcomes(number=number, outcomes=[_outcome(*one) for one in results])
+
+
+def _outcome(command: Command, result: CommandOutcome | TimelineError) -> wire.Outcome:
+    if result is CommandOutcome.DONE:
+        return wire.Outcome(changed=True, until_ms=command.until_ms if isinstance(command, Extend) else 0)
+    error: Any = result if isinstance(result, TimelineError) else error_of(result)
+    return wire.Outcome(error=type(error).__name__, reason=str(error))

@@ -1,0 +1,116 @@
+"""What the console tells about a broker, as plain data for JSON and for pages."""
+
+from typing import Any
+
+from tidemill.broker.broker import BrokerNode
+from tidemill.broker.health import DISK_FULL, cluster_health, notes_of
+from tidemill.clocks.watch import TRUSTED
+from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
+
+NO_MEMBER = "this broker is no member of its cluster: it leads nothing until coordination is reached again"
+NAMES_MAX = 3
+"""Partitions that are named for one reason; of the others the number is told."""
+
+
+def status_of(broker: BrokerNode) -> dict[str, Any]:
+    """The broker in numbers."""
+    telemetry = broker.telemetry
+    topics = broker.topics()
+    return {
+        "node_id": broker.node_id,
+        "cluster_id": broker.cluster_id,
+        "brokers": [address._asdict() for address in broker.brokers()],
+        "topics": sum(1 for topic in topics if not topic.internal),
+        "partitions": len(broker.partitions),
+        "failed_partitions": len(broker.partitions.broken()),
+        "log_bytes": sum(partition.size_bytes for partition in broker.partitions),
+        "connections": dict(telemetry.connections),
+        "requests": sum(traffic.requests for traffic in telemetry.apis.values()),
+        "records_in": sum(traffic.records_in for traffic in telemetry.topics.values()),
+        "bytes_in": sum(traffic.bytes_in for traffic in telemetry.topics.values()),
+        "bytes_out": sum(traffic.bytes_out for traffic in telemetry.topics.values()),
+    }
+
+
+def health_of(broker: BrokerNode) -> dict[str, Any]:
+    """How the broker is: healthy, degraded (a part of it does not serve) or inactive, the reasons, and all brokers."""
+    full = broker.partitions.store.full or broker.partitions.lacks_room
+    reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else []), *broker.partitions.store.missing]
+    timelines = broker.timelines.health() if broker.timelines is not None else None
+    failing = broker.supervisor.reasons()
+    clock = None if broker.clock is None else broker.clock.status()
+    trusted = clock is None or clock["state"] == TRUSTED
+    healthy = trusted and not reasons and not failing and (timelines is None or timelines.state == HEALTHY)
+    member = broker.membership.alive
+    return {
+        "state": INACTIVE if not member else HEALTHY if healthy else DEGRADED,
+        "member": member,
+        "brokers": [seen._asdict() for seen in cluster_health(broker.image)],
+        "clock": clock,
+        "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
+        "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
+        "notes": notes_of(broker.partitions, broker.image),
+        "timelines": None
+        if timelines is None
+        else {
+            "state": timelines.state,
+            "reasons": list(timelines.reasons),
+            "clock_drift_ms": timelines.clock_drift_ms,
+            "store_drift_ms": timelines.store_drift_ms,
+            "clients_drift_ms": timelines.clients_drift_ms,
+        },
+    }
+
+
+def unready(broker: BrokerNode) -> list[str]:
+    """Why clients should start at another broker; one whose disk is full can be read, and coordinates its groups."""
+    return [*([] if broker.membership.alive else [NO_MEMBER]), *_broken_partitions(broker)]
+
+
+def _broken_partitions(broker: BrokerNode) -> list[str]:
+    """One line for each reason, since a failed disk takes every partition with it."""
+    names: dict[str, list[str]] = {}
+    for (topic, index), error in sorted(broker.partitions.broken().items()):
+        names.setdefault(str(error), []).append(f"{topic}-{index}")
+    return [f"{_some(found)}: {error}" for error, found in names.items()]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
+
+
+def topics_of(broker: BrokerNode, *, first: int | None = None) -> list[dict[str, Any]]:
+    """Every topic with its size, by name, or the first of them."""
+    rows = []
+    for topic in sorted(broker.topics(), key=lambda topic: topic.name)[:first]:
+        found = [broker.partitions.find(topic.name, info.index) for info in topic.partitions]
+        opened = [partition for partition in found if partition is not None]
+        rows.append(
+            {
+                "name": topic.name,
+                "id": str(topic.topic_id),
+                "internal": topic.internal,
+                "partitions": len(topic.partitions),
+                "records": sum(each.high_watermark - each.log_start_offset for each in opened),
+                "bytes": sum(each.size_bytes for each in opened),
+                "overrides": dict(topic.overrides),
+            }
+        )
+    return rows
+
+
+def timelines_of(broker: BrokerNode) -> list[dict[str, Any]]:
+    """Every timeline with what happened on it since the start, by name."""
+    dispatcher = broker.timelines
+    if dispatcher is None:
+        return []
+    return [
+        {
+            "name": timeline.name,
+            "state": timeline.state.value,
+            "consumers": len(dispatcher.consumers(timeline.name)),
+            "messages": dict(stats.messages) if (stats := dispatcher.stats.get(timeline.name)) else {},
+        }
+        for timeline in dispatcher.timelines()
+    ]

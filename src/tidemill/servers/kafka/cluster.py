@@ -1,0 +1,200 @@
+"""What clients ask about brokers: the cluster, the coordinator of a key, log directories, elections, reassignments."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.cluster.core.registration import BrokerAddress
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER
+from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
+from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+
+_GROUP, _TRANSACTION = 0, 1
+_PREFERRED = 0
+_BROKERS = 1
+_BATCHED_FROM = 4
+
+
+async def describe_cluster(call: Call, request: Any) -> Any:
+    """The brokers and their controller."""
+    if getattr(request, "endpoint_type", _BROKERS) != _BROKERS:
+        raise InvalidRequest("controllers have no address of their own here")
+    broker = call.broker
+    nodes = [_described(call, node, fenced=False) for node in broker.brokers()]
+    if getattr(request, "include_fenced_brokers", False):
+        nodes += [_described(call, node, fenced=True) for node in broker.missing_brokers()]
+    return call.response(
+        endpoint_type=_BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        brokers=tuple(nodes),
+        cluster_authorized_operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED,
+    )
+
+
+def _described(call: Call, node: BrokerAddress, *, fenced: bool) -> Any:
+    fields = {"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack, "is_fenced": fenced}
+    return call.part("DescribeClusterBroker", **fields)
+
+
+async def unregister_broker(call: Call, request: Any) -> Any:
+    """A broker that is gone for good is forgotten."""
+    await call.broker.membership.forget(request.broker_id)
+    return call.response()
+
+
+async def find_coordinator(call: Call, request: Any) -> Any:
+    """The brokers that coordinate groups or transactional ids: who leads their partition of the internal topic."""
+    kind = getattr(request, "key_type", _GROUP)
+    if call.version < _BATCHED_FROM:
+        return call.response(**(await _coordinator(call, kind, request.key)))
+    coordinators = [
+        call.part("Coordinator", key=key, **(await _coordinator(call, kind, key)))
+        async for key in call.in_slices(dict.fromkeys(request.coordinator_keys))
+    ]
+    return call.response(coordinators=tuple(coordinators))
+
+
+async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
+    broker = call.broker
+    try:
+        if kind not in {_GROUP, _TRANSACTION}:
+            raise InvalidRequest(f"there are no coordinators of type {kind}")
+        await broker.ensure_internal(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
+        node = broker.coordinator_of(key) if kind == _GROUP else broker.transaction_coordinator_of(key)
+        address = broker.address_of(node)
+        if address is None:
+            raise CoordinatorNotAvailable(f"nobody coordinates {key[:60]!r} at the moment")
+    except TidemillError as error:
+        known = error if isinstance(error, InvalidRequest) else CoordinatorNotAvailable(str(error))
+        refusal = {"error_code": error_code(known), "error_message": error_message(known)}
+        return {"node_id": -1, "host": "", "port": -1, **refusal}
+    host, port = address
+    return {"node_id": node, "host": host, "port": port, "error_code": 0, "error_message": None}
+
+
+async def describe_log_dirs(call: Call, request: Any) -> Any:
+    """How large each partition is, and how much room there is; null asks for all partitions."""
+    broker = call.broker
+    if request.topics is None:
+        asked = [
+            (topic.name, [info.index for info in topic.partitions]) async for topic in call.in_slices(broker.topics())
+        ]
+    else:
+        asked = [(topic.topic, topic.partitions) async for topic in call.in_slices(request.topics)]
+    topics = []
+    async for name, indexes in call.in_slices(asked):
+        found = [_directory_part(call, name, index) async for index in call.in_slices(indexes)]
+        partitions = tuple(part for part in found if part is not None)
+        if partitions:
+            topics.append(call.part("DescribeLogDirsTopic", name=name, partitions=partitions))
+    room = await broker.partitions.store.room()
+    result = call.part(
+        "DescribeLogDirsResult",
+        log_dir=room.place,
+        topics=tuple(topics),
+        total_bytes=room.total_bytes,
+        usable_bytes=room.usable_bytes,
+    )
+    return call.response(results=(result,))
+
+
+def _directory_part(call: Call, topic: str, index: int) -> Any | None:
+    try:
+        size = call.broker.partition(topic, index).size_bytes
+    except TidemillError:
+        return None
+    return call.part("DescribeLogDirsPartition", partition_index=index, partition_size=size, offset_lag=0)
+
+
+async def elect_leaders(call: Call, request: Any) -> Any:
+    """Elections on demand; null asks for every partition that its first replica could lead and does not."""
+    unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
+    if request.topic_partitions is None:
+        asked: list[tuple[str, Sequence[int]]] = [(name, [index]) for name, index in call.broker.moves.not_preferred()]
+    else:
+        asked = [(topic.topic, topic.partitions) async for topic in call.in_slices(request.topic_partitions)]
+    results = []
+    async for name, indexes in call.in_slices(asked):
+        parts = [await _election(call, name, index, unclean=unclean) async for index in call.in_slices(indexes)]
+        results.append(call.part("ReplicaElectionResult", topic=name, partition_result=tuple(parts)))
+    return call.response(replica_election_results=tuple(results))
+
+
+async def _election(call: Call, topic: str, index: int, *, unclean: bool) -> Any:
+    error: TidemillError | None = None
+    moves = call.broker.moves
+    try:
+        await (moves.elect_unclean(topic, index) if unclean else moves.elect_preferred(topic, index))
+    except TidemillError as caught:
+        error = caught
+    return call.part(
+        "PartitionResult", partition_id=index, error_code=error_code(error), error_message=error_message(error)
+    )
+
+
+async def alter_partition_reassignments(call: Call, request: Any) -> Any:
+    """Partitions begin to move to other brokers; without replicas, they go back to where they were."""
+    growth = getattr(request, "allow_replication_factor_change", True)
+    responses = []
+    async for topic in call.in_slices(request.topics):
+        partitions = [
+            await _reassigned(call, topic.name, part, growth=growth) async for part in call.in_slices(topic.partitions)
+        ]
+        responses.append(call.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
+    return call.response(allow_replication_factor_change=growth, responses=tuple(responses))
+
+
+async def _reassigned(call: Call, topic: str, asked: Any, *, growth: bool) -> Any:
+    error: TidemillError | None = None
+    index, moves = asked.partition_index, call.broker.moves
+    try:
+        if asked.replicas is None:
+            await moves.cancel(topic, index)
+        else:
+            await moves.reassign(topic, index, asked.replicas, same_number=not growth)
+    except TidemillError as caught:
+        error = caught
+    return call.part(
+        "ReassignablePartitionResponse",
+        partition_index=index,
+        error_code=error_code(error),
+        error_message=error_message(error),
+    )
+
+
+async def list_partition_reassignments(call: Call, request: Any) -> Any:
+    """Partitions that are on their way, of these topics or of all."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            (topic.name, index)
+            async for topic in call.in_slices(request.topics)
+            async for index in call.in_slices(topic.partition_indexes)
+        }
+    found: dict[str, list[Any]] = {}
+    async for topic, info in call.in_slices(call.broker.moves.under_way()):
+        if wanted is None or (topic.name, info.index) in wanted:
+            part = call.part(
+                "OngoingPartitionReassignment",
+                partition_index=info.index,
+                replicas=info.replicas,
+                adding_replicas=info.adding,
+                removing_replicas=info.removing,
+            )
+            found.setdefault(topic.name, []).append(part)
+    topics = (
+        call.part("OngoingTopicReassignment", name=name, partitions=tuple(parts)) for name, parts in found.items()
+    )
+    return call.response(topics=tuple(topics))
+
+
+APIS = [
+    Api(key=10, versions=(0, 6), handle=find_coordinator),
+    Api(key=35, versions=(1, 4), handle=describe_log_dirs),
+    Api(key=43, versions=(0, 2), handle=elect_leaders),
+    Api(key=45, versions=(0, 1), handle=alter_partition_reassignments),
+    Api(key=46, versions=(0, 0), handle=list_partition_reassignments),
+    Api(key=60, versions=(0, 2), handle=describe_cluster),
+    Api(key=64, versions=(0, 0), handle=unregister_broker),
+]

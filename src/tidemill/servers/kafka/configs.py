@@ -1,0 +1,285 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and of the broker.
+
+A topic's setting comes from the topic itself, from the broker's setting that is its default, or from the table.
+Topics can be altered; the broker's settings are given at its start and are read-only here. One name is an operation
+and not a setting: `tidemill.clock.accept=true`, with which an operator confirms the broker's wall clock.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tidemill.broker.broker import BrokerNode
+from tidemill.replication.lag import encode_lags, worst_lags
+from tidemill.cluster.core.image import Topic
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.model import topic_settings
+from tidemill.model.broker_settings import TOPIC_SETTING_OF
+from tidemill.model.errors import InvalidConfig, InvalidRequest, TidemillError, UnknownTopicOrPartition
+from tidemill.model.topic_settings import SettingKind, Setting
+from tidemill.model.topics import check_topic_name
+
+TOPIC = 2
+BROKER = 4
+FROM_TOPIC = 1
+FROM_BROKER = 4
+FROM_DEFAULT = 5
+SET, DELETE, APPEND, SUBTRACT = range(4)
+CLOCK, ACCEPT_CLOCK = "tidemill.clock", "tidemill.clock.accept"
+_BROKER_SETTING_OF = {topic_name: broker_name for broker_name, topic_name in TOPIC_SETTING_OF.items()}
+
+
+class Synonym(NamedTuple):
+    """One place that gives the setting a value."""
+
+    name: str
+    value: str
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """A setting with the places that give it a value, the one that counts first."""
+
+    setting: Setting
+    synonyms: list[Synonym]
+    read_only: bool
+
+    @property
+    def value(self) -> str:
+        """The value in force."""
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> int:
+        """Where the value in force comes from."""
+        return self.synonyms[0].source
+
+
+def topic_listing(broker: BrokerNode, topic: Topic) -> list[ConfigEntry]:
+    """Every setting of a topic."""
+    defaults = broker.settings.topic_defaults
+    entries = []
+    for name, setting in topic_settings.SETTINGS.items():
+        synonyms = [Synonym(name, topic.overrides[name], FROM_TOPIC)] if name in topic.overrides else []
+        if name in defaults:
+            synonyms.append(Synonym(_BROKER_SETTING_OF[name], defaults[name], FROM_BROKER))
+        synonyms.append(Synonym(_BROKER_SETTING_OF.get(name, name), setting.default, FROM_DEFAULT))
+        entries.append(ConfigEntry(setting, synonyms, read_only=False))
+    return entries
+
+
+def broker_listing(broker: BrokerNode) -> list[ConfigEntry]:
+    """Every setting of the broker."""
+    entries = []
+    for listed in broker.settings.listed():
+        name = listed.setting.name
+        synonyms = [Synonym(name, listed.value, FROM_BROKER)] if listed.overridden else []
+        synonyms.append(Synonym(name, listed.setting.default, FROM_DEFAULT))
+        entries.append(ConfigEntry(listed.setting, synonyms, read_only=True))
+    return [*entries, *_place_listing(broker)]
+
+
+def _place_listing(broker: BrokerNode) -> list[ConfigEntry]:
+    """What the broker is in its cluster, under the names that Kafka has for it where it has one."""
+    mine = broker.membership.registration
+    facts = {
+        "broker.rack": ("Rack or zone of this broker.", mine.rack or ""),
+        "node.id": ("Number of this broker.", str(mine.node_id)),
+        "process.roles": ("What this broker does: overseer, carrier or both.", ",".join(mine.roles)),
+        CLOCK: ("Whether its wall clock is trusted, as JSON.", _clock(broker)),
+        "tidemill.consumers": (
+            "Consumers of timelines that it serves.",
+            ",".join(f"{name}={count}" for name, count in sorted(mine.consumers.items())),
+        ),
+        "tidemill.replica.lag": (
+            "Followers of what it leads, how many records they lack and for how many milliseconds.",
+            encode_lags(worst_lags(broker.partitions)),
+        ),
+        "tidemill.grpc": ("Where its gRPC door is.", str(mine.grpc or "")),
+        "tidemill.state": ("healthy, degraded or inactive.", mine.state),
+        "tidemill.state.reason": ("Why it is not healthy.", mine.reason),
+    }
+    return [
+        ConfigEntry(Setting(name, SettingKind.STRING, "", doc), [Synonym(name, value, FROM_BROKER)], read_only=True)
+        for name, (doc, value) in facts.items()
+    ]
+
+
+def _clock(broker: BrokerNode) -> str:
+    return "" if broker.clock is None else json.dumps(broker.clock.status(), separators=(",", ":"))
+
+
+async def describe_configs(call: Call, request: Any) -> Any:
+    """The settings of topics and brokers, with default, source and meaning."""
+    results = []
+    seen: set[tuple[int, str]] = set()
+    async for asked in call.in_slices(request.resources):
+        resource = (asked.resource_type, asked.resource_name)
+        if resource in seen:
+            continue  # one result says it all; repeated resources would multiply the answer
+        seen.add(resource)
+        error: TidemillError | None = None
+        entries: list[ConfigEntry] = []
+        try:
+            entries = _entries(call.broker, asked)
+        except TidemillError as caught:
+            error = caught
+        results.append(
+            call.part(
+                "DescribeConfigsResult",
+                error_code=error_code(error),
+                error_message=error_message(error),
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+                configs=tuple([_described(call, request, entry) async for entry in call.in_slices(entries)]),
+            )
+        )
+    return call.response(results=tuple(results))
+
+
+def _entries(broker: BrokerNode, asked: Any) -> list[ConfigEntry]:
+    if asked.resource_type == TOPIC:
+        entries = topic_listing(broker, _topic(broker, asked.resource_name))
+    elif asked.resource_type == BROKER:
+        if not asked.resource_name:
+            return []  # the settings of all brokers that were changed while they run: there are none
+        _check_broker(broker, asked.resource_name)
+        entries = broker_listing(broker)
+    else:
+        raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
+    keys = asked.configuration_keys
+    if keys is None:
+        return entries
+    wanted = set(keys)
+    return [entry for entry in entries if entry.setting.name in wanted]
+
+
+def _topic(broker: BrokerNode, name: str) -> Topic:
+    check_topic_name(name)
+    topic = broker.topic(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {name}")
+    return topic
+
+
+def _check_broker(broker: BrokerNode, name: str) -> None:
+    if name != str(broker.node_id):
+        raise InvalidRequest(f"ask broker {name[:20]!r} itself; this is broker {broker.node_id}")
+
+
+def _described(call: Call, request: Any, entry: ConfigEntry) -> Any:
+    synonyms = entry.synonyms if request.include_synonyms else []
+    return call.part(
+        "DescribeConfigsResourceResult",
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=False,
+        synonyms=tuple(call.part("DescribeConfigsSynonym", **synonym._asdict()) for synonym in synonyms),
+        config_type=entry.setting.kind.value,
+        documentation=entry.setting.doc if getattr(request, "include_documentation", False) else None,
+    )
+
+
+async def alter_configs(call: Call, request: Any) -> Any:
+    """Give topics another whole set of overrides."""
+    return await _alter(call, request, _replaced)
+
+
+async def incremental_alter_configs(call: Call, request: Any) -> Any:
+    """Change single overrides of topics."""
+    return await _alter(call, request, _changed)
+
+
+async def _alter(call: Call, request: Any, decide: Callable[[BrokerNode, Topic, Sequence[Any]], dict[str, str]]) -> Any:
+    counted = Counter([(each.resource_type, each.resource_name) async for each in call.in_slices(request.resources)])
+    responses = []
+    async for asked in call.in_slices(request.resources):
+        error: TidemillError | None = None
+        try:
+            if counted[asked.resource_type, asked.resource_name] > 1:
+                raise InvalidRequest("the request names a resource twice")
+            if len({config.name for config in asked.configs}) != len(asked.configs):
+                raise InvalidRequest("the request names a setting twice")
+            if asked.resource_type == BROKER and [config.name for config in asked.configs] == [ACCEPT_CLOCK]:
+                _accept_clock(call.broker, asked, validate_only=request.validate_only)
+            else:
+                topic = _alterable(call.broker, asked)
+                overrides = decide(call.broker, topic, asked.configs)
+                await call.broker.alter_topic(topic.name, overrides, validate_only=request.validate_only)
+        except TidemillError as caught:
+            error = caught
+        responses.append(
+            call.part(
+                "AlterConfigsResourceResponse",
+                error_code=error_code(error),
+                error_message=error_message(error),
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return call.response(responses=tuple(responses))
+
+
+def _accept_clock(broker: BrokerNode, asked: Any, *, validate_only: bool) -> None:
+    _check_broker(broker, asked.resource_name)
+    [config] = asked.configs
+    if getattr(config, "config_operation", SET) != SET or config.value != "true":
+        raise InvalidConfig(f"{ACCEPT_CLOCK} can only be set to true")
+    if broker.clock is not None and not validate_only:
+        broker.clock.accept()
+
+
+def _alterable(broker: BrokerNode, asked: Any) -> Topic:
+    if asked.resource_type == BROKER:
+        raise InvalidRequest("the broker's settings are given at its start: tidemill.toml, environment or flags")
+    if asked.resource_type != TOPIC:
+        raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
+    return _topic(broker, asked.resource_name)
+
+
+def _replaced(_broker: BrokerNode, _topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
+    return {config.name: _value(config) for config in configs}
+
+
+def _changed(broker: BrokerNode, topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
+    defaults = broker.settings.topic_defaults
+    overrides = dict(topic.overrides)
+    for config in configs:
+        setting = topic_settings.setting(config.name)
+        if config.config_operation == DELETE:
+            overrides.pop(config.name, None)
+        elif config.config_operation == SET:
+            overrides[config.name] = _value(config)
+        elif config.config_operation in {APPEND, SUBTRACT}:
+            current = overrides.get(config.name, defaults.get(config.name, setting.default))
+            overrides[config.name] = _edited(current, setting, config)
+        else:
+            raise InvalidRequest(f"operation {config.config_operation} on {config.name}")
+    return overrides
+
+
+def _edited(text: str, setting: Setting, config: Any) -> str:
+    if setting.kind is not SettingKind.LIST:
+        raise InvalidConfig(f"{config.name} is not a list")
+    current = list(setting.read(text))
+    given = [part.strip() for part in _value(config).split(",") if part.strip()]
+    if config.config_operation == APPEND:
+        return ",".join([*current, *(part for part in given if part not in current)])
+    return ",".join(part for part in current if part not in given)
+
+
+def _value(config: Any) -> str:
+    if config.value is None:
+        raise InvalidRequest(f"{config.name[:60]} has no value")
+    text: str = config.value
+    return text
+
+
+APIS = [
+    Api(key=32, versions=(1, 4), handle=describe_configs),
+    Api(key=33, versions=(0, 2), handle=alter_configs),
+    Api(key=44, versions=(0, 1), handle=incremental_alter_configs),
+]

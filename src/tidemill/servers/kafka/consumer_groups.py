@@ -1,0 +1,134 @@
+"""Consumer groups of KIP-848: one heartbeat does it all, and a description of its own.
+
+Topics travel as ids. A description of a group that is not of this kind says "not found", upon which clients ask for a
+classic group.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
+from tidemill.groups.core.descriptions import DescribedConsumer
+from tidemill.groups.core.entries import Partitions
+from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
+from tidemill.model.errors import TidemillError
+
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+async def consumer_group_heartbeat(call: Call, request: Any) -> Any:
+    """Join, follow the assignment, leave."""
+    owned = None
+    if request.topic_partitions is not None:
+        listed = [
+            (topic.topic_id, index)
+            async for topic in call.in_slices(request.topic_partitions)
+            async for index in call.in_slices(topic.partitions)
+        ]
+        owned = frozenset(listed)
+    answer = await call.broker.groups.consumer_heartbeat(
+        HeartbeatRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            client_id=call.client_id,
+            client_host=f"/{call.client_host}",
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout // _MILLISECOND,
+            topic_names=request.subscribed_topic_names,
+            topic_regex=getattr(request, "subscribed_topic_regex", None),
+            server_assignor=request.server_assignor,
+            owned=owned,
+        )
+    )
+    assignment = None
+    if answer.assigned is not None:
+        topics = [
+            call.part("TopicPartitions", topic_id=topic_id, partitions=tuple(indexes))
+            async for topic_id, indexes in call.in_slices(await _by_topic(call, answer.assigned))
+        ]
+        assignment = call.part("Assignment", topic_partitions=tuple(topics))
+    return call.response(
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval=answer.heartbeat_ms,
+        assignment=assignment,
+    )
+
+
+async def _by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:
+    ordered = sorted(partitions) if len(partitions) <= LOOP_ITEMS_MAX else await call.in_worker(sorted, partitions)
+    topics: dict[UUID, list[int]] = {}
+    async for topic_id, index in call.in_slices(ordered):
+        topics.setdefault(topic_id, []).append(index)
+    return topics.items()
+
+
+async def consumer_group_describe(call: Call, request: Any) -> Any:
+    """Each group on its own."""
+    operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
+    distinct = dict.fromkeys(request.group_ids)
+    groups = [await _described(call, group_id, operations) async for group_id in call.in_slices(distinct)]
+    return call.response(groups=tuple(groups))
+
+
+async def _described(call: Call, group_id: str, operations: int) -> Any:
+    try:
+        group = call.broker.groups.describe_consumers(group_id)
+    except TidemillError as error:
+        return call.part(
+            "DescribedGroup",
+            error_code=error_code(error),
+            error_message=error_message(error),
+            group_id=group_id,
+            authorized_operations=NOT_ASKED,
+        )
+    return call.part(
+        "DescribedGroup",
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=tuple([await _member(call, member) async for member in call.in_slices(group.members)]),
+        authorized_operations=operations,
+    )
+
+
+async def _member(call: Call, member: DescribedConsumer) -> Any:
+    about = member.about
+    return call.part(
+        "Member",
+        member_id=member.member_id,
+        instance_id=about.instance_id,
+        rack_id=about.rack_id,
+        member_epoch=member.epoch,
+        client_id=about.client_id,
+        client_host=about.client_host,
+        subscribed_topic_names=about.topic_names,
+        subscribed_topic_regex=about.topic_regex,
+        assignment=await _assignment(call, member.assigned),
+        target_assignment=await _assignment(call, member.target),
+        member_type=_CONSUMER_MEMBER if about.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+async def _assignment(call: Call, partitions: Partitions) -> Any:
+    topics = [
+        call.part("TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
+        async for topic_id, indexes in call.in_slices(await _by_topic(call, partitions))
+        if (topic := call.broker.topic_by_id(topic_id)) is not None
+    ]
+    return call.part("Assignment", topic_partitions=tuple(topics))
+
+
+APIS = [
+    Api(key=68, versions=(0, 1), handle=consumer_group_heartbeat),
+    Api(key=69, versions=(0, 1), handle=consumer_group_describe),
+]

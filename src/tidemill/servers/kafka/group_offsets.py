@@ -1,0 +1,236 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+
+Topics are named up to version 9 and have ids from version 10 on; inside, a topic is its name. A partition that was
+never committed has offset -1 and no error, also in a group that nobody knows; any other trouble is an error code and
+never a made-up offset.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from tidemill.servers.kafka.api import Api, Call, error_code
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.shard import FetchedOffset
+from tidemill.model.errors import (
+    InvalidRequest,
+    OffsetMetadataTooLarge,
+    TidemillError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import TopicPartition
+
+OFFSETS_AT_ONCE = 500
+_MANY_GROUPS_FROM = 8
+_EPOCHS_FROM = 9
+_GROUP_ERROR_FROM = 2
+
+Errors = Mapping[TopicPartition, TidemillError]
+
+
+async def offset_commit(call: Call, request: Any) -> Any:
+    """All good partitions are committed together; a refused member commits none."""
+    topics = [(topic, _topic_name(call, topic)) async for topic in call.in_slices(request.topics)]
+    entries = [
+        OffsetCommit(
+            name,
+            part.partition_index,
+            part.committed_offset,
+            getattr(part, "committed_leader_epoch", -1),
+            part.committed_metadata or "",
+        )
+        async for topic, name in call.in_slices(topics)
+        if name is not None
+        async for part in call.in_slices(topic.partitions)
+    ]
+    errors = await check_commits(call, entries)
+    good = [each async for each in call.in_slices(entries) if (each.topic, each.partition) not in errors]
+    try:
+        await call.broker.groups.commit(
+            request.group_id,
+            good,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            instance_id=getattr(request, "group_instance_id", None),
+            names_epochs=call.version >= _EPOCHS_FROM,
+        )
+    except TidemillError as error:
+        async for each in call.in_slices(good):
+            errors[TopicPartition(each.topic, each.partition)] = error
+    answers = [await _committed(call, topic, name, errors) async for topic, name in call.in_slices(topics)]
+    return call.response(topics=tuple(answers))
+
+
+async def check_commits(call: Call, entries: Iterable[OffsetCommit]) -> dict[TopicPartition, TidemillError]:
+    """What cannot be committed whoever asks: partitions that do not exist, metadata that is too long."""
+    errors: dict[TopicPartition, TidemillError] = {}
+    most = call.broker.groups.limits.offset_metadata_max_bytes
+    async for entry in call.in_slices(entries):
+        each = TopicPartition(entry.topic, entry.partition)
+        topic = call.broker.topic(entry.topic)
+        if topic is None or not 0 <= entry.partition < len(topic.partitions):
+            errors[each] = UnknownTopicOrPartition()
+        elif len(entry.metadata.encode()) > most:
+            errors[each] = OffsetMetadataTooLarge()
+    return errors
+
+
+async def _committed(call: Call, topic: Any, name: str | None, errors: Errors) -> Any:
+    def code(index: int) -> int:
+        return UnknownTopicId.code if name is None else error_code(errors.get(TopicPartition(name, index)))
+
+    parts = [
+        call.part(
+            "OffsetCommitResponsePartition", partition_index=part.partition_index, error_code=code(part.partition_index)
+        )
+        async for part in call.in_slices(topic.partitions)
+    ]
+    return call.part("OffsetCommitResponseTopic", **_naming(topic), partitions=tuple(parts))
+
+
+def _topic_name(call: Call, topic: Any) -> str | None:
+    """The topic's name; None for an id that no topic has."""
+    if hasattr(topic, "name"):
+        return str(topic.name)
+    known = call.broker.topic_by_id(topic.topic_id)
+    return None if known is None else str(known.name)
+
+
+def _naming(topic: Any) -> dict[str, Any]:
+    return {"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}
+
+
+async def offset_fetch(call: Call, request: Any) -> Any:
+    """One group up to version 7, many from version 8 on."""
+    stable = getattr(request, "require_stable", False)
+    if call.version >= _MANY_GROUPS_FROM:
+        counted = Counter([group.group_id async for group in call.in_slices(request.groups)])
+        groups = [
+            await _fetch_group(call, group, stable=stable, repeated=counted[group.group_id] > 1)
+            async for group in call.in_slices(request.groups)
+        ]
+        return call.response(groups=tuple(groups))
+    try:
+        found = await _fetch(call, request.group_id, await _wanted(call, request.topics), stable=stable)
+    except TidemillError as error:
+        code = error_code(error)
+        on_partitions = code if call.version < _GROUP_ERROR_FROM else 0
+        topics = await _without_offsets(call, request.topics or (), on_partitions, "OffsetFetchResponseTopic")
+        return call.response(topics=topics, error_code=code)
+    return call.response(topics=await _by_topic(call, found, "OffsetFetchResponseTopic"))
+
+
+async def _fetch_group(call: Call, group: Any, *, stable: bool, repeated: bool) -> Any:
+    kind = "OffsetFetchResponseTopics"
+    try:
+        if repeated:  # all offsets of a group, once for each time it is named, would be an answer without a limit
+            raise InvalidRequest(f"the request names group {group.group_id[:60]!r} twice")
+        found = await _fetch(
+            call,
+            group.group_id,
+            await _wanted(call, group.topics),
+            stable=stable,
+            member_id=getattr(group, "member_id", None),
+            member_epoch=getattr(group, "member_epoch", -1),
+        )
+    except TidemillError as error:
+        topics = await _without_offsets(call, group.topics or (), 0, kind)
+        return call.part(
+            "OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error_code(error)
+        )
+    unknown = [topic async for topic in call.in_slices(group.topics or ()) if _topic_name(call, topic) is None]
+    topics = await _by_topic(call, found, kind) + await _without_offsets(call, unknown, UnknownTopicId.code, kind)
+    return call.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics)
+
+
+async def _fetch(
+    call: Call, group_id: str, wanted: Sequence[TopicPartition] | None, **options: Any
+) -> list[FetchedOffset]:
+    """The offsets of a group, some at a time."""
+    groups = call.broker.groups
+    asked = groups.committed_partitions(group_id) if wanted is None else wanted
+    found: list[FetchedOffset] = []
+    async for start in call.in_slices(range(0, max(1, len(asked)), OFFSETS_AT_ONCE)):  # at least once, for its checks
+        found += groups.fetch(group_id, asked[start : start + OFFSETS_AT_ONCE], **options)
+    return found
+
+
+async def _wanted(call: Call, topics: Sequence[Any] | None) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [
+        TopicPartition(name, index)
+        async for topic in call.in_slices(topics)
+        if (name := _topic_name(call, topic)) is not None
+        async for index in call.in_slices(topic.partition_indexes)
+    ]
+
+
+async def _by_topic(call: Call, found: Iterable[FetchedOffset], kind: str) -> tuple[Any, ...]:
+    parts: dict[str, list[Any]] = {}
+    async for each in call.in_slices(found):
+        parts.setdefault(each.topic, []).append(
+            _offset(call, kind, each.partition, each.offset, each.leader_epoch, each.metadata, error_code(each.error))
+        )
+    answers = []
+    async for name, partitions in call.in_slices(parts.items()):
+        topic_id = _topic_id(call, name)
+        if topic_id is not None or call.version < 10:  # an id-only answer cannot name a topic that is gone
+            answers.append(call.part(kind, name=name, topic_id=topic_id, partitions=tuple(partitions)))
+    return tuple(answers)
+
+
+def _topic_id(call: Call, name: str) -> UUID | None:
+    known = call.broker.topic(name)
+    return None if known is None else known.topic_id
+
+
+async def _without_offsets(call: Call, topics: Iterable[Any], code: int, kind: str) -> tuple[Any, ...]:
+    answers = []
+    async for topic in call.in_slices(topics):
+        indexes = call.in_slices(topic.partition_indexes)
+        parts = [_offset(call, kind, index, -1, -1, "", code) async for index in indexes]
+        answers.append(call.part(kind, **_naming(topic), partitions=tuple(parts)))
+    return tuple(answers)
+
+
+def _offset(call: Call, kind: str, index: int, offset: int, leader_epoch: int, metadata: str, code: int) -> Any:
+    return call.part(
+        kind.replace("Topic", "Partition"),
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=leader_epoch,
+        metadata=metadata,
+        error_code=code,
+    )
+
+
+async def offset_delete(call: Call, request: Any) -> Any:
+    """Offsets of topics that nobody in the group reads."""
+    wanted = [
+        TopicPartition(topic.name, part.partition_index)
+        async for topic in call.in_slices(request.topics)
+        async for part in call.in_slices(topic.partitions)
+    ]
+    results = await call.broker.groups.delete_offsets(request.group_id, wanted)
+    topics = []
+    async for topic in call.in_slices(request.topics):
+        parts = [
+            call.part(
+                "OffsetDeleteResponsePartition",
+                partition_index=part.partition_index,
+                error_code=error_code(results[TopicPartition(topic.name, part.partition_index)]),
+            )
+            async for part in call.in_slices(topic.partitions)
+        ]
+        topics.append(call.part("OffsetDeleteResponseTopic", name=topic.name, partitions=tuple(parts)))
+    return call.response(topics=tuple(topics))
+
+
+APIS = [
+    Api(key=8, versions=(2, 10), handle=offset_commit),
+    Api(key=9, versions=(1, 10), handle=offset_fetch),
+    Api(key=47, versions=(0, 0), handle=offset_delete),
+]

@@ -1,0 +1,239 @@
+"""Metadata and DescribeTopicPartitions: which topics there are and who carries them.
+
+The answer to Metadata is kept encoded, by version, topics asked for and version of the image: clients of one kind ask
+the same thing over and over. A topic that is asked for and missing is created first where client and settings allow it.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tidemill.cluster.core.image import NOBODY, PartitionInfo, Topic
+from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
+from tidemill.model.errors import (
+    InvalidRequest,
+    LeaderNotAvailable,
+    TidemillError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import INTERNAL, check_topic_name
+
+CACHED_ANSWERS_MAX = 64
+CACHED_ANSWER_BYTES_MAX = 1024 * 1024
+CACHED_TOPICS_MAX = 500
+"""An answer for more named topics is not kept: comparing the names takes as long as answering."""
+DESCRIBED_PARTITIONS_MAX = 2000
+_NULL_IS_ALL_FROM = 1
+_CREATION_ASKED_FROM = 4
+
+
+class RequestedTopic(NamedTuple):
+    """A topic that a client asks for, by its name or by its id."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+class MetadataHandler:
+    """Metadata of one door, with the answers it remembers."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[Any, ...], bytes] = {}
+        self._image_version = -1
+
+    async def handle(self, call: Call, request: Any) -> Buffers:
+        """Answer one request."""
+        asked = request.topics
+        if asked is not None and not asked and call.version < _NULL_IS_ALL_FROM:
+            asked = None
+        names = None if asked is None else await _distinct(call, asked)
+        if names is not None:
+            await _create_missing(call, request, names)
+        if names is not None and len(names) > CACHED_TOPICS_MAX:
+            return [await _encode(call, request, names)]
+        key = (
+            call.version,
+            None if names is None else tuple(names),
+            getattr(request, "include_topic_authorized_operations", False),
+            getattr(request, "include_cluster_authorized_operations", False),
+        )
+        known = self._remembered(call, key)
+        if known is not None:
+            return [known]
+        image_version = call.broker.image_version
+        return [self._remember(call, key, image_version, await _encode(call, request, names))]
+
+    def _remembered(self, call: Call, key: tuple[Any, ...]) -> bytes | None:
+        if self._image_version != call.broker.image_version:
+            self._answers.clear()
+            self._image_version = call.broker.image_version
+        return self._answers.get(key)
+
+    def _remember(self, call: Call, key: tuple[Any, ...], image_version: int, answer: bytes) -> bytes:
+        """Keep the answer, unless the image has changed while it was made."""
+        is_current = image_version == call.broker.image_version == self._image_version
+        if is_current and len(answer) <= CACHED_ANSWER_BYTES_MAX:
+            if len(self._answers) >= CACHED_ANSWERS_MAX:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = answer
+        return answer
+
+
+async def _distinct(call: Call, asked: Sequence[Any]) -> list[RequestedTopic]:
+    """The topics asked for by name or id, each once, in order."""
+    names: dict[RequestedTopic, None] = {}
+    async for topic in call.in_slices(asked):
+        topic_id = getattr(topic, "topic_id", None)
+        names[RequestedTopic(topic.name if topic_id is None else None, topic_id)] = None  # an id outweighs a name
+    return list(names)
+
+
+async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTopic]) -> None:
+    broker = call.broker
+    allowed = call.version < _CREATION_ASKED_FROM or request.allow_auto_topic_creation
+    if not (allowed and broker.settings.auto_create_topics_enable):
+        return
+    async for name, _ in call.in_slices(asked):
+        if name is None or name in INTERNAL or broker.topic(name) is not None:
+            continue
+        # When it cannot be, the answer says what is wrong with the name, or that there is no such topic.
+        with suppress(TidemillError):
+            await broker.create_topic(name)
+
+
+async def _encode(call: Call, request: Any, asked: Sequence[RequestedTopic] | None) -> bytes:
+    broker = call.broker
+    topic_operations = ON_TOPIC if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
+    cluster_operations = ON_CLUSTER if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+    if asked is None:
+        topics = [await _topic(call, topic, topic_operations) async for topic in call.in_slices(broker.topics())]
+    else:
+        topics = [await _asked_topic(call, each, topic_operations) async for each in call.in_slices(asked)]
+    answer = call.response(
+        brokers=tuple(call.part("MetadataResponseBroker", **node._asdict()) for node in broker.brokers()),
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=cluster_operations,
+    )
+    return bytes(await call.encoded(answer))
+
+
+async def _asked_topic(call: Call, asked: RequestedTopic, operations: int) -> Any:
+    name, topic_id = asked
+    try:
+        if topic_id is not None:
+            found = call.broker.topic_by_id(topic_id)
+            if found is None:
+                raise UnknownTopicId
+        elif name is not None:
+            check_topic_name(name)
+            found = call.broker.topic(name)
+            if found is None:
+                raise UnknownTopicOrPartition
+        else:
+            raise InvalidRequest("a topic without name and id")
+    except TidemillError as error:
+        shown = "" if name is None and call.version < 12 else name
+        return call.part("MetadataResponseTopic", error_code=error_code(error), name=shown, topic_id=topic_id)
+    return await _topic(call, found, operations)
+
+
+async def _topic(call: Call, topic: Topic, operations: int) -> Any:
+    partitions = [
+        call.part("MetadataResponsePartition", **partition_fields(call, topic, info))
+        async for info in call.in_slices(topic.partitions)
+    ]
+    return call.part(
+        "MetadataResponseTopic",
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=tuple(partitions),
+        topic_authorized_operations=operations,
+    )
+
+
+def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str, Any]:
+    """What clients are told about a partition; the log of its leader knows the epoch best."""
+    broker = call.broker
+    epoch, led = info.leader_epoch, info.leader != NOBODY
+    if info.leader == broker.node_id:
+        led = not broker.partitions.is_away(topic.name, info.index)
+        with suppress(TidemillError):
+            epoch = broker.partition(topic.name, info.index).leader_epoch
+    return {
+        "error_code": 0 if led else LeaderNotAvailable.code,
+        "partition_index": info.index,
+        "leader_id": info.leader if led else NOBODY,
+        "leader_epoch": epoch,
+        "replica_nodes": info.replicas,
+        "isr_nodes": info.isr,
+        "offline_replicas": tuple(node for node in info.replicas if broker.address_of(node) is None),
+    }
+
+
+async def describe_topic_partitions(call: Call, request: Any) -> Any:
+    """Topics page by page, in order of their names; the cursor says where the next page starts."""
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in call.broker.topics()})
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first = max(0, request.cursor.partition_index)
+    room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
+    described, cursor = [], None
+    async for name in call.in_slices(names):
+        if room <= 0:
+            cursor = call.part("Cursor", topic_name=name, partition_index=0)
+            break
+        start = first if request.cursor is not None and name == request.cursor.topic_name else 0
+        part, shown, left = _described(call, name, start, room)
+        described.append(part)
+        room -= shown
+        if left:
+            cursor = call.part("Cursor", topic_name=name, partition_index=start + shown)
+            break
+    return call.response(topics=tuple(described), next_cursor=cursor)
+
+
+def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, int]:
+    kind = "DescribeTopicPartitionsResponseTopic"
+    topic = call.broker.topic(name)
+    if topic is None:
+        try:
+            check_topic_name(name)
+            error: TidemillError = UnknownTopicOrPartition()
+        except TidemillError as bad:
+            error = bad
+        return call.part(kind, error_code=error_code(error), name=name), 0, 0
+    infos = topic.partitions[start : start + room]
+    partitions = tuple(
+        call.part(
+            "DescribeTopicPartitionsResponsePartition",
+            **partition_fields(call, topic, info),
+            # Java clients fail on null here.
+            eligible_leader_replicas=(),
+            last_known_elr=(),
+        )
+        for info in infos
+    )
+    part = call.part(
+        kind,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=ON_TOPIC,
+    )
+    return part, len(infos), len(topic.partitions) - start - len(infos)
+
+
+def apis() -> list[Api]:
+    """Metadata with answers of its own."""
+    return [
+        Api(key=3, versions=(0, 13), handle=MetadataHandler().handle),
+        Api(key=75, versions=(0, 0), handle=describe_topic_partitions),
+    ]

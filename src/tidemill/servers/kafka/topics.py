@@ -1,0 +1,163 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: each topic of a request succeeds or fails by itself."""
+
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from tidemill.cluster.core.image import Topic
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.configs import topic_listing
+from tidemill.model.errors import (
+    InvalidConfig,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    PolicyViolation,
+    TidemillError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import refuse_internal
+
+PARTITIONS_PER_TOPIC_MAX = 10_000
+
+
+async def create_topics(call: Call, request: Any) -> Any:
+    """New topics."""
+    names = Counter([topic.name async for topic in call.in_slices(request.topics)])
+    results = []
+    async for asked in call.in_slices(request.topics):
+        topic, error = None, None
+        try:
+            if names[asked.name] > 1:
+                raise InvalidRequest(f"the request names {asked.name[:60]!r} twice")
+            topic = await _create(call, asked, validate_only=request.validate_only)
+        except TidemillError as caught:
+            error = caught
+        results.append(_created(call, asked.name, topic, error))
+    return call.response(topics=tuple(results))
+
+
+async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
+    overrides: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise InvalidConfig(f"{config.name[:60]} has no value")
+        overrides[config.name] = config.value
+    assignment = {each.partition_index: list(each.broker_ids) for each in asked.assignments}
+    if len(assignment) != len(asked.assignments):
+        raise InvalidReplicaAssignment("the assignment names a partition twice")
+    _check_count(max(asked.num_partitions, len(assignment)))
+    return await call.broker.create_topic(
+        asked.name,
+        partitions=asked.num_partitions,
+        replication_factor=asked.replication_factor,
+        overrides=overrides,
+        assignment=assignment or None,
+        validate_only=validate_only,
+    )
+
+
+def _check_count(partitions: int) -> None:
+    if partitions > PARTITIONS_PER_TOPIC_MAX:
+        raise PolicyViolation(f"{partitions} partitions; a topic may have {PARTITIONS_PER_TOPIC_MAX}")
+
+
+def _created(call: Call, name: str, topic: Topic | None, error: TidemillError | None) -> Any:
+    if topic is None:
+        return call.part(
+            "CreatableTopicResult",
+            name=name,
+            error_code=error_code(error),
+            error_message=error_message(error),
+            configs=(),
+        )
+    configs = ()
+    if call.version >= 5:
+        configs = tuple(
+            call.part(
+                "CreatableTopicConfigs",
+                name=entry.setting.name,
+                value=entry.value,
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in topic_listing(call.broker, topic)
+        )
+    return call.part(
+        "CreatableTopicResult",
+        name=name,
+        topic_id=topic.topic_id,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=configs,
+    )
+
+
+async def delete_topics(call: Call, request: Any) -> Any:
+    """Topics go with all their records."""
+    if call.version < 6:
+        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in request.topic_names]
+    else:
+        asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    counted = Counter([each async for each in call.in_slices(asked)])
+    results = [await _delete(call, *each, twice=counted[each] > 1) async for each in call.in_slices(asked)]
+    return call.response(responses=tuple(results))
+
+
+async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice: bool) -> Any:
+    error: TidemillError | None = None
+    try:
+        if twice:
+            raise InvalidRequest(f"the request names {str(name or topic_id)[:60]!r} twice")
+        if (name is None) == (topic_id is None):
+            raise InvalidRequest("a topic is deleted by its name or by its id")
+        known = call.broker.topic(name) if name is not None else call.broker.topic_by_id(topic_id or UUID(int=0))
+        if known is None:
+            raise UnknownTopicOrPartition if name is not None else UnknownTopicId
+        name, topic_id = known.name, known.topic_id
+        await call.broker.delete_topic(name)
+    except TidemillError as caught:
+        error = caught
+    return call.part(
+        "DeletableTopicResult",
+        name=name,
+        topic_id=topic_id,
+        error_code=error_code(error),
+        error_message=error_message(error),
+    )
+
+
+async def create_partitions(call: Call, request: Any) -> Any:
+    """More partitions for topics that exist; `count` is the new total."""
+    names = Counter([topic.name async for topic in call.in_slices(request.topics)])
+    results = []
+    async for asked in call.in_slices(request.topics):
+        error: TidemillError | None = None
+        try:
+            if names[asked.name] > 1:
+                raise InvalidRequest(f"the request names {asked.name[:60]!r} twice")
+            refuse_internal(asked.name)
+            _check_count(asked.count)
+            assignment = asked.assignments and [list(each.broker_ids) for each in asked.assignments]
+            await call.broker.add_partitions(
+                asked.name, asked.count, assignment=assignment, validate_only=request.validate_only
+            )
+        except TidemillError as caught:
+            error = caught
+        results.append(
+            call.part(
+                "CreatePartitionsTopicResult",
+                name=asked.name,
+                error_code=error_code(error),
+                error_message=error_message(error),
+            )
+        )
+    return call.response(results=tuple(results))
+
+
+APIS = [
+    Api(key=19, versions=(2, 7), handle=create_topics),
+    Api(key=20, versions=(1, 6), handle=delete_topics),
+    Api(key=37, versions=(0, 3), handle=create_partitions),
+]

@@ -1,0 +1,297 @@
+"""The transaction APIs: identities, partitions, ends, and what admin tools ask about them.
+
+Version-mapped fencing: PRODUCER_FENCED is younger than these APIs. A client that asks in an older version knows only
+INVALID_PRODUCER_EPOCH for it (librdkafka and aiokafka ask in version 0 or 1), so each handler has
+a version from which the newer error may be told. The same goes for TRANSACTION_ABORTABLE, where offsets are staged.
+"""
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from tidemill.client.kafka.transaction_markers import TransactionalProducer
+from tidemill.servers.kafka import transaction_admin
+from tidemill.servers.kafka.api import Api, Call, Feature, error_code
+from tidemill.servers.kafka.transaction_admin import by_topic
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model.errors import (
+    ClusterAuthorizationFailed,
+    InvalidGroupId,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    InvalidTxnState,
+    OffsetMetadataTooLarge,
+    OperationNotAttempted,
+    ProducerFenced,
+    TidemillError,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
+from tidemill.transactions.core.rules import InitProducer
+from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from tidemill.transactions.interface import TransactionMarker
+
+_FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
+_BUMP_FROM = 5
+_IMPLICIT_FROM = 5
+_ASKED_BY_BROKERS_FROM = 4
+_ABORTABLE_FROM = 4
+_MILLISECOND = timedelta(milliseconds=1)
+
+_T = TypeVar("_T")
+
+
+async def init_producer_id(call: Call, request: Any) -> Any:
+    """An identity for a producer; with a transactional id, one that fences all earlier ones."""
+    wanted = None
+    if request.transactional_id is not None:
+        given = ProducerIdAndEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+        wanted = InitProducer(request.transactional_id, request.transaction_timeout // _MILLISECOND, given)
+    try:
+        identity: ProducerIdAndEpoch = await _told(call, call.broker.transactions.init_producer(wanted))
+    except TidemillError as error:
+        return call.response(error_code=error_code(error), producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+async def add_partitions_to_txn(call: Call, request: Any) -> Any:
+    """All of the partitions join the transaction, or none of them."""
+    if call.version >= _ASKED_BY_BROKERS_FROM:
+        return await _asked_by_broker(call, request)
+    wanted = await _named(call, request.v3_and_below_topics)
+    unknown = {partition async for partition in call.in_slices(wanted) if not _exists(call, partition)}
+    errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, OperationNotAttempted())
+    errors.update(dict.fromkeys(unknown, UnknownTopicOrPartition()))
+    if not unknown:
+        asker = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        errors = {}
+        try:
+            name = _required(request.v3_and_below_transactional_id)
+            await _told(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
+        except TidemillError as error:
+            errors = dict.fromkeys(wanted, error)
+    return call.response(results_by_topic_v3_and_below=await _partition_results(call, wanted, errors))
+
+
+async def _named(call: Call, topics: Iterable[Any]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index)
+        async for topic in call.in_slices(topics)
+        async for index in call.in_slices(topic.partitions)
+    ]
+
+
+async def _asked_by_broker(call: Call, request: Any) -> Any:
+    """A leader asks whether its partition is in a transaction, or lets it join."""
+    if call.peer is None:
+        raise ClusterAuthorizationFailed("only brokers of this cluster ask in this version")
+    results = []
+    async for asked in call.in_slices(request.transactions):
+        wanted = await _named(call, asked.topics)
+        errors: dict[TopicPartition, TidemillError] = {}
+        async for where in call.in_slices(wanted):
+            try:
+                await call.broker.transactions.verify(
+                    asked.transactional_id,
+                    asked.producer_id,
+                    asked.producer_epoch,
+                    where,
+                    implicit=not asked.verify_only,
+                )
+            except TidemillError as error:
+                errors[where] = error
+        results.append(
+            call.part(
+                "AddPartitionsToTxnResult",
+                transactional_id=asked.transactional_id,
+                topic_results=await _partition_results(call, wanted, errors),
+            )
+        )
+    return call.response(error_code=0, results_by_transaction=tuple(results))
+
+
+async def write_txn_markers(call: Call, request: Any) -> Any:
+    """A coordinator ends transactions on partitions that this broker leads."""
+    results = []
+    async for marker in call.in_slices(request.markers):
+        topics = []
+        async for topic in call.in_slices(marker.topics):
+            parts = [
+                await _marked(call, marker, topic.name, index)
+                async for index in call.in_slices(topic.partition_indexes)
+            ]
+            topics.append(call.part("WritableTxnMarkerTopicResult", name=topic.name, partitions=tuple(parts)))
+        results.append(call.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=tuple(topics)))
+    return call.response(markers=tuple(results))
+
+
+async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
+    error: TidemillError | None = None
+    try:
+        if call.peer is None:
+            raise ClusterAuthorizationFailed("only the coordinator ends transactions")
+        await call.broker.transacting.mark_here(
+            TransactionMarker(
+                TopicPartition(topic, index),
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+                marker.coordinator_epoch,
+            )
+        )
+    except TidemillError as caught:
+        error = caught
+    return call.part("WritableTxnMarkerPartitionResult", partition_index=index, error_code=error_code(error))
+
+
+async def end_txn(call: Call, request: Any) -> Any:
+    """Commit or abort; from version 5 on the answer holds the identity of the next transaction."""
+    identity: ProducerIdAndEpoch = await _told(
+        call,
+        call.broker.transactions.end_transaction(
+            _required(request.transactional_id),
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            bump=call.version >= _BUMP_FROM,
+        ),
+    )
+    return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+async def add_offsets_to_txn(call: Call, request: Any) -> Any:
+    """The offsets of a group join the transaction."""
+    asker = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    where = frozenset({_offsets_partition(call, request.group_id)})
+    await _told(call, call.broker.transactions.add_partitions(_required(request.transactional_id), asker, where))
+    return call.response()
+
+
+async def txn_offset_commit(call: Call, request: Any) -> Any:
+    """Stage offsets: they become the group's own when the transaction commits."""
+    entries = [
+        OffsetCommit(
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            getattr(part, "committed_leader_epoch", -1),
+            part.committed_metadata or "",
+        )
+        async for topic in call.in_slices(request.topics)
+        async for part in call.in_slices(topic.partitions)
+    ]
+    errors: dict[TopicPartition, TidemillError] = {}
+    async for each in call.in_slices(entries):
+        if (refusal := _refusal(call, each)) is not None:
+            errors[TopicPartition(each.topic, each.partition)] = refusal
+    good = [each async for each in call.in_slices(entries) if (each.topic, each.partition) not in errors]
+    if good:
+        try:
+            await _stage(call, request, good)
+        except TidemillError as error:
+            async for each in call.in_slices(good):
+                errors[TopicPartition(each.topic, each.partition)] = error
+    return call.response(topics=await _commit_results(call, request.topics, errors))
+
+
+async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> None:
+    broker, asker = call.broker, ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    where = _offsets_partition(call, request.group_id)
+    writer = TransactionalProducer(request.transactional_id, *asker)
+    implicit = call.version >= _IMPLICIT_FROM
+    try:
+        check = await broker.transacting.verify(broker.transactions, writer, where, implicit=implicit)
+        await call.broker.groups.commit_transactional(
+            request.group_id,
+            producer_id=asker.producer_id,
+            producer_epoch=asker.epoch,
+            offsets=entries,
+            check=check,
+            member_id=getattr(request, "member_id", ""),
+            generation=getattr(request, "generation_id", -1),
+            group_instance_id=getattr(request, "group_instance_id", None),
+        )
+    except InvalidTxnState as error:
+        raise (TransactionAbortable(str(error)) if call.version >= _ABORTABLE_FROM else error) from error
+
+
+async def _told(call: Call, work: Awaitable[_T]) -> _T:
+    """Run the work; a fenced producer is told so in the words that this version knows."""
+    try:
+        return await work
+    except ProducerFenced as error:
+        if call.version < _FENCED_FROM.get(call.api_key, 0):
+            raise InvalidProducerEpoch(str(error)) from error
+        raise
+
+
+def _required(transactional_id: str) -> str:
+    """The transactional id, which may not be empty."""
+    if not transactional_id:
+        raise InvalidRequest("an empty transactional id")
+    return transactional_id
+
+
+def _refusal(call: Call, entry: OffsetCommit) -> TidemillError | None:
+    if not _exists(call, TopicPartition(entry.topic, entry.partition)):
+        return UnknownTopicOrPartition()
+    if len(entry.metadata.encode()) > call.broker.settings.offset_metadata_max_bytes:
+        return OffsetMetadataTooLarge()
+    return None
+
+
+def _offsets_partition(call: Call, group_id: str) -> TopicPartition:
+    if not group_id:
+        raise InvalidGroupId("an empty group id")
+    return TopicPartition(GROUP_OFFSETS, call.broker.groups.partition_of(group_id))
+
+
+def _exists(call: Call, partition: TopicPartition) -> bool:
+    topic = call.broker.topic(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+async def _partition_results(
+    call: Call, wanted: Iterable[TopicPartition], errors: dict[TopicPartition, TidemillError]
+) -> tuple[Any, ...]:
+    results = []
+    async for topic, indexes in call.in_slices(by_topic(wanted).items()):
+        parts = [
+            call.part(
+                "AddPartitionsToTxnPartitionResult",
+                partition_index=index,
+                partition_error_code=error_code(errors.get(TopicPartition(topic, index))),
+            )
+            async for index in call.in_slices(indexes)
+        ]
+        results.append(call.part("AddPartitionsToTxnTopicResult", name=topic, results_by_partition=tuple(parts)))
+    return tuple(results)
+
+
+async def _commit_results(
+    call: Call, topics: Iterable[Any], errors: Mapping[TopicPartition, TidemillError]
+) -> tuple[Any, ...]:
+    results = []
+    async for topic in call.in_slices(topics):
+        parts = [
+            call.part(
+                "TxnOffsetCommitResponsePartition",
+                partition_index=part.partition_index,
+                error_code=error_code(errors.get(TopicPartition(topic.name, part.partition_index))),
+            )
+            async for part in call.in_slices(topic.partitions)
+        ]
+        results.append(call.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=tuple(parts)))
+    return tuple(results)
+
+
+APIS = [
+    Api(key=22, versions=(0, 5), handle=init_producer_id),
+    Api(key=24, versions=(0, 5), handle=add_partitions_to_txn),
+    Api(key=25, versions=(0, 4), handle=add_offsets_to_txn),
+    Api(key=26, versions=(0, 5), handle=end_txn),
+    Api(key=27, versions=(1, 1), handle=write_txn_markers),
+    Api(key=28, versions=(0, 5), handle=txn_offset_commit),
+    *transaction_admin.APIS,
+]
+FEATURES = [Feature("transaction.version", 0, 2, 2)]

@@ -1,0 +1,196 @@
+"""Runs SQL queries: parsed, checked, joined with the broker's rows, run with limits.
+
+1. The engine's own parser makes a tree of the text (`SqlSession.parse`).
+2. `guard` refuses what does more than read, and finds the tables that the query names.
+3. Each of them is replaced by a subquery of our own over rows that the broker sends as Arrow (`rows`, `state`,
+   `stored`) while the engine reads. Statements to a ClickHouse that keeps records are the broker's own.
+4. The tree is written as text again and run, with limits on time, memory, rows and bytes.
+
+No text of a client reaches an engine in the broker's process: all four steps run in a query process.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import NamedTuple
+
+from tidemill.sql.core import allowlist
+from tidemill.sql.core import pruning
+from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, telling
+from tidemill.sql.remote_rows import RemoteRows
+from tidemill.sql.core.errors import TOO_SLOW, SqlBusy, SqlRefused
+from tidemill.sql.core.allowlist import Reference, Vocabulary
+from tidemill.sql.interface import SqlEngine, SqlSession
+from tidemill.sql.core.pruning import NeededRows
+from tidemill.sql.rows import ArrowRows, Loop, PartitionRows, Range
+from tidemill.sql.state_tables import StateTables
+from tidemill.sql.table_rows import PLAIN, ServerRows, Servers
+from tidemill.sql.core.syntax_tree import Node
+from tidemill.streams.partition import Partition
+
+FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
+SQL_CHARS_MAX = 64 * 1024
+WAITING_MAX = 16
+"""Queries that run or wait."""
+GRACE_S = 1.0
+"""The engine ends a query at its time limit by itself; one that goes on loses its process after this."""
+OpenTables = Callable[[], Awaitable[Servers]]
+"""Opens the ClickHouse that keeps records."""
+COLUMNS = {name: table.column_names for name, table in TABLES.items()}
+
+
+class _Needed(NamedTuple):
+    """What a question needs of a table."""
+
+    columns: tuple[str, ...]
+    wanted: NeededRows
+
+
+def _needed(tree: Node, reference: Reference) -> _Needed:
+    columns = pruning.columns_in(tree, TABLES[reference.table].column_names) or ("offset",)
+    return _Needed(columns, pruning.wanted(tree, reference))
+
+
+class QueryExecutor:
+    """Answers queries about one broker; each runs in a session of its own, and a slow one does not block others."""
+
+    def __init__(
+        self, engine: SqlEngine, state: StateTables, loop: Loop, tables: OpenTables, *, queries_max: int, timeout_ms: int
+    ) -> None:
+        self._engine = engine
+        self._tables = tables
+        self._state = state
+        self._loop = loop
+        self._timeout_s = timeout_ms / 1000 + GRACE_S
+        self._vocabulary: Vocabulary | None = None
+        self._turn = asyncio.Semaphore(queries_max)
+        self._waiting = 0
+
+    async def ask(self, sql: str, form: str = "json", *, skip_unreadable: bool = False) -> bytes:
+        """The result in one of FORMATS; SqlRefused says why there is none. Cancelling ends the query at once.
+
+        A record batch that cannot be read ends the query, unless `skip_unreadable` leaves it out.
+        """
+        if form not in FORMATS:
+            raise SqlRefused(f"there is no format {form!r}; there is {', '.join(FORMATS)}")
+        if len(sql) > SQL_CHARS_MAX:
+            raise SqlRefused(f"a question has at most {SQL_CHARS_MAX:,} characters")
+        text = sql.strip().removesuffix(";")
+        if not text:
+            raise SqlRefused("there is no question; try: SELECT * FROM partitions")
+        if self._waiting >= WAITING_MAX:
+            raise SqlBusy
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._in_session(text, FORMATS[form], skip_unreadable=skip_unreadable)
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """End the queries that run, and the engine."""
+        self._loop.close()
+        await self._engine.close()
+
+    async def _in_session(self, sql: str, form: str, *, skip_unreadable: bool) -> bytes:
+        session = await self._engine.acquire()
+        try:
+            if self._vocabulary is None:
+                self._vocabulary = await session.vocabulary()
+            async with asyncio.timeout(self._timeout_s):
+                query = _Query(session, self._vocabulary, self._state, self._loop, self._tables, skip_unreadable)
+                return await query.answer(sql, form)
+        except TimeoutError:
+            raise SqlRefused(TOO_SLOW) from None
+        finally:
+            session.release()
+
+
+class _Query:
+    """One query on its way: checked, its tables replaced by rows, run."""
+
+    def __init__(
+        self,
+        session: SqlSession,
+        vocabulary: Vocabulary,
+        state: StateTables,
+        loop: Loop,
+        tables: OpenTables,
+        skip_unreadable: bool,
+    ) -> None:
+        self._engine = session
+        self._vocabulary = vocabulary
+        self._state = state
+        self._loop = loop
+        self._tables = tables
+        self._skip_unreadable = skip_unreadable
+        self._names = (f"tidemill_rows_{number}" for number in count())
+
+    async def answer(self, sql: str, form: str) -> bytes:
+        """The result of the query."""
+        tree = await self._engine.parse(sql)
+        references = allowlist.check(tree, self._vocabulary, COLUMNS)
+        rows: dict[str, ArrowRows] = {}
+        await self._put_in_all(tree, references, rows)
+        return await self._engine.run(await self._engine.write(tree), rows, form)
+
+    async def _put_in_all(self, tree: Node, references: list[Reference], rows: dict[str, ArrowRows]) -> None:
+        """Put the rows of tables in the place of their names; what is needed of them is told by the whole tree."""
+        needed = [_needed(tree, reference) for reference in references]
+        for reference, each in zip(references, needed, strict=True):
+            reference.replace(await self._source(TABLES[reference.table], each, rows))
+
+    async def _source(self, table: SqlTable, needed: _Needed, rows: dict[str, ArrowRows]) -> Node:
+        if table.made_by:
+            inner = await self._engine.parse(table.made_by)
+            await self._put_in_all(inner, allowlist.references(inner, TABLES), rows)
+            return inner
+        if table.name == MESSAGES:
+            return await self._engine.parse(await self._messages(needed, rows))
+        name = next(self._names)
+        rows[name] = await self._state.rows(table.name)
+        return await self._engine.parse(telling(table, table.column_names, f"python({name})"))
+
+    async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows]) -> str:
+        """The subquery for records: rows of tables in ClickHouse, and what other partitions hold."""
+        table, columns, wanted = TABLES[MESSAGES], needed.columns, needed.wanted
+        places = [place for place in self._state.places() if wanted.has(*place)]
+        led = {place: found for place in places if (found := self._state.led_here(place)) is not None}
+        streamed = list(led.values())
+        elsewhere = [place for place in places if place not in led]
+        questions: list[str] = []
+        since_ms = await self._since_ms(wanted.since) if streamed or elsewhere else 0
+        part = Range(since_ms, wanted.first_offset, wanted.end_offset, self._skip_unreadable)
+        if elsewhere:
+            name = next(self._names)
+            rows[name] = RemoteRows(self._state.bootstrap(), elsewhere, columns, part).rows
+            questions.append(telling(table, columns, f"python({name})"))
+        counted = [each for each in streamed if self._in_tables(each)] if set(columns) <= PLAIN else []
+        if counted:
+            streamed = [each for each in streamed if each not in counted]
+            name = next(self._names)
+            rows[name] = ServerRows(self._loop, await self._tables(), counted, columns, part).rows
+            questions.append(telling(table, columns, f"python({name})"))
+        if streamed or not questions:
+            name = next(self._names)
+            rows[name] = PartitionRows(self._loop, streamed, columns, part).rows
+            questions.append(telling(table, columns, f"python({name})"))
+        return " UNION ALL ".join(questions)
+
+    def _in_tables(self, partition: Partition) -> bool:
+        return self._state.storage_of(partition) == "clickhouse"
+
+    async def _since_ms(self, bound: Node | None) -> int:
+        """The first time of interest; 0 when that cannot be told."""
+        if bound is None:
+            return 0
+        asked = await self._engine.parse("SELECT toUnixTimestamp64Milli(toDateTime64(1, 3, 'UTC')), toTypeName(1)")
+        select = asked["list_of_selects"]["children"][0]["select"]["children"]
+        select[0]["arguments"]["children"][0]["arguments"]["children"][0] = bound
+        select[1]["arguments"]["children"][0] = bound
+        try:
+            found = await self._engine.run(await self._engine.write(asked), {}, "TabSeparatedRaw")
+            at_ms, kind = found.decode().strip().split("\t")
+            return int(at_ms) if kind.startswith(("Date", "String")) else 0
+        except (SqlRefused, ValueError):
+            return 0

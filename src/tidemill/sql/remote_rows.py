@@ -1,0 +1,49 @@
+"""Records of partitions that other brokers lead: read from them as any client does, a fetch at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tidemill.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, on_unreadable, schema_of, kernels_for
+from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
+from tidemill.model.topics import TopicPartition
+from tidemill.records.arrow import Decoder
+
+
+class RemoteRows:
+    """The committed records of some partitions; only the named columns are made."""
+
+    def __init__(
+        self, bootstrap: str, partitions: Sequence[TopicPartition], columns: Sequence[str], wanted: Range
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._partitions = partitions
+        self._columns = list(columns)
+        self._wanted = wanted
+        self.rows = StreamedRows(schema_of(self._columns), self._all)
+
+    def _all(self) -> Iterator[pa.RecordBatch]:
+        with KafkaClient({"bootstrap.servers": self._bootstrap}) as client:
+            since = self._wanted.since_ms if self._wanted.since_ms > 0 else EARLIEST
+            firsts = client.list_offsets(dict.fromkeys(self._partitions, since))
+            ends = client.list_offsets(dict.fromkeys(self._partitions, LATEST), committed=True)
+            for each in self._partitions:
+                if firsts[each].offset >= 0:
+                    first = max(firsts[each].offset, self._wanted.first_offset)
+                    yield from self._of(client, each, first, self._wanted.end(ends[each].offset))
+
+    def _of(self, client: KafkaClient, partition: TopicPartition, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        if first >= end:
+            return
+        names = decoded_names(self._columns)
+        decoder = Decoder(
+            *partition,
+            columns=names,
+            rows=BLOCK_ROWS,
+            verify=False,
+            twin=kernels_for(end - first),
+            on_unreadable=on_unreadable(self._wanted),
+        )
+        for piece in client.read_range(partition, first, end, committed=True):
+            for batch in decoder.decode(piece.records, first, end, piece.aborted):
+                yield batch.rename_columns(self._columns)

@@ -1,0 +1,247 @@
+"""The state of brokers as tables: partitions, groups, lag, timers, as they are at the moment of asking."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.sql.core.errors import SqlRefused
+from tidemill.sql.interface import BrokerState
+from tidemill.sql.remote_state import RemoteState, age_s
+from tidemill.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
+from tidemill.groups.core.overview import SeenMember, SeenOffset
+from tidemill.model.errors import TidemillError
+from tidemill.model.topics import TopicPartition
+from tidemill.streams.admission import run_aside
+from tidemill.streams.partition import Partition
+from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, TimedMessage, TimelinePosition, status_of
+
+TIME = pa.timestamp("ms", tz="UTC")
+PEEKED_AT_A_TIME = 32
+_ASSIGNMENT = pa.map_(pa.string(), pa.map_(pa.int32(), pa.string()))
+_OFFSETS = {
+    "group_id": pa.string(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "leader_epoch": pa.int32(),
+    "metadata": pa.string(),
+    "commit_time": TIME,
+}
+_MEMBERS = {
+    "group_id": pa.string(),
+    "member_id": pa.string(),
+    "generation_id": pa.int32(),
+    "protocol_type": pa.string(),
+    "protocol_name": pa.string(),
+    "client_id": pa.string(),
+    "client_host": pa.string(),
+    "assignment": _ASSIGNMENT,
+    "leader": pa.bool_(),
+    "heartbeat_time": TIME,
+    "state": pa.string(),
+}
+_LAG = {
+    "group_id": pa.string(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "committed_offset": pa.int64(),
+    "latest_offset": pa.int64(),
+    "lag": pa.int64(),
+    "lag_seconds": pa.float64(),
+    "commit_time": TIME,
+}
+_PARTITIONS = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "start_offset": pa.int64(),
+    "end_offset": pa.int64(),
+    "bytes": pa.int64(),
+    "storage": pa.string(),
+}
+_TIMERS = pa.schema(
+    {
+        "timeline": pa.string(),
+        "id": pa.string(),
+        "due_time": TIME,
+        "scheduled_time": TIME,
+        "status": pa.string(),
+        "holder": pa.string(),
+        "attempts": pa.int32(),
+        "producer_group": pa.string(),
+        "key": pa.binary(),
+        "bytes": pa.int64(),
+    }
+)
+
+
+SHARED = frozenset({"partitions", "group_members", "consumer_offsets"})
+"""Tables of which each broker of a cluster tells a part."""
+
+
+class StateTables:
+    """What the brokers tell of themselves."""
+
+    def __init__(self, broker: BrokerState, loop: Loop, clock_ms: Callable[[], int]) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._peers = RemoteState(broker)
+
+    async def rows(self, table: str) -> ArrowRows:
+        """The rows of one of the tables, of all brokers."""
+        if table == "timers":
+            return StreamedRows(_TIMERS, self._timers)
+        if table == "consumer_lag":
+            return TableRows(_table(_LAG, await self._lag(await self._all("consumer_offsets"))))
+        return TableRows(await self._all(table))
+
+    def here(self, table: str) -> pa.Table:
+        """What this broker tells of one of the SHARED tables."""
+        if table == "partitions":
+            found = [self._broker.partitions.find(*each) for each in self.places()]
+            return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None and each.leads])
+        overview = self._broker.groups.overview(self._broker.topic_name)
+        if table == "group_members":
+            now_ms = self._clock_ms()
+            return _table(_MEMBERS, [_member(each, now_ms) for each in overview.members])
+        if table == "consumer_offsets":
+            return _table(_OFFSETS, overview.offsets)
+        raise ValueError(table)
+
+    async def _all(self, table: str) -> pa.Table:
+        return pa.concat_tables([self.here(table), *await self._peers.tables(table)])
+
+    def places(self) -> list[TopicPartition]:
+        """Every partition of a user's topic, in order."""
+        topics = sorted((topic for topic in self._broker.topics() if not topic.internal), key=lambda topic: topic.name)
+        return [TopicPartition(topic.name, each.index) for topic in topics for each in topic.partitions]
+
+    def led_here(self, place: TopicPartition) -> Partition | None:
+        """The partition, if this broker leads it; SqlRefused when it should and cannot be read."""
+        found = self._broker.partitions.find(*place)
+        if found is not None:
+            return found if found.leads else None
+        broken = self._broker.partitions.trouble(*place)
+        if broken is not None:
+            raise SqlRefused(f"{place.topic}-{place.partition} cannot be read: {broken}")
+        return None
+
+    def bootstrap(self) -> str:
+        """Where other brokers' partitions are found: any broker knows."""
+        return ",".join(f"{each.host}:{each.port}" for each in self._broker.brokers())
+
+    def storage_of(self, partition: Partition) -> str:
+        """Where the records of a partition are."""
+        return "clickhouse" if self._broker.partitions.store.is_in_tables(partition.topic) else "segments"
+
+    def _partition(self, each: Partition) -> Sequence[Any]:
+        return (
+            each.topic,
+            each.index,
+            each.log_start_offset,
+            each.high_watermark,
+            each.size_bytes,
+            self.storage_of(each),
+        )
+
+    async def _lag(self, offsets: pa.Table) -> list[Sequence[Any]]:
+        now_ms = self._clock_ms()
+        turns = asyncio.Semaphore(PEEKED_AT_A_TIME)
+        told = (await self._all("partitions")).select(["topic", "partition", "end_offset"])
+        ends = {TopicPartition(each["topic"], each["partition"]): each["end_offset"] for each in told.to_pylist()}
+        committed = [
+            SeenOffset(*row.values())
+            for row in offsets.set_column(6, "commit_time", offsets["commit_time"].cast(pa.int64())).to_pylist()
+        ]
+        away = defaultdict(list)
+        for each in committed:
+            place = TopicPartition(each.topic, each.partition)
+            if ends.get(place, 0) > each.offset and self.led_here(place) is None:
+                away[place].append(each.offset)
+        ages = await self._peers.ages_s(away, now_ms)
+
+        async def line(each: SeenOffset) -> Sequence[Any] | None:
+            place = TopicPartition(each.topic, each.partition)
+            if place not in ends:
+                return None
+            partition, latest = self.led_here(place), ends[place]
+            lag = max(0, latest - each.offset)
+            if partition is None:
+                old_s = ages.get((place, each.offset), 0.0)
+            else:
+                async with turns:
+                    old_s = await _age_s(partition, each.offset, now_ms) if lag else 0.0
+            return (*each[:4], max(latest, each.offset), lag, old_s, each.commit_ms)
+
+        lines = await asyncio.gather(*map(line, committed))
+        return [each for each in lines if each is not None]
+
+    def _timers(self) -> Iterator[pa.RecordBatch]:
+        dispatcher = self._broker.timelines
+        for timeline in [] if dispatcher is None else dispatcher.timelines():
+            after: TimelinePosition | None = None
+            while found := self._loop.call(partial(self._some_timers, timeline.name, after)):
+                now_ms = self._clock_ms()
+                yield pa.record_batch(_columns(_TIMERS, [_timer(timeline.name, each, now_ms) for each in found]))
+                after = TimelinePosition(found[-1].due_ms, found[-1].seq)
+
+    async def _some_timers(self, name: str, after: TimelinePosition | None) -> list[TimedMessage]:
+        dispatcher = self._broker.timelines
+        if dispatcher is None:
+            return []
+        try:
+            return await dispatcher.messages(name, EVERYTHING, FIND_LIMIT_MAX, after=after, bodies=False)
+        except TidemillError:
+            return []  # the timeline is about to be deleted
+
+
+async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
+    """How old the first record is that was not read; 0 when it cannot be read any more."""
+    try:
+        found = await partition.read(max(offset, partition.log_start_offset), 1)
+    except TidemillError:
+        return 0.0
+    return await run_aside(partial(age_s, found.records, offset, now_ms))
+
+
+def _member(each: SeenMember, now_ms: int) -> Sequence[Any]:
+    assignment = [
+        (topic, [(index, each.member_id) for index in indexes]) for topic, indexes in sorted(each.assignment.items())
+    ]
+    return (*each[:7], assignment, each.leads, min(max(each.heard_ms, 0), now_ms), each.state)
+
+
+def _timer(timeline: str, each: TimedMessage, now_ms: int) -> Sequence[Any]:
+    status = status_of(each.due_ms, each.holder, now_ms).value
+    return (
+        timeline,
+        each.id,
+        each.due_ms,
+        each.scheduled_ms,
+        status,
+        each.holder if status == "leased" else None,
+        each.attempts,
+        each.group,
+        each.key,
+        each.size,
+    )
+
+
+def _table(columns: dict[str, pa.DataType], lines: Iterable[Sequence[Any]]) -> pa.Table:
+    schema = pa.schema(columns)
+    return pa.table(_columns(schema, list(lines)), schema=schema)
+
+
+def _columns(schema: pa.Schema, lines: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
+    values = list(zip(*lines, strict=True)) or [()] * len(schema)
+    return {field.name: _array(each, field.type) for field, each in zip(schema, values, strict=True)}
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if kind == TIME:
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)

@@ -1,0 +1,177 @@
+"""Who gets what: the consumers of one timeline, and the ripe messages queued for each of them.
+
+A ripe message stands in the queue of its bucket's primary consumer. A consumer with room takes from the front of its
+own queue; when that is empty it helps those whose backup it is, from the far end of their queues. Messages that
+nobody may take now wait in `_unowned` for the next deal. When the deal changes, everything is queued anew.
+
+Where several brokers serve the timeline, only buckets of consumers that are connected here are queued here. A message
+of another broker's consumer is let go, unless it is late by `HELP_AFTER_MS` and one of ours backs its bucket up.
+
+A consumer that did not move for a whole window (busy, silent, or full) is left out of the next deals until it moves
+again, so that its messages do not wait behind it for ever.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+from tidemill.timelines.consumer import TimelineConsumer
+from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, SharedWindows, Ranges, ConsumerPlace
+from tidemill.timelines.core.message import TimedMessage
+from tidemill.timelines.core.timeline import TimelineSettings
+from tidemill.timelines.core.windows import Windows
+from tidemill.timelines.interface import SharedConsumers
+
+HELP_LOOKS_MAX = 16
+
+
+class ConsumerQueues:
+    """The consumers of one timeline and their queues."""
+
+    def __init__(self, name: str, settings: TimelineSettings, attendance: SharedConsumers | None) -> None:
+        self.consumers: dict[str, TimelineConsumer] = {}
+        self.queued = 0
+        self.queued_bytes = 0
+        self._agreed = None if attendance is None else _shared_windows(name, settings, attendance)
+        self._windows = self._agreed or Windows(settings.window_ms, dealer=settings.dealer)
+        self._window_ms = settings.window_ms
+        self._queues: dict[str, deque[TimedMessage]] = {}
+        self._unowned: deque[TimedMessage] = deque()
+        self._foreign: list[TimedMessage] = []
+
+    @property
+    def ends_ms(self) -> int:
+        """When the window ends."""
+        return self._windows.ends_ms
+
+    def join(self, consumer: TimelineConsumer, now_ms: int) -> None:
+        """A consumer is there, perhaps in the place of one with the same id."""
+        self.consumers[consumer.id] = consumer
+        consumer.dealt_in = True
+        self._windows.join(consumer.member, now_ms)
+        self._requeue(now_ms)
+
+    def leave(self, consumer: TimelineConsumer, now_ms: int) -> None:
+        """A consumer is gone; what was queued for it goes to its backups."""
+        if self.consumers.get(consumer.id) is consumer:
+            del self.consumers[consumer.id]
+            self._windows.leave(consumer.id, now_ms)
+            self._requeue(now_ms)
+
+    def told(self, seats: Iterable[ConsumerPlace], now_ms: int) -> None:
+        """Who is registered at all brokers."""
+        if self._agreed is not None:
+            self._agreed.told(seats, now_ms)
+            self._requeue(now_ms)
+
+    def own(self) -> Ranges | None:
+        """The buckets that are worked on here; None for all of them."""
+        return None if self._agreed is None or not self.consumers else self._agreed.own(self.consumers)
+
+    def backed_up(self) -> Ranges:
+        """The buckets of others that consumers here take when they are late."""
+        return () if self._agreed is None else self._agreed.backed_up(self.consumers)
+
+    def let_go(self) -> list[TimedMessage]:
+        """What was queued here and is another broker's by now."""
+        foreign, self._foreign = self._foreign, []
+        return foreign
+
+    def turn(self, now_ms: int) -> None:
+        """Go on to the window of `now_ms`; leave out those who stalled, take back those who move."""
+        changed = False
+        for consumer in self.consumers.values():
+            stalled = consumer.silent(now_ms) or now_ms - consumer.moved_ms > self._window_ms
+            if stalled and consumer.dealt_in and self._windows.others(consumer.id):
+                consumer.dealt_in, changed = False, True
+                self._windows.leave(consumer.id, now_ms)
+            elif not stalled and not consumer.dealt_in:
+                consumer.dealt_in, changed = True, True
+                self._windows.join(consumer.member, now_ms)
+        if self._windows.turn(now_ms) or changed:
+            self._requeue(now_ms)
+        self._windows.prepare()
+
+    def queue(self, messages: Iterable[TimedMessage], now_ms: int) -> None:
+        """Queue ripe messages for their primaries."""
+        for message in messages:
+            self.queued += 1
+            self.queued_bytes += message.size
+            self._place(message, now_ms)
+
+    def _place(self, message: TimedMessage, now_ms: int) -> None:
+        owner = self._windows.first_candidate(message.bucket)
+        if self._agreed is not None and owner is not None and owner not in self.consumers:
+            late = message.due_ms <= now_ms - HELP_AFTER_MS
+            helpers = (name for name in self._windows.candidates(message.bucket) if late and name in self.consumers)
+            owner = next(helpers, None)
+            if owner is None:
+                self._give_away(message)
+                return
+        if owner is None:
+            self._unowned.append(message)
+        elif (queue := self._queues.get(owner)) is not None:
+            queue.append(message)
+        else:
+            self._queues[owner] = deque([message])
+
+    def _give_away(self, message: TimedMessage) -> None:
+        self.queued -= 1
+        self.queued_bytes -= message.size
+        self._foreign.append(message)
+
+    def _requeue(self, now_ms: int) -> None:
+        waiting = sorted(self._drain(), key=lambda one: (one.due_ms, one.seq))
+        for message in waiting:
+            self._place(message, now_ms)
+
+    def _drain(self) -> list[TimedMessage]:
+        waiting = [message for queue in (*self._queues.values(), self._unowned) for message in queue]
+        self._queues.clear()
+        self._unowned.clear()
+        return waiting
+
+    def give_up(self) -> list[TimedMessage]:
+        """Take everything out of the queues."""
+        waiting = self._drain()
+        self.queued = self.queued_bytes = 0
+        return waiting
+
+    def take(self, now_ms: int, limit: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
+        """Who should lease what now, at most `limit` in all: own queues first, then help for others."""
+        pairs: list[tuple[TimelineConsumer, TimedMessage]] = []
+        ready = [one for one in self.consumers.values() if one.dealt_in and not one.silent(now_ms)]
+        for consumer in ready:
+            queue = self._queues.get(consumer.id, ())
+            count = min(consumer.room(), len(queue), limit - len(pairs))
+            pairs.extend((consumer, self._queues[consumer.id].popleft()) for _ in range(count))
+            consumer.reserved += count
+        for consumer in ready:
+            helped = list(islice(self._help(consumer), min(consumer.room(), limit - len(pairs))))
+            pairs.extend((consumer, message) for message in helped)
+            consumer.reserved += len(helped)
+        self.queued -= len(pairs)
+        self.queued_bytes -= sum(message.size for _, message in pairs)
+        return pairs
+
+    def _help(self, consumer: TimelineConsumer) -> Iterator[TimedMessage]:
+        for owner, queue in self._queues.items():
+            while owner != consumer.id and queue:
+                looks = range(len(queue) - 1, max(-1, len(queue) - 1 - HELP_LOOKS_MAX), -1)
+                mine = (at for at in looks if consumer.id in self._windows.candidates(queue[at].bucket))
+                found = next(mine, None)
+                if found is None:
+                    break
+                message = queue[found]
+                del queue[found]
+                yield message
+
+
+def _shared_windows(name: str, settings: TimelineSettings, attendance: SharedConsumers) -> SharedWindows:
+    return SharedWindows(
+        settings.window_ms,
+        dealer=settings.dealer,
+        enrol=partial(attendance.enter, name),
+        withdraw=partial(attendance.leave, name),
+    )

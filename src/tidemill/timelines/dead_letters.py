@@ -1,0 +1,99 @@
+"""Dead letters: where messages go whose attempts are used up.
+
+To a timeline the store moves them in one step, so that they are in exactly one of the two. Onto a topic they are
+appended under a lease of their own and completed afterwards: a crash in between appends them twice, never not at all.
+One that its topic refuses (it is too large there) stays where it is and is tried again when that lease ends; the others
+go on without it.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.core.lease import Bury, Claim, Complete, LeaseGrant, CommandOutcome
+from tidemill.timelines.core.message import FIND_LIMIT_MAX, TimedMessage, Selection
+from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
+from tidemill.timelines.health import HealthMonitor
+from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.stats import TimelineStats
+
+GRAVEDIGGER = "tidemill-dead-letters"
+APPEND_LEASE_MS = 30_000
+
+Append = Callable[[str, bytes | None, bytes, list[tuple[str, bytes]]], Awaitable[None]]
+"""Appends one record to a topic: topic, key, value, headers."""
+
+
+class DeadLetterRouter:
+    """The dead letters of all timelines of a broker."""
+
+    def __init__(
+        self,
+        store: TimelineStore,
+        clock: Clock,
+        guard: HealthMonitor,
+        *,
+        append: Append | None,
+        dig: Callable[[str, TimelineSettings], Awaitable[None]],
+        arrived: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._guard = guard
+        self._append = append
+        self._dig = dig
+        self._arrived = arrived
+
+    async def bury(self, timeline: TimelineInfo, stats: TimelineStats, dead: Sequence[TimedMessage]) -> None:
+        """Move the messages to where the timeline's settings say."""
+        kind, _, target = timeline.settings.dead_letter.partition(":")
+        if kind == "timeline":
+            await self._dig(timeline.name, timeline.settings)
+            buried = await self._to_timeline(timeline.name, target, dead)
+        else:
+            buried = await self._to_topic(timeline.name, target, dead)
+        stats.messages["dead"] += buried
+
+    async def _to_timeline(self, name: str, target: str, dead: Sequence[TimedMessage]) -> int:
+        now_ms = self._clock.now_ms()
+        commands = [Bury(message.seq, message.version, target) for message in dead]
+        outcomes = await self._guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
+        self._arrived(target)
+        return outcomes.count(CommandOutcome.DONE)
+
+    async def _to_topic(self, name: str, topic: str, dead: Sequence[TimedMessage]) -> int:
+        append = self._append
+        if append is None:
+            raise StoreUnavailable(f"there are no topics here for the dead letters of {name!r}")
+        now_ms = self._clock.now_ms()
+        claims = [Claim(one.seq, one.version, GRAVEDIGGER, now_ms + APPEND_LEASE_MS, one.due_ms) for one in dead]
+        leases = await self._guard.ask_store(lambda: self._store.acquire(name, claims, now_ms=now_ms))
+        leased = {one.id: lease for one, lease in zip(dead, leases, strict=True) if lease is not None}
+        done: list[Complete] = []
+        failure: StoreUnavailable | None = None
+        async for message in self._with_bodies(name, leased):
+            headers = [("tidemill-timeline", name.encode()), ("tidemill-id", message.id.encode())]
+            headers.append(("tidemill-attempts", b"%d" % (message.attempts - 1)))
+            try:
+                await append(topic, message.key, message.body or b"", headers)
+            except StoreUnavailable as error:
+                failure = error
+            else:
+                done.append(Complete(leased[message.id].seq, leased[message.id].token))
+        outcomes = await self._guard.ask_store(lambda: self._store.settle(name, done, now_ms=self._clock.now_ms()))
+        if failure is not None:
+            raise failure
+        return outcomes.count(CommandOutcome.DONE)
+
+    async def _with_bodies(self, name: str, leased: Mapping[str, LeaseGrant]) -> AsyncIterator[TimedMessage]:
+        """The messages with their bodies; a store answers with no more of them at a time than fit into memory."""
+        left = dict.fromkeys(leased)
+        while left:
+            find = partial(self._store.find, name, Selection(ids=tuple(left)), now_ms=self._clock.now_ms())
+            found = await self._guard.ask_store(partial(find, limit=FIND_LIMIT_MAX, bodies=True), reads=True)
+            if not found:
+                return
+            for message in found:
+                del left[message.id]
+                yield message

@@ -1,0 +1,213 @@
+"""Watches clock and store, and stops what would do harm while one of them is wrong.
+
+States: *healthy*; *degraded*, for any of the reasons below; *inactive* before the start and after the end.
+
+Clock. The broker's wall clock is in doubt, it jumped (`core/clock.py`), the store's clock is apart, or most clients'
+clocks are apart: past `DRIFT_MS_MAX` nothing is leased, pushed or deleted by time, because a wrong clock would push the
+wrong messages. One client with a wrong clock proves nothing: at least `WITNESSES_MIN` must agree, judged by their
+median. It ends by itself when the clocks agree again, or when the clock has believed the jump.
+
+Store. After `ERRORS_IN_ROW` failures one operation in `SAMPLE_ONE_IN` is let through and the rest are refused at once:
+a store that recovers is noticed, one that suffers is not loaded. The first success ends it. A store that can be read
+and not written to (a full disk) is degraded, too, until a write succeeds or none has been tried for `REFUSED_AGE_MS`.
+"""
+
+import random
+import statistics
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+import structlog
+
+from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.interface import ClockTrust
+
+DRIFT_MS_MAX = 1_000
+ERRORS_IN_ROW = 5
+SAMPLE_ONE_IN = 10
+WITNESSES_MIN = 3
+WITNESSES_MAX = 1_000
+WITNESS_AGE_MS = 60_000
+REFUSED_AGE_MS = 60_000
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+class TimelinesState(StrEnum):
+    """How well the timelines of this broker are."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    INACTIVE = "inactive"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `/health` shows of the timelines."""
+
+    state: TimelinesState
+    reasons: tuple[str, ...]
+    clock_drift_ms: int
+    store_drift_ms: float
+    clients_drift_ms: float
+    store_errors_in_row: int
+
+
+class HealthMonitor:
+    """Decides from what it is told whether leasing is safe and whether the store may be asked."""
+
+    def __init__(
+        self, clock: Clock, rng: random.Random, *, drift_ms_max: int = DRIFT_MS_MAX, trust: ClockTrust | None = None
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._drift_ms_max = drift_ms_max
+        self._trust = trust
+        self._active = False
+        self._errors_in_row = 0
+        self._last_error = ""
+        self._writes = _Writes()
+        self._witnesses: dict[str, tuple[int, float]] = {}
+        self._store_drift_ms = 0.0
+        self._reasons: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> TimelinesState:
+        """Healthy, degraded or inactive."""
+        if not self._active:
+            return TimelinesState.INACTIVE
+        return TimelinesState.DEGRADED if self._reasons or self.sampling or self._unwritable else TimelinesState.HEALTHY
+
+    @property
+    def sampling(self) -> bool:
+        """True while the store keeps failing and only samples are let through."""
+        return self._errors_in_row >= ERRORS_IN_ROW
+
+    @property
+    def _unwritable(self) -> bool:
+        return self._writes.failed_in_row >= ERRORS_IN_ROW and self._writes.age_ms(self._clock) < REFUSED_AGE_MS
+
+    @property
+    def may_lease(self) -> bool:
+        """False while the time is in doubt: nothing may be leased, pushed or deleted by time."""
+        return self._active and not self._reasons
+
+    @property
+    def clock_reasons(self) -> tuple[str, ...]:
+        """Why the time is in doubt, as of the last check."""
+        return self._reasons
+
+    @property
+    def may_count(self) -> bool:
+        """Whether a length of time can be added to the time: not when this broker never had a right time of day."""
+        apart = abs(self._store_drift_ms) > self._drift_ms_max
+        return not apart and (self._trust is None or self._trust.has_base)
+
+    def health(self) -> Health:
+        """The state with its reasons and the figures behind them."""
+        reasons = self._reasons
+        if self.sampling:
+            reasons = (*reasons, f"the store failed {self._errors_in_row} times in a row: {self._last_error}")
+        elif self._unwritable:
+            reasons = (*reasons, f"the store takes nothing: {self._writes.error}")
+        return Health(
+            self.state,
+            reasons,
+            self._clock.drift_ms,
+            self._store_drift_ms,
+            self._clients_drift_ms(),
+            self._errors_in_row,
+        )
+
+    def activate(self, *, active: bool) -> None:
+        """The timelines serve, or they do not."""
+        self._active = active
+
+    def witness(self, client: str, drift_ms: float) -> None:
+        """A client's clock is that far ahead of ours."""
+        if client not in self._witnesses and len(self._witnesses) >= WITNESSES_MAX:
+            del self._witnesses[next(iter(self._witnesses))]
+        self._witnesses[client] = (self._clock.now_ms(), drift_ms)
+
+    def forget(self, client: str) -> None:
+        """The client is gone."""
+        self._witnesses.pop(client, None)
+
+    def store_drift(self, drift_ms: float) -> None:
+        """The store's clock is that far ahead of ours."""
+        self._store_drift_ms = drift_ms
+
+    def check(self) -> bool:
+        """Look at the clocks, about once a second; whether the answer of `may_lease` changed."""
+        before = self._reasons
+        self._reasons = tuple(self._doubts())
+        changed = bool(before) != bool(self._reasons)
+        if changed:
+            log.warning("the state of the timelines has changed", state=self.state.value, reasons=list(self._reasons))
+        return changed
+
+    def _doubts(self) -> list[str]:
+        doubts = [] if self._trust is None else list(self._trust.reasons())
+        if self._clock.drift_ms and not doubts:
+            doubts.append(f"the wall clock jumped by {self._clock.drift_ms} ms")
+        if abs(self._store_drift_ms) > self._drift_ms_max:
+            doubts.append(f"the store's clock is {self._store_drift_ms:.0f} ms apart")
+        clients_ms = self._clients_drift_ms()
+        if abs(clients_ms) > self._drift_ms_max:
+            doubts.append(f"most clients' clocks are {clients_ms:.0f} ms apart")
+        return doubts
+
+    def _clients_drift_ms(self) -> float:
+        oldest = self._clock.now_ms() - WITNESS_AGE_MS
+        heard = [drift for at, drift in self._witnesses.values() if at >= oldest]
+        return statistics.median(heard) if len(heard) >= WITNESSES_MIN else 0.0
+
+    async def ask_store(self, operation: Callable[[], Awaitable[T]], *, reads: bool = False) -> T:
+        """Run one operation of the store; while it keeps failing most are refused without being tried."""
+        if self.sampling and self._rng.randrange(SAMPLE_ONE_IN):
+            raise StoreUnavailable(f"the timeline store failed {self._errors_in_row} times in a row; try again later")
+        try:
+            result = await operation()
+        except StoreUnavailable as error:
+            self._failed(error, reads=reads)
+            raise
+        except TimelineError:
+            self._errors_in_row = 0
+            raise
+        except Exception as error:
+            self._failed(error, reads=reads)
+            raise StoreUnavailable(f"the timeline store failed: {error}") from error
+        if self.sampling or (not reads and self._writes.failed_in_row >= ERRORS_IN_ROW):
+            log.info("the timeline store works again")
+        self._errors_in_row = 0
+        if not reads:
+            self._writes.failed_in_row = 0
+        return result
+
+    def _failed(self, error: BaseException, *, reads: bool) -> None:
+        self._errors_in_row += 1
+        self._last_error = str(error)
+        writes = self._writes
+        if not reads:
+            writes.failed_in_row, writes.failed_ms, writes.error = writes.failed_in_row + 1, self._clock.now_ms(), error
+        if ERRORS_IN_ROW in {self._errors_in_row, 0 if reads else writes.failed_in_row}:
+            log.error("the timeline store keeps failing", error=str(error))
+
+
+class _Writes:
+    """What became of the last operations that change the store."""
+
+    __slots__ = ("error", "failed_in_row", "failed_ms")
+
+    def __init__(self) -> None:
+        self.failed_in_row = 0
+        self.failed_ms = 0
+        self.error: BaseException | None = None
+
+    def age_ms(self, clock: Clock) -> int:
+        """How long ago the last of them failed."""
+        return clock.now_ms() - self.failed_ms
