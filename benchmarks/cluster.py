@@ -30,7 +30,7 @@ import uvloop
 
 from benchmarks.machine import head
 from tidemill.app.logs import configure
-from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.core.changes import plan
 from tidemill.cluster.core.image import TOPICS, Image, TopicCreated, encode_state, encode_topic, state_key

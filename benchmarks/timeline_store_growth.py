@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import psutil
 
 from benchmarks.machine import head
-from tidemill.timelines.core.lease import Cancel, Claim, Complete, CommandOutcome
+from tidemill.timelines.core.lease import Cancel, Claim, CommandOutcome, Complete
 from tidemill.timelines.core.message import NewMessage, Selection
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore

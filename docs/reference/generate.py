@@ -18,9 +18,9 @@ from tidemill import settings
 from tidemill.cli.completion import tree
 from tidemill.cli.main import COMMANDS
 from tidemill.client.parallel.stats import Stats, StatsCollector
-from tidemill.servers.kafka.listener import standard_router
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
 from tidemill.model.topic_settings import INT64_MAX, Setting
+from tidemill.servers.kafka.listener import standard_router
 
 FOLDER = Path(__file__).parent
 FAMILIES = {errors.TidemillError, errors.KafkaError, timeline_errors.TimelineError}

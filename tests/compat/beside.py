@@ -17,9 +17,9 @@ from benchmarks.peers import Peer
 
 from tidemill.client.kafka.apis import ClientApi
 from tidemill.client.kafka.connection import BlockingConnection
-from tidemill.client.kafka.protocol import plain
 from tidemill.client.kafka.errors import ConnectionLost
 from tidemill.client.kafka.options import ClientOptions
+from tidemill.client.kafka.protocol import plain
 from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.model.errors import ProtocolViolation
 
@@ -105,7 +105,9 @@ class Side:
         return simple(answer)
 
     def _connect(self) -> BlockingConnection:
-        return BlockingConnection(self._address, ClientOptions(bootstrap=(self._address,), request_timeout_ms=TIMEOUT_MS))
+        return BlockingConnection(
+            self._address, ClientOptions(bootstrap=(self._address,), request_timeout_ms=TIMEOUT_MS)
+        )
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from tests.contract.test_stream_log import NOW, World, batch, embedded
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import parse
-from tidemill.streams.clickhouse import ClickHouseStore, BrokerRun
+from tidemill.streams.clickhouse import BrokerRun, ClickHouseStore
 from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, BatchRows
-from tidemill.streams.partition import Partition
 from tidemill.streams.maintenance import MaintenanceTasks
+from tidemill.streams.partition import Partition
 
 RETENTION_MS = 60_000
 DAY_MS = 86_400_000

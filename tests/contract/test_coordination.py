@@ -12,7 +12,14 @@ from tests.etcd import Etcd
 
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.cluster.etcd.date import date_of
-from tidemill.cluster.interface import Changed, ClockReading, Coordination, VersionedValue, KeyGuard, CoordinationSession
+from tidemill.cluster.interface import (
+    Changed,
+    ClockReading,
+    Coordination,
+    CoordinationSession,
+    KeyGuard,
+    VersionedValue,
+)
 from tidemill.cluster.local import LocalCoordination
 
 WAIT_S = 30

@@ -34,7 +34,7 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
-from tidemill.streams.clickhouse import ClickHouseStore, Engine, BrokerRun
+from tidemill.streams.clickhouse import BrokerRun, ClickHouseStore, Engine
 from tidemill.streams.clickhouse import parse as parse_url
 from tidemill.streams.core.follower import OutOfRange
 from tidemill.streams.core.insync import Term

@@ -10,8 +10,8 @@ import pytest
 from tests.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
-from tidemill.timelines.core.lease import Cancel, Claim, Complete, CommandOutcome
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Selection, MessageStatus
+from tidemill.timelines.core.lease import Cancel, Claim, CommandOutcome, Complete
+from tidemill.timelines.core.message import MessageStatus, NewMessage, Selection, TimedMessage
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.postgres import PostgresStore, open_store, sort, writes
 from tidemill.timelines.postgres.store import PLANNING

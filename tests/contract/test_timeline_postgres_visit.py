@@ -7,8 +7,8 @@ from tests.postgres import Postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.postgres import open_store
-from tidemill.timelines.postgres.schema import VERSION
 from tidemill.timelines.postgres.probe import visit
+from tidemill.timelines.postgres.schema import VERSION
 
 
 def test_a_visitor_sees_the_tables_and_makes_none(postgres: Postgres) -> None:

@@ -11,8 +11,8 @@ import pytest
 from tests.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
-from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, CommandOutcome
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Selection
+from tidemill.timelines.core.lease import Cancel, Claim, Command, CommandOutcome, Complete, Move
+from tidemill.timelines.core.message import NewMessage, Selection, TimedMessage
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.postgres import PostgresStore, open_store, sort
 

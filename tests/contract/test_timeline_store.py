@@ -15,11 +15,11 @@ from tidemill.timelines.core.lease import (
     Cancel,
     Claim,
     Command,
+    CommandOutcome,
     Complete,
     Extend,
     LeaseGrant,
     Move,
-    CommandOutcome,
     Release,
     decide,
     take,
@@ -29,16 +29,16 @@ from tidemill.timelines.core.message import (
     FIND_BYTES_MAX,
     FIND_LIMIT_MAX,
     KEY_BYTES_MAX,
-    TimedMessage,
+    MessageStatus,
     NewMessage,
-    TimelinePosition,
     Scheduled,
     Selection,
-    MessageStatus,
+    TimedMessage,
+    TimelinePosition,
     selected,
     status_of,
 )
-from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, TimelineState, TimelineSettings
+from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, TimelineSettings, TimelineState
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore
 from tidemill.timelines.postgres import PostgresStore, sort
@@ -336,7 +336,11 @@ def test_only_the_owner_moves_and_cancels_and_never_under_a_live_lease(opening: 
             assert await store.settle("line", [stranger], now_ms=NOW) == [CommandOutcome.NOT_OWNER]
         lease = await leased(store, "a")
         owner: list[Command] = [Cancel("a", "mine"), Move("a", 5, "mine"), Move("b", NOW + 9, "mine")]
-        assert await store.settle("line", owner, now_ms=NOW) == [CommandOutcome.LEASED, CommandOutcome.LEASED, CommandOutcome.DONE]
+        assert await store.settle("line", owner, now_ms=NOW) == [
+            CommandOutcome.LEASED,
+            CommandOutcome.LEASED,
+            CommandOutcome.DONE,
+        ]
         ended = lease.until_ms
         assert await store.settle("line", [Move("a", 77, "mine")], now_ms=ended) == [CommandOutcome.DONE]
         moved = (await everything(store))[0]

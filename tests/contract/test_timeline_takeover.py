@@ -14,7 +14,16 @@ from tidemill.model.timeline_errors import TimelineDeleting, TimelineNotReady
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import NewMessage
-from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge, TimelineState, Step, TimelineInfo, TimelineSettings
+from tidemill.timelines.core.timeline import (
+    Create,
+    Delete,
+    MakeReady,
+    Purge,
+    Step,
+    TimelineInfo,
+    TimelineSettings,
+    TimelineState,
+)
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.lifecycle import CLAIM_MS, PURGE_STEP, Lifecycle
 from tidemill.timelines.postgres import PostgresStore, open_store

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
 from tests.unit.wire.samples import kio_bytes, sample
 
-from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.model.errors import ProtocolViolation
+from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.requests import is_flexible, peek, read_body, read_header
 from tidemill.wire.kafka.schema import request_class

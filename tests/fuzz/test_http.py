@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.unit.doors.door import kafka_door, run
 
-from tidemill.sql.core.errors import SqlRefused
 from tidemill.servers.http import bounded_protocol
 from tidemill.servers.http.server import HttpServer
+from tidemill.sql.core.errors import SqlRefused
 
 Attempt = Callable[[Callable[[], Awaitable[None]]], None]
 ROUNDS = 150

@@ -17,7 +17,7 @@ from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import place, read_header
-from tidemill.streams.clickhouse import ClickHouseStore, Engine, BrokerRun
+from tidemill.streams.clickhouse import BrokerRun, ClickHouseStore, Engine
 from tidemill.streams.clickhouse import parse as parse_url
 from tidemill.streams.clickhouse.log import ClickHouseLog
 

@@ -2,7 +2,7 @@
 
 import time
 
-from tidemill.client.kafka import LATEST, ProducerIdentity, KafkaClient
+from tidemill.client.kafka import LATEST, KafkaClient, ProducerIdentity
 from tidemill.model.topics import TopicPartition
 from tidemill.records.arrow import Decoder, load_kernels
 from tidemill.records.build import NewRecord, build_batch

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.servers.http import front_page
 from tidemill.servers.http.server import HttpServer
+from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.testing import Broker
 
 WAIT_S = 30

@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 
 from tests.unit.doors.door import RawClient, kafka_door, request_part, run
 
-from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import StaleMemberEpoch
+from tidemill.servers.kafka.listener import KafkaServer
 
 COMMIT, PULSE = 8, 68
 GROUP = "storm"

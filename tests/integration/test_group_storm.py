@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.unit.doors.door import RawClient, kafka_door, request_part, run
 
-from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
+from tidemill.servers.kafka.listener import KafkaServer
 
 COMMIT, JOIN, BEAT, LEAVE, SYNC = 8, 11, 12, 13, 14
 GROUP = "storm"

@@ -19,7 +19,7 @@ from tidemill.pipelines.core.ledger import LedgerEntry, write_entry
 from tidemill.pipelines.lag import lags_of
 from tidemill.pipelines.lake import replay as replaying
 from tidemill.pipelines.lake.compaction import compact
-from tidemill.pipelines.lake.interface import Lake, CommitStep
+from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows

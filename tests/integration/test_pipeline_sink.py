@@ -24,10 +24,10 @@ from tidemill.client.kafka.pipeline import ProducePipe
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
 from tidemill.pipelines import writing
+from tidemill.pipelines.client_pool import SHARE_MIN
 from tidemill.pipelines.committing import CommitPlan, Written, abandon, abort, begin, commit, commit_all
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
 from tidemill.pipelines.core.sink import parse_sink
-from tidemill.pipelines.client_pool import SHARE_MIN
 from tidemill.pipelines.writing import TaskAttempt, TaskWriter, write_micro_batch
 from tidemill.records.header import BatchHeader, iter_headers
 from tidemill.testing import Broker
@@ -415,7 +415,9 @@ def test_a_new_query_of_the_same_sink_begins_at_its_own_first_micro_batch(sink: 
 
 def test_batch_writes_are_committed_without_a_ledger(sink: Sink) -> None:
     with sink.driver() as client:
-        tasks = [TaskWriter(client, sink.options, TaskAttempt(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)]
+        tasks = [
+            TaskWriter(client, sink.options, TaskAttempt(task), sink.name).write([rows(0, task, 2)]) for task in (0, 1)
+        ]
         assert visible(sink) == []
         commit_all(client, sink.name, tasks)
     assert visible(sink) == expected(1)

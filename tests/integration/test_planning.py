@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.client_pool import CLIENTS_MAX
 from tidemill.pipelines.core.offsets import QueryProgress
 from tidemill.pipelines.core.options import parse_source
-from tidemill.pipelines.client_pool import CLIENTS_MAX
 from tidemill.pipelines.planning import Planner
 from tidemill.pipelines.record_sizes import SAMPLE_BYTES_MAX, SAMPLE_BYTES_MIN, SAMPLES_BYTES, sample_size
 from tidemill.testing import Broker

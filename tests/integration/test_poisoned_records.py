@@ -92,7 +92,9 @@ def test_every_record_is_checked_where_the_topic_says_so(
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_compressed_garbage_is_refused_where_the_topic_says_so(broker: Broker, client: KafkaClient, codec: Codec) -> None:
+def test_compressed_garbage_is_refused_where_the_topic_says_so(
+    broker: Broker, client: KafkaClient, codec: Codec
+) -> None:
     partition = new_partition(broker, tidemill_validate="records")
     assert "cannot be read" in refused(client, partition, sealed(GARBAGE, 3, codec))
 
@@ -157,14 +159,18 @@ def test_sql_names_the_batch_and_can_leave_it_out(
     assert capfd.readouterr().out.splitlines()[1:] == ['0,"before"', '4,"after"']
 
 
-def test_a_search_by_time_answers_with_the_batch_that_cannot_be_read(client: KafkaClient, stuck: TopicPartition) -> None:
+def test_a_search_by_time_answers_with_the_batch_that_cannot_be_read(
+    client: KafkaClient, stuck: TopicPartition
+) -> None:
     at = client.list_offsets({stuck: NOW_MS})[stuck]
     assert at.offset == 0
     client.produce(stuck, sealed(GARBAGE, 2, Codec.GZIP, NOW_MS + 10))
     assert client.list_offsets({stuck: NOW_MS + 5})[stuck].offset == 5
 
 
-def test_the_lag_of_a_group_behind_the_batch_is_shown(broker: Broker, client: KafkaClient, stuck: TopicPartition) -> None:
+def test_the_lag_of_a_group_behind_the_batch_is_shown(
+    broker: Broker, client: KafkaClient, stuck: TopicPartition
+) -> None:
     group = f"g-{uuid4().hex[:8]}"
     client.commit_offsets(group, {stuck: GroupOffset(1)})
     question = f"SELECT lag FROM consumer_lag WHERE group_id = '{group}'"

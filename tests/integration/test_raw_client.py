@@ -13,8 +13,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.proxy import CuttingProxy
 from tests.integration.raw_batches import NOW_MS, Numbered, batch, values_in
 
-from tidemill.client.kafka import EARLIEST, LATEST, ClientError, GroupOffset, ProducerIdentity, KafkaClient, BrokerUnreachable
-from tidemill.client.kafka import coordinators
+from tidemill.client.kafka import (
+    EARLIEST,
+    LATEST,
+    BrokerUnreachable,
+    ClientError,
+    GroupOffset,
+    KafkaClient,
+    ProducerIdentity,
+    coordinators,
+)
 from tidemill.client.kafka.apis import ClientApi
 from tidemill.model.errors import (
     InvalidProducerEpoch,
@@ -27,9 +35,9 @@ from tidemill.model.topics import TopicPartition
 from tidemill.records.arrow import (
     CONSISTENT_RANDOM,
     MURMUR2_RANDOM,
+    BatchProducer,
     Decoder,
     Encoder,
-    BatchProducer,
     load_kernels,
 )
 from tidemill.records.compression import Codec
@@ -144,7 +152,9 @@ def test_batches_compressed_in_pieces_are_read_by_librdkafka(client: KafkaClient
     values = [f"{number} " * 100 for number in range(500)]
     rows = pa.record_batch({"value": values})
     for codec in Codec:
-        for encoded in Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python")).batches(codec=codec, batch_bytes=50_000):
+        for encoded in Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python")).batches(
+            codec=codec, batch_bytes=50_000
+        ):
             client.produce(here, encoded.batch)
     assert consumed(broker, here, len(Codec) * len(values)) == values * len(Codec)
     assert values_in(client, here) == values * len(Codec)

@@ -12,13 +12,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill import Message as TimedMessage
 from tidemill import Timeline
-from tidemill.scheduling import Scheduler
-from tidemill.scheduling.core.batch_split import DELAY_MS
-from tidemill.client.kafka import ProducerIdentity, KafkaClient
+from tidemill.client.kafka import KafkaClient, ProducerIdentity
 from tidemill.model import topics as tidemill_topics
 from tidemill.model.errors import InvalidRecord, OutOfOrderSequence
 from tidemill.model.timeline_errors import BadTimelineName, StoreUnavailable
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.scheduling import Scheduler
+from tidemill.scheduling.core.batch_split import DELAY_MS
 from tidemill.testing import Broker
 from tidemill.timelines.dispatcher import Dispatcher
 

@@ -19,7 +19,7 @@ import grpc
 import pytest
 
 from tidemill import Consumer, DeliveryFailed, TopicProducer
-from tidemill.client.kafka.errors import ClientError, InvalidClientOption, BrokerUnreachable
+from tidemill.client.kafka.errors import BrokerUnreachable, ClientError, InvalidClientOption
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, ConsumerClosed, ProducerClosed, TopicRecord
 from tidemill.model.errors import (
     InvalidConfig,

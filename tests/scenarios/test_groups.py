@@ -32,7 +32,7 @@ import pytest
 from tests.unit.groups.stage import Client, Stage
 
 from tidemill.groups.core.descriptions import describe, describe_consumers
-from tidemill.groups.core.messages import Answer, JoinAnswer, GroupStep, SyncAnswer
+from tidemill.groups.core.messages import Answer, GroupStep, JoinAnswer, SyncAnswer
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.subscriptions import read_assignment
 from tidemill.model.errors import TidemillError

@@ -14,8 +14,6 @@ from uuid import UUID
 
 from tests.simulation.virtual_loop import Endpoint
 
-from tidemill.replication.replica_fetcher import ReplicaFetchers
-from tidemill.replication.roles import ReplicaRoles
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
 from tidemill.cluster.core.election import retire
 from tidemill.cluster.core.image import PartitionInfo
@@ -29,6 +27,8 @@ from tidemill.model.errors import (
 )
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
+from tidemill.replication.replica_fetcher import ReplicaFetchers
+from tidemill.replication.roles import ReplicaRoles
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition, ReadResult

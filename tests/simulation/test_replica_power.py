@@ -7,9 +7,9 @@ import pytest
 
 from tidemill.model.topic_settings import TopicSettings, parse
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.streams.follower_log import Copied
 from tidemill.streams.core.follower import Diverged
 from tidemill.streams.core.insync import Term
+from tidemill.streams.follower_log import Copied
 from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition, ReadResult

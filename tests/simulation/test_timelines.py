@@ -3,7 +3,7 @@
 import pytest
 from tests.simulation.timeline_world import Rules, World
 
-from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, CommandOutcome, Release, decide
+from tidemill.timelines.core.lease import Cancel, Command, CommandOutcome, Complete, Extend, Move, Release, decide
 from tidemill.timelines.core.message import TimedMessage
 
 STEPS = 500_000
@@ -32,7 +32,9 @@ def test_without_faults_nearly_everything_is_delivered_at_the_next_look() -> Non
     assert report.late_ms(0.99) <= 40
 
 
-def _no_token(message: TimedMessage | None, command: Command, now_ms: int) -> tuple[CommandOutcome, TimedMessage | None]:
+def _no_token(
+    message: TimedMessage | None, command: Command, now_ms: int
+) -> tuple[CommandOutcome, TimedMessage | None]:
     if message is not None and isinstance(command, Complete | Release | Extend):
         return decide(message, command._replace(token=message.token), now_ms)
     return decide(message, command, now_ms)
@@ -44,7 +46,9 @@ def _no_end(message: TimedMessage | None, command: Command, now_ms: int) -> tupl
     return decide(message, command, now_ms)
 
 
-def _owner_ignores_lease(message: TimedMessage | None, command: Command, now_ms: int) -> tuple[CommandOutcome, TimedMessage | None]:
+def _owner_ignores_lease(
+    message: TimedMessage | None, command: Command, now_ms: int
+) -> tuple[CommandOutcome, TimedMessage | None]:
     if message is not None and isinstance(command, Cancel | Move):
         return decide(message._replace(holder=None), command, now_ms)
     return decide(message, command, now_ms)

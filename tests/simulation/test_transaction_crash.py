@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.broker.broker import BrokerNode, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerNode
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
 from tidemill.groups.core.offsets import OffsetCommit
@@ -54,7 +54,9 @@ class Node:
         topics = MemoryTopics(lambda: SegmentStore(disk), clock)
         ids = Random(1)
         self.clock = clock
-        self.broker = BrokerNode(BrokerEnvironment(coordination, topics, clock, lambda: UUID(int=ids.getrandbits(128))), SETTINGS)
+        self.broker = BrokerNode(
+            BrokerEnvironment(coordination, topics, clock, lambda: UUID(int=ids.getrandbits(128))), SETTINGS
+        )
 
     async def write(self, name: str, number: int, told: Told, *, bump: bool) -> None:
         """One transaction of a new instance: a record for each partition, and the number as the group's offset."""

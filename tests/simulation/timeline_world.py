@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tidemill.timelines.core.clock import StoreClock
-from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, CommandOutcome, Release, decide, take
+from tidemill.timelines.core.lease import Cancel, Claim, Command, CommandOutcome, Complete, Move, Release, decide, take
 from tidemill.timelines.core.message import TimedMessage
 
 LEASE_MS = 2_000

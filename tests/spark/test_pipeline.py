@@ -25,7 +25,7 @@ from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import SinkKind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import Sink, SinkKind, WrongSpec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import SPEC, load
 from tidemill.pipelines.lake.audit import audit, lost, told_by

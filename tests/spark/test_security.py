@@ -22,10 +22,10 @@ from tests.spark.queries import ints
 from tests.spark.topics import LIMIT_S, Outside
 
 from tidemill.cli.connection import broker_at
+from tidemill.cli.errors import CommandFailed
 from tidemill.cli.main import main
 from tidemill.cli.pipeline_options import existing_topics
 from tidemill.cli.pipeline_tables import gathered
-from tidemill.cli.errors import CommandFailed
 from tidemill.pipelines.folder import load
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.runner import tend

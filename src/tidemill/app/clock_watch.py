@@ -1,7 +1,7 @@
 """The clock watch of a node: its limits from the settings, its record in the data directory."""
 
-from tidemill.app.data_directory import TIMELINES
 from tidemill.app.clocks import SystemClocks
+from tidemill.app.data_directory import TIMELINES
 from tidemill.broker.topic_directories import CLEAN_MARKER, STREAMS
 from tidemill.clocks.core.doubt import DoubtLimits
 from tidemill.clocks.record import ClockRecord

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from tidemill.app.data_directory import TIMELINES
 from tidemill.broker.partitions import PartitionStore
-from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.broker.storage_router import StorageRouter
+from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig

@@ -23,21 +23,21 @@ import structlog
 
 from tidemill import __version__
 from tidemill.app.clock_watch import open_watch
+from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
 from tidemill.app.lock import DataDirLock
-from tidemill.app.clocks import SystemClocks
-from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.identity import same_servers
-from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
-from tidemill.servers.http.server import HttpServer
-from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import InvalidConfig, TidemillError
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.servers.http.server import HttpServer
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.settings import ROLES, Address, Settings, shown
+from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
@@ -204,7 +204,9 @@ class Node:
 
     def _place(self) -> BrokerIdentity:
         settings = self.settings
-        return BrokerIdentity(settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret)
+        return BrokerIdentity(
+            settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret
+        )
 
     def _told(self, bound: Address | None) -> Address | None:
         """Where others find a door that is open on all interfaces: on the host that is advertised."""
@@ -288,7 +290,9 @@ class Node:
             console = HttpServer(broker, self.facts, self.ask, self.tell, names=self._http_names())
             self.http = await self._open("http", console, settings.http, console.start)
 
-    async def _open(self, name: str, door: RunningServer, at: Address, start: Callable[[str, int], Awaitable[None]]) -> Address:
+    async def _open(
+        self, name: str, door: RunningServer, at: Address, start: Callable[[str, int], Awaitable[None]]
+    ) -> Address:
         try:
             await start(at.host, at.port)
         except OSError as error:

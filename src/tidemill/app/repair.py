@@ -17,7 +17,16 @@ from tidemill.broker.partitions import UnknownTopic
 from tidemill.broker.topic_directories import unknown_topics
 from tidemill.cluster.core.image import TOPICS, PartitionInfo, Topic, encode_topic
 from tidemill.cluster.interface import Changed
-from tidemill.cluster.journal import COPY, JOURNAL, JournalDamaged, JournalLines, acknowledged, merged, read_file, write_file
+from tidemill.cluster.journal import (
+    COPY,
+    JOURNAL,
+    JournalDamaged,
+    JournalLines,
+    acknowledged,
+    merged,
+    read_file,
+    write_file,
+)
 from tidemill.model.topic_settings import DEFAULTS
 from tidemill.model.topics import INTERNAL
 
@@ -52,7 +61,9 @@ def _owner_steps(data_dir: Path, node_id: int, changes: tuple[Changed, ...]) -> 
     lost = DataDirectory.lost_timelines(data_dir)
     if lost:
         action = "accept the loss: the next start begins with no timelines"
-        return [RepairStep(lost, "missing, with its timelines", action, partial(DataDirectory.forget_timelines, data_dir))]
+        return [
+            RepairStep(lost, "missing, with its timelines", action, partial(DataDirectory.forget_timelines, data_dir))
+        ]
     return []
 
 

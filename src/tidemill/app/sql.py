@@ -10,12 +10,6 @@ import pyarrow as pa
 
 from tidemill.app.engines import Tables
 from tidemill.broker.broker import BrokerNode
-from tidemill.sql.query_executor import QueryExecutor
-from tidemill.sql.core.errors import TOO_SLOW, SqlRefused, SqlUnavailable
-from tidemill.sql.core.allowlist import KnownFunction, Vocabulary
-from tidemill.sql.rows import ArrowRows, Loop
-from tidemill.sql.state_tables import SHARED, StateTables
-from tidemill.sql.core.syntax_tree import Node
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
 from tidemill.query_engine.confinement import is_supported
@@ -28,6 +22,12 @@ from tidemill.query_engine.process import (
     SandboxMissing,
 )
 from tidemill.settings import Settings
+from tidemill.sql.core.allowlist import KnownFunction, Vocabulary
+from tidemill.sql.core.errors import TOO_SLOW, SqlRefused, SqlUnavailable
+from tidemill.sql.core.syntax_tree import Node
+from tidemill.sql.query_executor import QueryExecutor
+from tidemill.sql.rows import ArrowRows, Loop
+from tidemill.sql.state_tables import SHARED, StateTables
 
 # pyarrow imports pandas when it makes its first value: 0.3 s. Here it happens in the thread that imports this module.
 pa.scalar(0)

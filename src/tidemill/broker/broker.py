@@ -19,25 +19,15 @@ from uuid import UUID
 import structlog
 
 from tidemill.broker import identity
-from tidemill.replication import lag
-from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.clock_sources import clock_gauges, compare_with
+from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
-from tidemill.coordinator.internal_topics import InternalTopics, shapes
-from tidemill.coordinator.limits import group_limits, transaction_limits
-from tidemill.replication.reassignment import Reassignments
-from tidemill.broker.partitions import Partitions, PartitionStore
-from tidemill.replication.peers import Peers
-from tidemill.replication.replica_fetcher import ReplicaFetchers
-from tidemill.replication.roles import ReplicaRoles
-from tidemill.scheduling import ReplicatedStorage, Scheduler
-from tidemill.coordinator.placement import CoordinatorPlacement
-from tidemill.broker.health import Readers, publish, served, own_health
-from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.health import Readers, own_health, publish, served
 from tidemill.broker.maintenance import BrokerMaintenance
+from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.timeline_metrics import gauges
 from tidemill.broker.topics import UNSET, Topics
-from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits
 from tidemill.client.kafka.transaction_markers import TransactionalProducer
 from tidemill.clocks.watch import ClockWatch
@@ -50,11 +40,21 @@ from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
+from tidemill.coordinator.internal_topics import InternalTopics, shapes
+from tidemill.coordinator.limits import group_limits, transaction_limits
+from tidemill.coordinator.placement import CoordinatorPlacement
+from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING, TopicPartition
+from tidemill.replication import lag
+from tidemill.replication.peers import Peers
+from tidemill.replication.reassignment import Reassignments
+from tidemill.replication.replica_fetcher import ReplicaFetchers
+from tidemill.replication.roles import ReplicaRoles
+from tidemill.scheduling import ReplicatedStorage, Scheduler
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from tidemill.replication.peers import Peers
 from tidemill.clocks.core.doubt import DoubtKind, Reading
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.errors import TidemillError
 from tidemill.model.metrics import Gauge
+from tidemill.replication.peers import Peers
 
 COORDINATION = "coordination"
 
@@ -56,7 +56,9 @@ class CoordinationClock:
         return [Reading(DoubtKind.COORDINATION, COORDINATION, told.ms, told.error_ms + error_ms, middle_ms)]
 
 
-def compare_with(watch: ClockWatch, peers: Peers, metadata: ClusterMetadata, coordination: Coordination, node_id: int) -> None:
+def compare_with(
+    watch: ClockWatch, peers: Peers, metadata: ClusterMetadata, coordination: Coordination, node_id: int
+) -> None:
     """Compare the clock with those of the other brokers and of coordination from now on."""
 
     def others() -> list[int]:

@@ -18,8 +18,8 @@ from tidemill.cluster.core.consumer_registry import RegisteredConsumer, consumer
 from tidemill.cluster.interface import Coordination, CoordinationAway, CoordinationSession
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
-from tidemill.timelines.core.shared_windows import ConsumerPlace
 from tidemill.timelines.core.dealer import DealtConsumer
+from tidemill.timelines.core.shared_windows import ConsumerPlace
 
 RETRY_S = 0.5
 WRITES_MAX = 64
@@ -60,7 +60,10 @@ class ConsumerRegistry:
     def seats(self, timeline: str) -> list[ConsumerPlace]:
         """Everybody who is registered, as far as this broker has heard."""
         known = self._metadata.view.consumers.get(timeline, {})
-        return [ConsumerPlace(DealtConsumer(one.id, one.rack), one.since_ms, one.node_id == self._node_id) for one in known.values()]
+        return [
+            ConsumerPlace(DealtConsumer(one.id, one.rack), one.since_ms, one.node_id == self._node_id)
+            for one in known.values()
+        ]
 
     def ousted(self, timeline: str) -> list[str]:
         """Consumers here whose id another broker's consumer has by now."""

@@ -17,10 +17,17 @@ import pyarrow as pa
 import structlog
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.sql.table_rows import quoted
 from tidemill.groups.core.overview import Overview
-from tidemill.groups.core.table_changes import NANOSECONDS, Changes, MemberPlace, RecordedMember, RecordedOffset, Recording
+from tidemill.groups.core.table_changes import (
+    NANOSECONDS,
+    Changes,
+    MemberPlace,
+    RecordedMember,
+    RecordedOffset,
+    Recording,
+)
 from tidemill.model.errors import TidemillError
+from tidemill.sql.table_rows import quoted
 from tidemill.streams.interface import StoreAway
 
 INTERVAL_S = 0.5

@@ -19,10 +19,10 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.replication.roles import ReplicaRoles
 from tidemill.cluster.core.image import Image, PartitionInfo, Topic
 from tidemill.model.errors import KafkaStorageError, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topic_settings import IN_TABLES, TopicSettings
+from tidemill.replication.roles import ReplicaRoles
 from tidemill.streams.interface import StoreAway, lacks_room
 from tidemill.streams.partition import Partition
 

@@ -11,8 +11,8 @@ from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.timelines.consumer import TimelineConsumer
-from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.dead_letters import Append
+from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.health import TimelinesState
 from tidemill.timelines.stats import TimelineStats
 

@@ -24,9 +24,9 @@ from tidemill.cli.connection import (
     client_settings,
     told,
 )
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, show
-from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.produce import ACKS
 
 if TYPE_CHECKING:

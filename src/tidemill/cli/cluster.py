@@ -8,9 +8,9 @@ import typer
 
 from tidemill.cli import cluster_clock
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
+from tidemill.cli.errors import CommandFailed
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_json
-from tidemill.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
@@ -282,7 +282,11 @@ def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any]
         for node in described.brokers
     }
     missed = {node for each in carried.values() for node in each.replicas} - set(nodes)
-    return sorted([*nodes.values(), *(ClusterNode(node, None, False, {}) for node in missed)]), described.controller, carried
+    return (
+        sorted([*nodes.values(), *(ClusterNode(node, None, False, {}) for node in missed)]),
+        described.controller,
+        carried,
+    )
 
 
 def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:

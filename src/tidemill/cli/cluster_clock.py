@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from tidemill.cli.output import remark, say
 from tidemill.cli.errors import CommandFailed
+from tidemill.cli.output import remark, say
 from tidemill.client.http import fetch
 from tidemill.settings import PREFIX
 

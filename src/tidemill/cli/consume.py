@@ -22,9 +22,9 @@ from tidemill.cli.connection import (
     told,
 )
 from tidemill.cli.durations import moment_ms
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import hint, text_fields
-from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

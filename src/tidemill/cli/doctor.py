@@ -14,9 +14,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from tidemill.cli.errors import CommandFailed
 from tidemill.cli.options import Json
 from tidemill.cli.output import show
-from tidemill.cli.errors import CommandFailed
 from tidemill.model.errors import InvalidConfig
 from tidemill.pipelines import java
 from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Address, Settings, load, shown

@@ -16,9 +16,9 @@ from tidemill.cli.connection import (
     partitions_of,
 )
 from tidemill.cli.durations import duration_ms, moment_ms
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.topic import offsets_of
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from structlog.typing import EventDict
 
 from tidemill.app import logs
 from tidemill.cli.connection import client_settings
-from tidemill.cli.output import remark
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.output import remark
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry
 from tidemill.client.parallel.record import ParallelRecord

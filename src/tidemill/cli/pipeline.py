@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.connection import DEFAULT_BOOTSTRAP, Bootstrap
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import archive, audit, compact, replay
@@ -23,7 +24,6 @@ from tidemill.cli.pipeline_options import (
     sole_writer,
 )
 from tidemill.cli.pipeline_tables import latest, report
-from tidemill.cli.errors import CommandFailed, WrongUse
 
 app = typer.Typer(help="Run pipelines on Spark; archive topics and replay them.", no_args_is_help=True)
 

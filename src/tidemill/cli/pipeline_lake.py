@@ -9,6 +9,7 @@ import typer
 
 from tidemill.cli.connection import Bootstrap, Client, admin, answer, reach
 from tidemill.cli.durations import moment_ms
+from tidemill.cli.errors import CommandFailed
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import Advance, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_options import (
@@ -28,7 +29,6 @@ from tidemill.cli.pipeline_options import (
     lake_session,
     pipeline_broker,
 )
-from tidemill.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker

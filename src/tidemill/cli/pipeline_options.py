@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.connection import broker_at, no_topic, reach
-from tidemill.cli.output import hint, remark
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.output import hint, remark
 from tidemill.cli.timeline_options import timeline
 from tidemill.model.topics import check_topic_name
 

@@ -7,6 +7,7 @@ import typer
 
 from tidemill.cli.connection import Bootstrap, Client, admin, answer, no_topic
 from tidemill.cli.durations import moment_ms
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
 from tidemill.cli.pipeline_lake import told_batches
@@ -26,7 +27,6 @@ from tidemill.cli.pipeline_options import (
     lake_session,
     pipeline_broker,
 )
-from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker

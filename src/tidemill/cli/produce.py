@@ -20,9 +20,9 @@ from tidemill.cli.connection import (
     client_settings,
     pairs,
 )
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import Advance, progress, remark, say, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.model.topics import check_topic_name
 from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 
@@ -198,7 +198,9 @@ class _PartitionChoice:
 class _Run:
     """One call of the command: what was sent, what arrived, what failed first."""
 
-    def __init__(self, topic: str, turn: _PartitionChoice, headers: list[tuple[str, str]], producer: "Producer") -> None:
+    def __init__(
+        self, topic: str, turn: _PartitionChoice, headers: list[tuple[str, str]], producer: "Producer"
+    ) -> None:
         self._topic, self._turn, self._headers, self._producer = topic, turn, headers, producer
         # The first places by their turn in the input: partitions answer in any order.
         self._places: dict[int, dict[str, Any]] = {}

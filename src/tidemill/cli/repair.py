@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.errors import WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, show
-from tidemill.cli.errors import WrongUse
 from tidemill.model.errors import InvalidConfig
 from tidemill.settings import load
 

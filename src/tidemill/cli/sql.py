@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import local_folder
 from tidemill.cli.output import remark, say, show, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 
 DEFAULT_HTTP = "127.0.0.1:8080"
 TIMEOUT_S = 120.0

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tidemill.cli import timeline_messages, timeline_work
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Name, timeline
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.errors import WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show, show_json, writes_unicode
-from tidemill.cli.errors import WrongUse
 from tidemill.cli.timeline_options import (
     DEFAULT_ADDRESS,
     Address,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tidemill.cli.durations import duration_ms, moment_ms
-from tidemill.cli.output import text_fields
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.output import text_fields
 from tidemill.model.errors import InvalidConfig
 from tidemill.settings import parse_address
 

@@ -17,9 +17,9 @@ from tidemill.cli.connection import (
     pairs,
     told,
 )
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, progress, say, show, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from tidemill.clocks.core.doubt import ClockDoubt, Difference, DoubtKind, DoubtLimits, Reading, ClockVerdict
+from tidemill.clocks.core.doubt import ClockDoubt, ClockVerdict, Difference, DoubtKind, DoubtLimits, Reading
 from tidemill.clocks.record import ClockRecord
 from tidemill.model.errors import TidemillError
 from tidemill.supervision.supervisor import Supervisor

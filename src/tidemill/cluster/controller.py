@@ -15,7 +15,7 @@ from tidemill.cluster.core.image import NOBODY
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
-from tidemill.cluster.interface import Coordination, CoordinationAway, KeyGuard, CoordinationSession
+from tidemill.cluster.interface import Coordination, CoordinationAway, CoordinationSession, KeyGuard
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
 

@@ -14,7 +14,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tidemill.cluster.interface import Changed, ClockReading, VersionedValue, KeyGuard, PrefixListing, CoordinationSession, WatchGap
+from tidemill.cluster.interface import (
+    Changed,
+    ClockReading,
+    CoordinationSession,
+    KeyGuard,
+    PrefixListing,
+    VersionedValue,
+    WatchGap,
+)
 from tidemill.cluster.journal import CoordinationJournal, NoRoom
 from tidemill.model.errors import KafkaStorageError
 

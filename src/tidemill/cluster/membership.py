@@ -30,7 +30,7 @@ from tidemill.cluster.core.registration import (
     decode_registration,
     encode_registration,
 )
-from tidemill.cluster.interface import Coordination, CoordinationAway, KeyGuard, CoordinationSession
+from tidemill.cluster.interface import Coordination, CoordinationAway, CoordinationSession, KeyGuard
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.cluster.partition_states import States
 from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest

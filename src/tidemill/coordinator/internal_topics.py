@@ -11,10 +11,10 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.coordinator.journal import TopicJournal
 from tidemill.broker.partitions import Partitions, UnknownTopic
 from tidemill.broker.topics import Topics
 from tidemill.cluster.core.image import NOBODY
+from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING

@@ -13,7 +13,13 @@ from functools import partial
 
 from tidemill.client.kafka.errors import ClientError
 from tidemill.client.kafka.peer_connection import PeerConnection
-from tidemill.client.kafka.transaction_markers import TransactionalProducer, marker_request, marker_written, verified, verify_request
+from tidemill.client.kafka.transaction_markers import (
+    TransactionalProducer,
+    marker_request,
+    marker_written,
+    verified,
+    verify_request,
+)
 from tidemill.model.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -101,7 +107,9 @@ class TransactionRouter:
         for connection in self._connections.values():
             connection.close()
 
-    async def _ask(self, coordinator: int, writer: TransactionalProducer, where: TopicPartition, *, verify_only: bool) -> None:
+    async def _ask(
+        self, coordinator: int, writer: TransactionalProducer, where: TopicPartition, *, verify_only: bool
+    ) -> None:
         try:
             connection = await self._connection(coordinator)
             verified(await connection.call(verify_request(writer, where, verify_only=verify_only)))

@@ -9,21 +9,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tidemill.groups.core import overview
-from tidemill.groups.core import descriptions
-from tidemill.groups.core import consumer_heartbeat
-from tidemill.groups.core import classic_membership
-from tidemill.groups.core import protocol_migration
-from tidemill.groups.core.consumer_group import ConsumerGroup
-from tidemill.groups.core.descriptions import DescribedConsumerGroup, DescribedGroup
+from tidemill.groups.core import classic_membership, consumer_heartbeat, descriptions, overview, protocol_migration
 from tidemill.groups.core.classic_group import ClassicGroup
+from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.descriptions import DescribedConsumerGroup, DescribedGroup
 from tidemill.groups.core.messages import (
+    GroupStep,
     JoinAnswer,
     JoinRequest,
     Leaver,
     Left,
-    GroupStep,
     SyncAnswer,
     SyncRequest,
 )

@@ -19,14 +19,14 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from tidemill.groups.timers import Timers
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
-from tidemill.groups.core.entries import GroupEntry
 from tidemill.groups.core.classic_group import NEVER_MS
+from tidemill.groups.core.entries import GroupEntry
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, GroupStep, Ticket
 from tidemill.groups.core.records import decode
 from tidemill.groups.core.shard import Shard
+from tidemill.groups.timers import Timers
 from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
@@ -293,7 +293,9 @@ class GroupEngine:
                 await self._expire_group(shard, group_id)
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
-        def decide(now_ms: int) -> GroupStep:  # asks here: the clock may have been set while the group's turn was awaited
+        def decide(
+            now_ms: int,
+        ) -> GroupStep:  # asks here: the clock may have been set while the group's turn was awaited
             return shard.expire(group_id, now_ms) if self._may_expire() else GroupStep()
 
         async with self._turn(group_id):

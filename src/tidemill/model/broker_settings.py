@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tidemill.model import topic_settings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.topic_settings import SettingKind, Setting
+from tidemill.model.topic_settings import Setting, SettingKind
 
 MINUTE_MS = 60_000
 
@@ -58,15 +58,27 @@ _OWN = (
         "The controller gives leadership back to the first replica of a partition.",
     ),
     Setting(
-        "connections.max.idle.ms", SettingKind.LONG, "600000", "A connection that is quiet for this long is closed.", low=1
+        "connections.max.idle.ms",
+        SettingKind.LONG,
+        "600000",
+        "A connection that is quiet for this long is closed.",
+        low=1,
     ),
     Setting("default.replication.factor", SettingKind.INT, "1", "Copies of each partition of a new topic.", low=1),
     Setting("delete.topic.enable", SettingKind.BOOLEAN, "true", "Topics may be deleted by clients."),
     Setting("fetch.max.bytes", SettingKind.INT, "57671680", "Largest answer to one fetch.", low=1024),
-    Setting("group.consumer.heartbeat.interval.ms", SettingKind.INT, "5000", "Heartbeats of the new group protocol.", low=1),
+    Setting(
+        "group.consumer.heartbeat.interval.ms", SettingKind.INT, "5000", "Heartbeats of the new group protocol.", low=1
+    ),
     Setting("group.consumer.max.size", SettingKind.INT, "2000", "Most members of a group of the new protocol.", low=1),
     Setting("group.consumer.session.timeout.ms", SettingKind.INT, "45000", "Session of the new group protocol.", low=1),
-    Setting("group.initial.rebalance.delay.ms", SettingKind.INT, "500", "How long a new group waits for more members.", low=0),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        SettingKind.INT,
+        "500",
+        "How long a new group waits for more members.",
+        low=0,
+    ),
     Setting("group.max.session.timeout.ms", SettingKind.INT, "1800000", "Longest session a member may ask for.", low=1),
     Setting("group.max.size", SettingKind.INT, "2000", "Most members of a group.", low=1),
     Setting("group.min.session.timeout.ms", SettingKind.INT, "6000", "Shortest session a member may ask for.", low=1),
@@ -87,8 +99,16 @@ _OWN = (
     Setting("max.connections", SettingKind.INT, "10000", "Most connections at a time.", low=1),
     Setting("num.partitions", SettingKind.INT, "1", "Partitions of a new topic that does not say.", low=1),
     Setting("offset.metadata.max.bytes", SettingKind.INT, "4096", "Longest text beside a committed offset.", low=0),
-    Setting("offsets.retention.check.interval.ms", SettingKind.LONG, "600000", "How often old offsets are looked for.", low=1),
-    Setting("offsets.retention.minutes", SettingKind.INT, "10080", "How long an empty group's offsets are kept.", low=1),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        SettingKind.LONG,
+        "600000",
+        "How often old offsets are looked for.",
+        low=1,
+    ),
+    Setting(
+        "offsets.retention.minutes", SettingKind.INT, "10080", "How long an empty group's offsets are kept.", low=1
+    ),
     Setting("offsets.topic.num.partitions", SettingKind.INT, "8", "Partitions of the topic of offsets.", low=1),
     Setting(
         "offsets.topic.replication.factor",
@@ -97,8 +117,12 @@ _OWN = (
         "Copies of the topic of offsets; as many as there are brokers, if they are fewer.",
         low=1,
     ),
-    Setting("offsets.topic.segment.bytes", SettingKind.INT, "104857600", "Segment size of the topic of offsets.", low=1),
-    Setting("producer.id.expiration.ms", SettingKind.INT, "86400000", "How long a quiet producer is remembered.", low=1),
+    Setting(
+        "offsets.topic.segment.bytes", SettingKind.INT, "104857600", "Segment size of the topic of offsets.", low=1
+    ),
+    Setting(
+        "producer.id.expiration.ms", SettingKind.INT, "86400000", "How long a quiet producer is remembered.", low=1
+    ),
     Setting(
         "queued.max.request.bytes",
         SettingKind.LONG,
@@ -106,9 +130,23 @@ _OWN = (
         "Memory of requests that are not answered, all connections together; at least the largest request.",
         low=1,
     ),
-    Setting("replica.fetch.max.bytes", SettingKind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1),
-    Setting("replica.fetch.response.max.bytes", SettingKind.INT, "10485760", "Bytes that a follower asks for at once.", low=1),
-    Setting("replica.fetch.wait.max.ms", SettingKind.INT, "500", "How long a leader lets a follower wait for records.", low=1),
+    Setting(
+        "replica.fetch.max.bytes", SettingKind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1
+    ),
+    Setting(
+        "replica.fetch.response.max.bytes",
+        SettingKind.INT,
+        "10485760",
+        "Bytes that a follower asks for at once.",
+        low=1,
+    ),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        SettingKind.INT,
+        "500",
+        "How long a leader lets a follower wait for records.",
+        low=1,
+    ),
     Setting(
         "replica.lag.time.max.ms",
         SettingKind.LONG,
@@ -145,10 +183,20 @@ _OWN = (
         "After a reboot the clock is in doubt when it is more than this after the last stop.",
         low=1,
     ),
-    Setting("tidemill.racks", SettingKind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."),
+    Setting(
+        "tidemill.racks", SettingKind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."
+    ),
     Setting("tidemill.sql.max.bytes", SettingKind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
-    Setting("tidemill.sql.max.memory.bytes", SettingKind.LONG, "536870912", "Memory that one question may take.", low=1 << 20),
-    Setting("tidemill.sql.max.queries", SettingKind.INT, "2", "SQL queries that run at a time; others wait.", low=1, high=64),
+    Setting(
+        "tidemill.sql.max.memory.bytes",
+        SettingKind.LONG,
+        "536870912",
+        "Memory that one question may take.",
+        low=1 << 20,
+    ),
+    Setting(
+        "tidemill.sql.max.queries", SettingKind.INT, "2", "SQL queries that run at a time; others wait.", low=1, high=64
+    ),
     Setting("tidemill.sql.max.rows", SettingKind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
     Setting(
         "tidemill.sql.sandbox.required",
@@ -193,8 +241,12 @@ _OWN = (
         "How often transactions that ran out of time are looked for.",
         low=1,
     ),
-    Setting("transaction.max.timeout.ms", SettingKind.INT, "900000", "Longest transaction a producer may ask for.", low=1),
-    Setting("transaction.state.log.num.partitions", SettingKind.INT, "8", "Partitions of the topic of transactions.", low=1),
+    Setting(
+        "transaction.max.timeout.ms", SettingKind.INT, "900000", "Longest transaction a producer may ask for.", low=1
+    ),
+    Setting(
+        "transaction.state.log.num.partitions", SettingKind.INT, "8", "Partitions of the topic of transactions.", low=1
+    ),
     Setting(
         "transaction.state.log.replication.factor",
         SettingKind.INT,
@@ -210,7 +262,11 @@ _OWN = (
         low=1,
     ),
     Setting(
-        "transactional.id.expiration.ms", SettingKind.INT, "604800000", "How long a quiet transactional id is kept.", low=1
+        "transactional.id.expiration.ms",
+        SettingKind.INT,
+        "604800000",
+        "How long a quiet transactional id is kept.",
+        low=1,
     ),
 )
 

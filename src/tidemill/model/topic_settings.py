@@ -137,10 +137,14 @@ SETTINGS: dict[str, Setting] = {
             choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         ),
         Setting("delete.retention.ms", SettingKind.LONG, str(DAY_MS), "How long compaction keeps tombstones.", low=0),
-        Setting("file.delete.delay.ms", SettingKind.LONG, "60000", "How long a removed segment file stays on disk.", low=0),
+        Setting(
+            "file.delete.delay.ms", SettingKind.LONG, "60000", "How long a removed segment file stays on disk.", low=0
+        ),
         Setting("flush.messages", SettingKind.LONG, str(INT64_MAX), "Flush after this many records.", low=1),
         Setting("flush.ms", SettingKind.LONG, str(INT64_MAX), "Flush at the latest after this time.", low=0),
-        Setting("index.interval.bytes", SettingKind.INT, "4096", "Bytes of log between two entries of the index.", low=0),
+        Setting(
+            "index.interval.bytes", SettingKind.INT, "4096", "Bytes of log between two entries of the index.", low=0
+        ),
         Setting(
             "max.compaction.lag.ms",
             SettingKind.LONG,
@@ -178,16 +182,26 @@ SETTINGS: dict[str, Setting] = {
             low=0,
             high=1,
         ),
-        Setting("min.compaction.lag.ms", SettingKind.LONG, "0", "A record stays uncompacted at least this long.", low=0),
         Setting(
-            "min.insync.replicas", SettingKind.INT, "1", "Replicas that must have a record before acks=all is answered.", low=1
+            "min.compaction.lag.ms", SettingKind.LONG, "0", "A record stays uncompacted at least this long.", low=0
+        ),
+        Setting(
+            "min.insync.replicas",
+            SettingKind.INT,
+            "1",
+            "Replicas that must have a record before acks=all is answered.",
+            low=1,
         ),
         Setting("preallocate", SettingKind.BOOLEAN, "false", "Reserve a segment's space when it is created."),
         Setting("retention.bytes", SettingKind.LONG, "-1", "Largest size of a partition; -1 is without limit.", low=-1),
-        Setting("retention.ms", SettingKind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is for ever.", low=-1),
+        Setting(
+            "retention.ms", SettingKind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is for ever.", low=-1
+        ),
         Setting("segment.bytes", SettingKind.INT, "1073741824", "Size at which a segment is closed.", low=14),
         Setting("segment.index.bytes", SettingKind.INT, "10485760", "Largest size of an index file.", low=4),
-        Setting("segment.jitter.ms", SettingKind.LONG, "0", "Spreads the closing of segments by up to this time.", low=0),
+        Setting(
+            "segment.jitter.ms", SettingKind.LONG, "0", "Spreads the closing of segments by up to this time.", low=0
+        ),
         Setting("segment.ms", SettingKind.LONG, str(7 * DAY_MS), "Age at which a segment is closed.", low=1),
         Setting(
             "tidemill.flush",
@@ -196,7 +210,12 @@ SETTINGS: dict[str, Setting] = {
             "When acks=all is answered: after the disk has the records, or after the system has.",
             choices=("fsync", "os"),
         ),
-        Setting("tidemill.schedule.enable", SettingKind.BOOLEAN, "false", "Records with a delivery time wait until it comes."),
+        Setting(
+            "tidemill.schedule.enable",
+            SettingKind.BOOLEAN,
+            "false",
+            "Records with a delivery time wait until it comes.",
+        ),
         Setting(
             SPREAD,
             SettingKind.INT,

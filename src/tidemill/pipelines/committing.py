@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidemill.client.kafka import GroupOffset, ProducerIdentity, KafkaClient
+from tidemill.client.kafka import GroupOffset, KafkaClient, ProducerIdentity
 from tidemill.model.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -38,9 +38,9 @@ from tidemill.model.errors import (
     TidemillError,
 )
 from tidemill.model.topics import TopicPartition
+from tidemill.pipelines.client_pool import Crew
 from tidemill.pipelines.core.errors import PipelineError, SinkFenced
 from tidemill.pipelines.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
-from tidemill.pipelines.client_pool import Crew
 
 DECIDER_TIMEOUT_MS = 60_000
 GIVEN_UP = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, InvalidProducerIdMapping)

@@ -10,7 +10,15 @@ from tidemill.client.kafka import KafkaClient, TopicInfo
 from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
-from tidemill.pipelines.core.offsets import OffsetRange, QueryProgress, limited, newcomers, packed, ranges_between, split
+from tidemill.pipelines.core.offsets import (
+    OffsetRange,
+    QueryProgress,
+    limited,
+    newcomers,
+    packed,
+    ranges_between,
+    split,
+)
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
 from tidemill.pipelines.core.pushdown import Pushed

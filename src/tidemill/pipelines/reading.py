@@ -37,7 +37,11 @@ def read_task(
 
 
 def _read(
-    client: KafkaClient, options: SourceOptions, wanted: OffsetRange, columns: tuple[str, ...], room: DecompressedRecords
+    client: KafkaClient,
+    options: SourceOptions,
+    wanted: OffsetRange,
+    columns: tuple[str, ...],
+    room: DecompressedRecords,
 ) -> Iterator[pa.RecordBatch]:
     part = wanted.partition
     twin = HERE.of(wanted.size)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tidemill.client.kafka import EARLIEST, KafkaClient
 from tidemill.model.errors import KafkaError, OffsetOutOfRange
-from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.pipelines.client_pool import Crew
+from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.records.header import iter_headers
 
 SAMPLES_BYTES = 16 * 1024 * 1024
@@ -63,7 +63,9 @@ def _measure(client: KafkaClient, wanted: OffsetRange, *, budget: int, sample_by
     return Measured(size, until)
 
 
-def _sample(client: KafkaClient, wanted: OffsetRange, offset: int, *, max_bytes: int, committed: bool) -> _Sample | None:
+def _sample(
+    client: KafkaClient, wanted: OffsetRange, offset: int, *, max_bytes: int, committed: bool
+) -> _Sample | None:
     """Records from this offset on, or from where the log begins now; None if there is none to measure."""
     part = wanted.partition
     fetch = partial(client.fetch, part, max_bytes=max_bytes, committed=committed)

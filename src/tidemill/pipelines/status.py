@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidemill.pipelines.core.progress import SinkProgress, PipelineStatus, line
+from tidemill.pipelines.core.progress import PipelineStatus, SinkProgress, line
 from tidemill.pipelines.folder import Folder, read_status, write_status
 from tidemill.pipelines.runner import Reports
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.client.kafka import ProducerIdentity, KafkaClient
+from tidemill.client.kafka import KafkaClient, ProducerIdentity
 from tidemill.client.kafka.kernels import HERE
 from tidemill.model.errors import InvalidTransactionTimeout
 from tidemill.model.topics import TopicPartition
@@ -27,7 +27,7 @@ from tidemill.pipelines.committing import CommitPlan, Written, abort
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.sending import Sender
-from tidemill.records.arrow import Draft, Encoder, BatchProducer
+from tidemill.records.arrow import BatchProducer, Draft, Encoder
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from tidemill.client.kafka.clocks import ToldClock, clock_request, told_clock
-from tidemill.client.kafka.errors import ClientError, BrokerUnreachable
+from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.kafka.peer_connection import PeerConnection
 from tidemill.client.kafka.produce import produce_request, produced
-from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits, PartGiven, PartWanted, given, replica_fetch
+from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted, ReplicaFetchLimits, given, replica_fetch
 from tidemill.model.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut, of_code
 from tidemill.model.topics import TopicPartition
 
@@ -39,7 +39,9 @@ class PeerLink:
 class Peers:
     """How to reach the other brokers."""
 
-    def __init__(self, node_id: int, address_of: AddressOf, secret: Callable[[], bytes], limits: ReplicaFetchLimits) -> None:
+    def __init__(
+        self, node_id: int, address_of: AddressOf, secret: Callable[[], bytes], limits: ReplicaFetchLimits
+    ) -> None:
         self._node_id = node_id
         self._address_of = address_of
         self._secret = secret

@@ -17,8 +17,8 @@ import structlog
 from tidemill.client.kafka.errors import AuthenticationFailed
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
 from tidemill.model.errors import OffsetOutOfRange, TidemillError, of_code
-from tidemill.streams.follower_log import Copied
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
+from tidemill.streams.follower_log import Copied
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
 

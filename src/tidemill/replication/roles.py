@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from tidemill.replication.replica_fetcher import Copy, ReplicaFetchers
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.cluster.interface import PartitionStates
+from tidemill.replication.replica_fetcher import Copy, ReplicaFetchers
 from tidemill.streams.core.insync import NOBODY, Term
 from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.partition import Partition

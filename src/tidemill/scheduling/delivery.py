@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from tidemill.scheduling.core.batch_split import MESSAGE, Origin, delivered_mark, read_waiting
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
+from tidemill.scheduling.core.batch_split import MESSAGE, Origin, delivered_mark, read_waiting
 from tidemill.streams.admission import opened_in_place, run_aside
 from tidemill.streams.partition import Partition
 from tidemill.timelines.consumer import Granted

@@ -24,15 +24,15 @@ from typing import Protocol
 
 import structlog
 
-from tidemill.coordinator.journal import TopicJournal
-from tidemill.scheduling.core.waiting_records import ENTRIES_MAX, WaitingEntry, decode, encode, in_chunks, topic_id_of
 from tidemill.cluster.core.image import Topic
+from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.errors import InvalidRecord, NotEnoughReplicas, TidemillError
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
 from tidemill.records.record import Record
+from tidemill.scheduling.core.waiting_records import ENTRIES_MAX, WaitingEntry, decode, encode, in_chunks, topic_id_of
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.core.lease import CommandOutcome
-from tidemill.timelines.core.message import EVERYTHING, TimelinePosition, Selection
+from tidemill.timelines.core.message import EVERYTHING, Selection, TimelinePosition
 from tidemill.timelines.core.timeline import WAITING_ROOM as ROOM
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest

@@ -34,13 +34,8 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.coordinator.journal import TopicJournal
-from tidemill.scheduling.core.waiting_records import WaitingEntry, decode, encode, mark_of, new_ticket, topic_id_of
-from tidemill.scheduling.core.waiting_records import in_chunks as pieces_of
-from tidemill.scheduling.delivery import SLACK_MS, Due, Marks, by_partition, in_requests, received, to_send, to_store
-from tidemill.scheduling.core.batch_split import Origin, BatchSplit, WaitingRecord, split_batch
-from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.cluster.core.image import NOBODY, Topic
+from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.errors import (
     InvalidRecord,
     NotEnoughReplicas,
@@ -56,14 +51,25 @@ from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.validate import check_produced
+from tidemill.scheduling.core.batch_split import BatchSplit, Origin, WaitingRecord, split_batch
+from tidemill.scheduling.core.waiting_records import WaitingEntry, decode, encode, mark_of, new_ticket, topic_id_of
+from tidemill.scheduling.core.waiting_records import in_chunks as pieces_of
+from tidemill.scheduling.delivery import SLACK_MS, Due, Marks, by_partition, in_requests, received, to_send, to_store
+from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.streams.admission import Admitted, Verify, opened_in_place, run_aside
 from tidemill.streams.core.admission import admit, check_opened
 from tidemill.streams.partition import Appended, Partition
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.consumer import ConsumerTerms, Granted
 from tidemill.timelines.core.lease import Complete, Release
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, FIND_LIMIT_MAX, TimedMessage, TimelinePosition, Selection
-from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, TimelineState, TimelineSettings
+from tidemill.timelines.core.message import (
+    BATCH_MESSAGES_MAX,
+    FIND_LIMIT_MAX,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+)
+from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, TimelineSettings, TimelineState
 from tidemill.timelines.core.timeline import SCHEDULE as PREFIX
 from tidemill.timelines.core.timeline import WAITING_ROOM as ROOM
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from tidemill.sql.core.allowlist import Vocabulary
-from tidemill.sql.rows import ArrowRows
-from tidemill.sql.core.syntax_tree import Node
 from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.registration import BrokerAddress
 from tidemill.groups.coordinator import GroupCoordinator
+from tidemill.sql.core.allowlist import Vocabulary
+from tidemill.sql.core.syntax_tree import Node
+from tidemill.sql.rows import ArrowRows
 from tidemill.streams.partition import Partition
 from tidemill.timelines.dispatcher import Dispatcher
 

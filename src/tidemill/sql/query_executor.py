@@ -14,18 +14,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import NamedTuple
 
-from tidemill.sql.core import allowlist
-from tidemill.sql.core import pruning
-from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, telling
-from tidemill.sql.remote_rows import RemoteRows
-from tidemill.sql.core.errors import TOO_SLOW, SqlBusy, SqlRefused
+from tidemill.sql.core import allowlist, pruning
 from tidemill.sql.core.allowlist import Reference, Vocabulary
-from tidemill.sql.interface import SqlEngine, SqlSession
+from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, telling
+from tidemill.sql.core.errors import TOO_SLOW, SqlBusy, SqlRefused
 from tidemill.sql.core.pruning import NeededRows
+from tidemill.sql.core.syntax_tree import Node
+from tidemill.sql.interface import SqlEngine, SqlSession
+from tidemill.sql.remote_rows import RemoteRows
 from tidemill.sql.rows import ArrowRows, Loop, PartitionRows, Range
 from tidemill.sql.state_tables import StateTables
 from tidemill.sql.table_rows import PLAIN, ServerRows, Servers
-from tidemill.sql.core.syntax_tree import Node
 from tidemill.streams.partition import Partition
 
 FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
@@ -55,7 +54,14 @@ class QueryExecutor:
     """Answers queries about one broker; each runs in a session of its own, and a slow one does not block others."""
 
     def __init__(
-        self, engine: SqlEngine, state: StateTables, loop: Loop, tables: OpenTables, *, queries_max: int, timeout_ms: int
+        self,
+        engine: SqlEngine,
+        state: StateTables,
+        loop: Loop,
+        tables: OpenTables,
+        *,
+        queries_max: int,
+        timeout_ms: int,
     ) -> None:
         self._engine = engine
         self._tables = tables

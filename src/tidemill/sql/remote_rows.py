@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tidemill.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, on_unreadable, schema_of, kernels_for
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.records.arrow import Decoder
+from tidemill.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, kernels_for, on_unreadable, schema_of
 
 
 class RemoteRows:

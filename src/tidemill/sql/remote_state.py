@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from tidemill.sql.core.errors import SqlRefused
-from tidemill.sql.interface import BrokerState
 from tidemill.client.http import fetch
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import CorruptMessage, TidemillError, UnsupportedCompressionType
 from tidemill.model.topics import TopicPartition
 from tidemill.records.header import Buffer, iter_headers
 from tidemill.records.read import read_records
+from tidemill.sql.core.errors import SqlRefused
+from tidemill.sql.interface import BrokerState
 
 ANSWER_S = 10.0
 PEEKED_BYTES = 1

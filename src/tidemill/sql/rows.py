@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 import structlog
 
-from tidemill.sql.core.errors import SqlRefused
 from tidemill.model.errors import UnreadableBatch
 from tidemill.records.arrow import Decoder, Kernels, OnUnreadable, load_kernels
 from tidemill.records.arrow.selection import OFFSET_MAX
 from tidemill.records.header import iter_headers
+from tidemill.sql.core.errors import SqlRefused
 from tidemill.streams.partition import Partition, ReadResult
 
 READ_BYTES = 4 * 1024 * 1024

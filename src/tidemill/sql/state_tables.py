@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.groups.core.overview import SeenMember, SeenOffset
+from tidemill.model.errors import TidemillError
+from tidemill.model.topics import TopicPartition
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.interface import BrokerState
 from tidemill.sql.remote_state import RemoteState, age_s
 from tidemill.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
-from tidemill.groups.core.overview import SeenMember, SeenOffset
-from tidemill.model.errors import TidemillError
-from tidemill.model.topics import TopicPartition
 from tidemill.streams.admission import run_aside
 from tidemill.streams.partition import Partition
 from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, TimedMessage, TimelinePosition, status_of

@@ -17,7 +17,7 @@ from functools import partial
 
 from tidemill.model.errors import TidemillError
 from tidemill.records.header import Buffer, read_header
-from tidemill.streams.core.compaction import AbortedRecords, Compactor, KeyMap, CompactionPlan, groups
+from tidemill.streams.core.compaction import AbortedRecords, CompactionPlan, Compactor, KeyMap, groups
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import StreamLog

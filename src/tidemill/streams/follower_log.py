@@ -13,8 +13,8 @@ from tidemill.streams.core.follower import BeginAt, Diverged, OutOfRange, Questi
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import StoredBatch, StreamLog
-from tidemill.streams.replay import replay
 from tidemill.streams.maintenance import PartitionMaintenance
+from tidemill.streams.replay import replay
 from tidemill.streams.writer import PartitionWriter
 
 LOGGER = structlog.get_logger(__name__)

@@ -10,9 +10,9 @@ from tidemill.model.errors import CorruptMessage
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.interface import LogStore, StreamLog
+from tidemill.streams.maintenance import Random
 from tidemill.streams.partition import Clock, Partition
 from tidemill.streams.replay import replay
-from tidemill.streams.maintenance import Random
 
 LOGGER = structlog.get_logger(__name__)
 

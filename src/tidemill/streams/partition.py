@@ -22,21 +22,21 @@ from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.build import end_marker
 from tidemill.records.header import BatchHeader, Buffer, iter_headers, read_header
 from tidemill.streams.admission import BatchAdmission, Verify
-from tidemill.streams.follower_log import Copied, FollowerLog
 from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
 from tidemill.streams.core.epochs import UNKNOWN as UNKNOWN_EPOCH
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question, compare, question, still_true
 from tidemill.streams.core.insync import InSync, Lag, Term
-from tidemill.streams.core.leader import Duplicate, Leader, ControlMarker, Refused
+from tidemill.streams.core.leader import ControlMarker, Duplicate, Leader, Refused
 from tidemill.streams.core.producers import EXPIRY_MS, ProducerSnapshot
 from tidemill.streams.core.waiters import Waiters
 from tidemill.streams.flusher import Flusher
+from tidemill.streams.follower_log import Copied, FollowerLog
 from tidemill.streams.interface import StreamLog
 from tidemill.streams.leader_replication import Agreement, LeaderReplication
+from tidemill.streams.maintenance import ALL_CHORES, MaintenanceTasks, PartitionMaintenance, Random
 from tidemill.streams.reservation import Reservation
 from tidemill.streams.search import NOT_FOUND, FoundOffset, first_at, first_with_largest
-from tidemill.streams.maintenance import ALL_CHORES, MaintenanceTasks, Random, PartitionMaintenance
-from tidemill.streams.writer import Placed, PartitionWriter
+from tidemill.streams.writer import PartitionWriter, Placed
 
 ACKS_ALL = -1
 HIGH_WATERMARK = -1

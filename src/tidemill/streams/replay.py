@@ -5,7 +5,7 @@ from struct import Struct
 from tidemill.records.build import MarkerType, marker_of
 from tidemill.records.header import BatchHeader, Buffer
 from tidemill.records.read import read_records
-from tidemill.streams.core.leader import Leader, ControlMarker
+from tidemill.streams.core.leader import ControlMarker, Leader
 from tidemill.streams.interface import StreamLog
 
 _MARKER_VALUE = Struct(">hi")

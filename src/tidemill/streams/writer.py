@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tidemill.model.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from tidemill.records.header import BatchHeader, Buffer, place
-from tidemill.streams.core.leader import Accepted, Duplicate, Leader, ControlMarker, Undo
+from tidemill.streams.core.leader import Accepted, ControlMarker, Duplicate, Leader, Undo
 from tidemill.streams.interface import StoredBatch, StreamLog
 from tidemill.streams.replay import marker_in
 from tidemill.streams.reservation import Reservation
@@ -267,7 +267,9 @@ class PartitionWriter:
         self.written_bytes += size
         self._on_written()
 
-    def _judge(self, group: _Group, batch: bytearray | memoryview, header: BatchHeader, marker: ControlMarker | None) -> None:
+    def _judge(
+        self, group: _Group, batch: bytearray | memoryview, header: BatchHeader, marker: ControlMarker | None
+    ) -> None:
         leader = self._leader
         verdict = leader.judge(header, marker)
         if isinstance(verdict, Accepted):

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import islice
 
 from tidemill.timelines.consumer import TimelineConsumer
-from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, SharedWindows, Ranges, ConsumerPlace
 from tidemill.timelines.core.message import TimedMessage
+from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace, Ranges, SharedWindows
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.core.windows import Windows
 from tidemill.timelines.interface import SharedConsumers

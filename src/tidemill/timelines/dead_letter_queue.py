@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from tidemill.model.timeline_errors import TimelineError
-from tidemill.timelines.wakeup import Wakeup
 from tidemill.timelines.core.message import TimedMessage
+from tidemill.timelines.wakeup import Wakeup
 
 RETRY_S = 0.5
 BATCH_MAX = 1_000

@@ -11,8 +11,8 @@ from functools import partial
 
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.lease import Bury, Claim, Complete, LeaseGrant, CommandOutcome
-from tidemill.timelines.core.message import FIND_LIMIT_MAX, TimedMessage, Selection
+from tidemill.timelines.core.lease import Bury, Claim, CommandOutcome, Complete, LeaseGrant
+from tidemill.timelines.core.message import FIND_LIMIT_MAX, Selection, TimedMessage
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import TimelineStore

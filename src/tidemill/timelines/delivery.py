@@ -24,22 +24,22 @@ import structlog
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.supervision.supervisor import Supervisor
-from tidemill.timelines.wakeup import Wakeup
-from tidemill.timelines.dead_letter_queue import DeadLetterQueue, Bury
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import TimelineConsumer, Granted
+from tidemill.timelines.consumer import Granted, TimelineConsumer
+from tidemill.timelines.consumer_queues import ConsumerQueues
+from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, Complete, Extend, LeaseGrant, Release
+from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage
 from tidemill.timelines.core.shared_windows import ConsumerPlace
-from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, LeaseGrant, CommandOutcome, Release
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings
-from tidemill.timelines.prefetcher import Prefetcher
+from tidemill.timelines.dead_letter_queue import Bury, DeadLetterQueue
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import SharedConsumers, TimelineStore
 from tidemill.timelines.leases import Held, LeaseTable
-from tidemill.timelines.push_timer import PushTimer
 from tidemill.timelines.prefetch import Prefetch
-from tidemill.timelines.consumer_queues import ConsumerQueues
+from tidemill.timelines.prefetcher import Prefetcher
+from tidemill.timelines.push_timer import PushTimer
 from tidemill.timelines.stats import TimelineStats
+from tidemill.timelines.wakeup import Wakeup
 
 EARLY_MS = 100
 GATHER_MS = 20

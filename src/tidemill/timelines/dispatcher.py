@@ -23,23 +23,32 @@ from tidemill.model.timeline_errors import (
 )
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import TimelineConsumer, ConsumerTerms, Granted
+from tidemill.timelines.consumer import ConsumerTerms, Granted, TimelineConsumer
 from tidemill.timelines.core.buckets import BUCKETS
-from tidemill.timelines.core.lease import Cancel, Command, Complete, Extend, Move, CommandOutcome, Release, check_commands
+from tidemill.timelines.core.lease import (
+    Cancel,
+    Command,
+    CommandOutcome,
+    Complete,
+    Extend,
+    Move,
+    Release,
+    check_commands,
+)
 from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
-    TimedMessage,
     NewMessage,
-    TimelinePosition,
     Scheduled,
     Selection,
+    TimedMessage,
+    TimelinePosition,
     check_new,
 )
 from tidemill.timelines.core.timeline import Created, TimelineInfo, TimelineSettings
-from tidemill.timelines.delivery import TimelineDelivery
 from tidemill.timelines.dead_letters import Append, DeadLetterRouter
-from tidemill.timelines.health import HealthMonitor, Health
-from tidemill.timelines.interface import SharedConsumers, ClockTrust, TimelineStore
+from tidemill.timelines.delivery import TimelineDelivery
+from tidemill.timelines.health import Health, HealthMonitor
+from tidemill.timelines.interface import ClockTrust, SharedConsumers, TimelineStore
 from tidemill.timelines.lifecycle import Lifecycle
 from tidemill.timelines.stats import TimelineStats
 
@@ -83,7 +92,9 @@ class Dispatcher:
         self._shared = False
         self._attendance = attendance
         self._life = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", self.supervisor, gone=self._gone)
-        self._graves = DeadLetterRouter(store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived)
+        self._graves = DeadLetterRouter(
+            store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived
+        )
         self._deliveries: dict[str, TimelineDelivery] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None

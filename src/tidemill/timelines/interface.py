@@ -14,10 +14,10 @@ the call may have happened: repeat it (natural ids, versions and tokens make tha
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from tidemill.timelines.core.shared_windows import ConsumerPlace
 from tidemill.timelines.core.dealer import DealtConsumer
-from tidemill.timelines.core.lease import Claim, Command, LeaseGrant, CommandOutcome
-from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection
+from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
+from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled, Selection, TimedMessage, TimelinePosition
+from tidemill.timelines.core.shared_windows import ConsumerPlace
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 
 

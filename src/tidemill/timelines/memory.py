@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
-from tidemill.timelines.core.lease import Bury, Claim, Command, LeaseGrant, CommandOutcome, check_claims, check_commands
+from tidemill.timelines.core.lease import Bury, Claim, Command, CommandOutcome, LeaseGrant, check_claims, check_commands
 from tidemill.timelines.core.message import (
     EVERYTHING,
-    TimedMessage,
     NewMessage,
-    TimelinePosition,
     Scheduled,
     Selection,
+    TimedMessage,
+    TimelinePosition,
     bar_width_ms,
     check_find,
     check_new,

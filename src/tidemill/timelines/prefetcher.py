@@ -23,13 +23,21 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from tidemill.model.timeline_errors import TimelineError
-from tidemill.timelines.wakeup import Wakeup
 from tidemill.timelines.clock import Clock
+from tidemill.timelines.core.message import (
+    FIND_BYTES_MAX,
+    MessageStatus,
+    NewMessage,
+    Scheduled,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+)
 from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, Ranges, covers
-from tidemill.timelines.core.message import FIND_BYTES_MAX, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection, MessageStatus
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.prefetch import Prefetch
+from tidemill.timelines.wakeup import Wakeup
 
 HORIZON_MS = 5_000
 FILL_MESSAGES_MAX = 2_000
@@ -203,7 +211,9 @@ class Prefetcher:
         self._more = len(found) >= limit or (self.wants_bodies and bool(found))
         if self._prefetch.generation == generation:
             self._prefetch.frontier = (
-                TimelinePosition(found[-1].due_ms, found[-1].seq) if self._more else TimelinePosition(end_ms - 1, _LAST_SEQ)
+                TimelinePosition(found[-1].due_ms, found[-1].seq)
+                if self._more
+                else TimelinePosition(end_ms - 1, _LAST_SEQ)
             )
         for first in range(0, len(found), TAKE_IN_MAX):
             self._take_in(found[first : first + TAKE_IN_MAX])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import TimelineConsumer, Granted
+from tidemill.timelines.consumer import Granted, TimelineConsumer
 
 TIMER_S_MIN = 0.001
 """What event loops can tell apart; anything less would spin."""

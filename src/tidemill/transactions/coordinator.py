@@ -45,10 +45,10 @@ from tidemill.records.journal import Journal
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
-from tidemill.transactions.core.rules import InitProducer, Decision
+from tidemill.transactions.core.rules import Decision, InitProducer
 from tidemill.transactions.core.state import ProducerIdAndEpoch, Transaction
 from tidemill.transactions.core.table import TransactionTable
-from tidemill.transactions.interface import TransactionMarker, TransactionLimits, WriteMarker
+from tidemill.transactions.interface import TransactionLimits, TransactionMarker, WriteMarker
 
 MARKERS_WAIT_S = 10.0
 MARKERS_IN_FLIGHT_MAX = 256
@@ -224,7 +224,9 @@ class TransactionCoordinator:
         except ProducerFenced as error:  # producers know this error only as InvalidProducerEpoch where they write data
             raise InvalidProducerEpoch(str(error)) from error
 
-    async def end_transaction(self, transactional_id: str, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool) -> ProducerIdAndEpoch:
+    async def end_transaction(
+        self, transactional_id: str, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool
+    ) -> ProducerIdAndEpoch:
         """Commit or abort; returns the identity for the next transaction (a new epoch with `bump`)."""
 
         def decide(known: Transaction | None, spare: int) -> Decision:
@@ -369,7 +371,9 @@ class TransactionCoordinator:
         producer_id, epoch = known.identity
         try:
             async with self._markers:
-                await self._write_marker(TransactionMarker(partition, producer_id, epoch, known.commits, self._epoch_of(known)))
+                await self._write_marker(
+                    TransactionMarker(partition, producer_id, epoch, known.commits, self._epoch_of(known))
+                )
         except (UnknownTopicOrPartition, InvalidProducerEpoch):
             return True  # deleted, or a later epoch was there already: nothing is left to end
         except TidemillError as error:

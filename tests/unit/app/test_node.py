@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.addresses import speaks_ipv6
 
-from tidemill.app.node import ServerUnavailable, Node
+from tidemill.app.node import Node, ServerUnavailable
 from tidemill.broker.broker import BrokerNode
-from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.settings import Settings, load
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.broker.worlds import batch_of
 from tests.unit.cluster.shared_store import Line, Store
 
-from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import STREAMS, TOPIC_ID, TopicDirectories
 from tidemill.cluster.core.changes import full_brokers, live_brokers
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 
 from tidemill.broker.topic_directories import CLEAN_MARKER
-from tidemill.servers.http.broker_summary import health_of
 from tidemill.model.errors import KafkaStorageError
+from tidemill.servers.http.broker_summary import health_of
 
 
 def failing(_: int) -> None:

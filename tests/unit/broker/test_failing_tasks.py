@@ -12,17 +12,17 @@ from tests.unit.cluster.shared_store import Node, Store, play, put_topic, until
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.deletions import Deletions
-from tidemill.replication.replica_fetcher import Copy, Fetcher
 from tidemill.broker.health import own_health
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.registration import DEGRADED
 from tidemill.cluster.core.view import View
 from tidemill.cluster.membership import Membership
-from tidemill.servers.http.broker_summary import health_of
 from tidemill.groups.runtime import GroupEngine
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.replication.replica_fetcher import Copy, Fetcher
+from tidemill.servers.http.broker_summary import health_of
 from tidemill.streams.cleaner import Cleaner
 from tidemill.streams.core.insync import Term
 from tidemill.streams.memory import MemoryLogStore

@@ -18,8 +18,8 @@ from tidemill.broker import manifest
 from tidemill.broker.manifest import Contents, PartitionKey, decode, encode
 from tidemill.broker.topic_directories import STREAMS
 from tidemill.cluster.core.image import PartitionInfo, Topic, decode_state, encode_topic, state_key
-from tidemill.servers.http.broker_summary import health_of
 from tidemill.model.topic_settings import parse
+from tidemill.servers.http.broker_summary import health_of
 from tidemill.settings import load
 from tidemill.streams.reservation import RESERVED_OFFSETS
 from tidemill.testing.clock import VirtualClock

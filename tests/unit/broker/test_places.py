@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.broker.topic_directories import STREAMS, TopicDirectories
 from tidemill.broker.storage_router import StorageRouter, TableLogs
+from tidemill.broker.topic_directories import STREAMS, TopicDirectories
 from tidemill.model.topic_settings import IN_SEGMENTS, parse
 from tidemill.streams.segments import SegmentStore
 from tidemill.testing.clock import VirtualClock

@@ -11,14 +11,14 @@ import pytest
 from tests.unit.broker.worlds import running
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.scheduling import ReplicatedStorage, Scheduler
-from tidemill.scheduling.delivery import Due, to_send
-from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.model.errors import NotEnoughReplicas, RequestTimedOut
 from tidemill.model.topics import WAITING
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
+from tidemill.scheduling import ReplicatedStorage, Scheduler
+from tidemill.scheduling.delivery import Due, to_send
+from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.streams.partition import Partition
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import EVERYTHING

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.scheduling.delivery import by_partition, received, to_send, to_store
-from tidemill.scheduling.core.batch_split import Origin, BatchSplit, delivered_mark, split_batch, read_waiting
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
+from tidemill.scheduling.core.batch_split import BatchSplit, Origin, delivered_mark, read_waiting, split_batch
+from tidemill.scheduling.delivery import by_partition, received, to_send, to_store
 from tidemill.timelines.consumer import Granted
 from tidemill.timelines.core.lease import LeaseGrant
 from tidemill.timelines.core.message import TimedMessage

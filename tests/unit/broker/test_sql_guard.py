@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.core.allowlist import KnownFunction, Reference, Vocabulary, check
+from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.core.pruning import columns_in, wanted
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "value")

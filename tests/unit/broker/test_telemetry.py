@@ -6,8 +6,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.broker.worlds import batch_of, running
 
-from tidemill.broker.prometheus import registry_of, render
 from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
+from tidemill.broker.prometheus import registry_of, render
 from tidemill.model.metrics import Gauge
 
 

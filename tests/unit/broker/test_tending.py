@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from tidemill.broker.partitions import Partitions
 from tidemill.broker.maintenance import FIRST_RETENTION_MS, BrokerMaintenance
+from tidemill.broker.partitions import Partitions
 from tidemill.model.broker_settings import parse
 from tidemill.model.topic_settings import parse as topic_settings
 from tidemill.streams.core.retention import SegmentFacts, retained_start

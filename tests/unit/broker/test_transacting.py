@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.cluster.shared_store import Line, Store
 
-from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import MemoryTopics
-from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.client.kafka.peer_connection import PeerConnection
+from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
 from tidemill.model.errors import ConcurrentTransactions, KafkaStorageError, TransactionCoordinatorFenced

@@ -11,11 +11,19 @@ import pytest
 from tests.unit.broker.worlds import running
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.scheduling.core.waiting_records import WaitingEntry, decode, encode, in_chunks, mark_of, new_ticket, topic_id_of
-from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.model.errors import InvalidRecord, NotEnoughReplicas
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import WAITING
+from tidemill.scheduling.core.waiting_records import (
+    WaitingEntry,
+    decode,
+    encode,
+    in_chunks,
+    mark_of,
+    new_ticket,
+    topic_id_of,
+)
+from tidemill.scheduling.replicated_store import ReplicatedStore
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings

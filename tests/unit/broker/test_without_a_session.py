@@ -14,7 +14,7 @@ import pytest
 from tests.unit.broker.worlds import batch_of, running
 from tests.unit.cluster.shared_store import Line, Store
 
-from tidemill.broker.broker import BrokerNode, BrokerIdentity, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.groups.core.messages import JoinRequest

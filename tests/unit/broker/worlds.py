@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from tidemill.broker.broker import BrokerNode, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerNode
 from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirectories
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model import broker_settings
@@ -26,7 +26,9 @@ async def running(
     clock = clock or VirtualClock()
     coordination = await LocalCoordination.open(folder)
     store = (
-        MemoryTopics(MemoryLogStore, clock) if memory else TopicDirectories(folder, SegmentStore.at(folder / STREAMS), clock)
+        MemoryTopics(MemoryLogStore, clock)
+        if memory
+        else TopicDirectories(folder, SegmentStore.at(folder / STREAMS), clock)
     )
     broker = BrokerNode(BrokerEnvironment(coordination, store, clock, uuid4), broker_settings.parse(settings or {}))
     try:

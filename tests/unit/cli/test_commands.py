@@ -6,8 +6,8 @@ import pytest
 
 from tidemill.cli.completion import tree
 from tidemill.cli.connection import pairs
-from tidemill.cli.main import COMMANDS
 from tidemill.cli.errors import WrongUse
+from tidemill.cli.main import COMMANDS
 
 
 def leaves(path: str, command: Any) -> list[tuple[str, Any]]:

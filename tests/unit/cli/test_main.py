@@ -9,8 +9,8 @@ import typer
 
 from tidemill import __version__
 from tidemill.cli import main as command_line
-from tidemill.cli.main import COMMANDS, FAILED, FINE, INTERRUPTED, WRONG_USE, Command, main
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.main import COMMANDS, FAILED, FINE, INTERRUPTED, WRONG_USE, Command, main
 from tidemill.settings import ROWS
 
 sub = typer.Typer()

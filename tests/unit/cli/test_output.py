@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tidemill.cli.output import confirm, hint, progress, remark, say, show, text_fields
 from tidemill.cli.errors import WrongUse
+from tidemill.cli.output import confirm, hint, progress, remark, say, show, text_fields
 
 ROWS: list[dict[str, object]] = [
     {"topic": "orders", "records": 1_234, "open": True},

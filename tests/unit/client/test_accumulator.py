@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.client.accumulator import SEQUENCES, Accumulator, Batch, ProducerState, BatchLimits, calls
+from tidemill.client.accumulator import SEQUENCES, Accumulator, Batch, BatchLimits, ProducerState, calls
 
 LIMITS = BatchLimits(linger_ms=100, buffer_records=10, call_records=4, batch_bytes=1_000, delivery_timeout_ms=5_000)
 

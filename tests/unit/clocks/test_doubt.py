@@ -2,7 +2,17 @@
 
 import pytest
 
-from tidemill.clocks.core.doubt import DAY_MS, HOUR_MS, MINUTE_MS, ClockDoubt, DoubtKind, DoubtLimits, Reading, LastTrusted, ClockVerdict
+from tidemill.clocks.core.doubt import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    ClockDoubt,
+    ClockVerdict,
+    DoubtKind,
+    DoubtLimits,
+    LastTrusted,
+    Reading,
+)
 
 NOW_MS = 1_700_000_000_000
 LIMITS = DoubtLimits()
@@ -12,7 +22,12 @@ class Machine:
     """A machine with a wall clock that can be set and a boot clock that cannot."""
 
     def __init__(
-        self, before: LastTrusted | None = None, *, wall_ms: int = NOW_MS, boot_ms: int = HOUR_MS, limits: Limits = LIMITS
+        self,
+        before: LastTrusted | None = None,
+        *,
+        wall_ms: int = NOW_MS,
+        boot_ms: int = HOUR_MS,
+        limits: Limits = LIMITS,
     ) -> None:
         self.wall_ms, self.boot_ms, self.boot_id = wall_ms, boot_ms, "boot-1"
         self.doubt = ClockDoubt(limits, wall_ms, boot_ms, self.boot_id, before)

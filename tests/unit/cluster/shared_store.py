@@ -15,7 +15,15 @@ from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.cluster.core.registration import Endpoint, Registration
 from tidemill.cluster.core.view import Touched
-from tidemill.cluster.interface import Changed, ClockReading, CoordinationAway, VersionedValue, KeyGuard, PrefixListing, CoordinationSession
+from tidemill.cluster.interface import (
+    Changed,
+    ClockReading,
+    CoordinationAway,
+    CoordinationSession,
+    KeyGuard,
+    PrefixListing,
+    VersionedValue,
+)
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.topic_settings import parse

@@ -14,13 +14,13 @@ from typing import Any
 import uvloop
 from kio.serial import entity_reader, entity_writer
 
-from tidemill.broker.broker import BrokerNode, BrokerEnvironment
+from tidemill.broker.broker import BrokerEnvironment, BrokerNode
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.cluster.local import LocalCoordination
-from tidemill.servers.kafka.router import Router
-from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.model.broker_settings import parse
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.servers.kafka.listener import KafkaServer
+from tidemill.servers.kafka.router import Router
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.wire.kafka.schema import build, request_class, response_class
 

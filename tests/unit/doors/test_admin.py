@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.doors.door import RawClient, batch, clock_ms, kafka_door, produce_fields, request_part, run
 
-from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.model import broker_settings, topic_settings
+from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.wire.kafka.schema import request_class
 
 VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in standard_router().listed()}

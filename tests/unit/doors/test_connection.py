@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.unit.doors.door import RawClient, batch, body_of, frame, kafka_door, produce_fields, run
 
+from tidemill.model.errors import GroupIdNotFound
 from tidemill.servers.kafka import api_versions, connection
 from tidemill.servers.kafka.api import Api, Buffers, Call
 from tidemill.servers.kafka.eviction import SILENT_S
-from tidemill.servers.kafka.router import Router
 from tidemill.servers.kafka.listener import standard_router
-from tidemill.model.errors import GroupIdNotFound
+from tidemill.servers.kafka.router import Router
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER
 from tidemill.wire.kafka.loading import load
 

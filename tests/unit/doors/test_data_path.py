@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
 
-from tidemill.servers.kafka.listener import OWED_BYTES_MAX
 from tidemill.records.compression import Codec
+from tidemill.servers.kafka.listener import OWED_BYTES_MAX
 from tidemill.streams.memory import MemoryLog
 
 PRODUCE = range(3, 14)

@@ -10,15 +10,14 @@ import pytest
 from tests.unit.doors.door import NOW_MS, kafka_door, run
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.scheduling import delivery
-from tidemill.sql import remote_state
-from tidemill.sql import state_tables
-from tidemill.servers.grpc import partition_reads
-from tidemill.servers.grpc.partition_reads import ReadPosition, read_partitions
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
+from tidemill.scheduling import delivery
+from tidemill.servers.grpc import partition_reads
+from tidemill.servers.grpc.partition_reads import ReadPosition, read_partitions
+from tidemill.sql import remote_state, state_tables
 from tidemill.streams.admission import OPENED_IN_PLACE_BYTES_MAX
 
 BLOCKED_S = 5.0
@@ -48,7 +47,8 @@ async def read_marks_of_scheduled_records(broker: BrokerNode) -> None:
 
 @pytest.mark.parametrize("batch", [COMPRESSED, LARGE], ids=["compressed", "large"])
 @pytest.mark.parametrize(
-    ("module", "read"), [(partition_reads, read_for_grpc), (remote_state, read_age_for_sql), (delivery, read_marks_of_scheduled_records)]
+    ("module", "read"),
+    [(partition_reads, read_for_grpc), (remote_state, read_age_for_sql), (delivery, read_marks_of_scheduled_records)],
 )
 def test_the_event_loop_runs_while_a_batch_is_opened(
     tmp_path: Path,

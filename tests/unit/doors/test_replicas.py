@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from tests.unit.doors.door import RawClient, fetch_fields, kafka_door
 
-from tidemill.replication.peers import PeerLink, Peers
-from tidemill.replication.replica_fetcher import Copy, Fetcher, ReplicaFetchers
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable
 from tidemill.client.kafka.peer_connection import PeerConnection
-from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits, PartGiven, PartWanted
-from tidemill.servers.kafka.listener import KafkaServer
+from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted, ReplicaFetchLimits
 from tidemill.model.errors import ClusterAuthorizationFailed, FencedLeaderEpoch, OffsetOutOfRange, UnknownTopicId
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.replication.peers import PeerLink, Peers
+from tidemill.replication.replica_fetcher import Copy, Fetcher, ReplicaFetchers
+from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.streams.core.insync import Term
 from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.memory import MemoryLogStore

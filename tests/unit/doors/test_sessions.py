@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import pytest
 
-from tidemill.servers.kafka import fetch_sessions
-from tidemill.servers.kafka.fetch_sessions import FetchSession, FetchSessions, FetchedPartition
 from tidemill.model.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from tidemill.servers.kafka import fetch_sessions
+from tidemill.servers.kafka.fetch_sessions import FetchedPartition, FetchSession, FetchSessions
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchPartition, FetchRequest
 
 VERSION = 11
@@ -28,7 +28,9 @@ async def without_pauses(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def begin(table: FetchSessions, request: FetchRequest, version: int, now: float) -> tuple[FetchSession | None, list[FetchedPartition]]:
+def begin(
+    table: FetchSessions, request: FetchRequest, version: int, now: float
+) -> tuple[FetchSession | None, list[FetchedPartition]]:
     return asyncio.run(table.begin(request, version, now, without_pauses))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.work_stream import work
-from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 LIMIT_S = 30

@@ -8,16 +8,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tidemill.groups.core import consumer_heartbeat
-from tidemill.groups.core import classic_membership
-from tidemill.groups.core import protocol_migration
+from tidemill.groups.core import classic_membership, consumer_heartbeat, protocol_migration
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
-from tidemill.groups.core.consumer_group import ConsumerGroup
-from tidemill.groups.core.entries import Partitions
 from tidemill.groups.core.classic_group import NEVER_MS, ClassicGroup
+from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
+from tidemill.groups.core.entries import Partitions
 from tidemill.groups.core.limits import GroupLimits
-from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Leaver, Left, GroupStep, SyncAnswer, SyncRequest
+from tidemill.groups.core.messages import (
+    Answer,
+    GroupStep,
+    JoinAnswer,
+    JoinRequest,
+    Leaver,
+    Left,
+    SyncAnswer,
+    SyncRequest,
+)
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.records import decode, encode
 from tidemill.groups.core.shard import Shard

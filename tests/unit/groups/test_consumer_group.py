@@ -4,8 +4,8 @@ import pytest
 from tests.unit.groups.stage import Stage
 
 from tidemill.groups.core.consumer_group import MemberState, reconcile
-from tidemill.groups.core.entries import CurrentValue
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest, decision_size
+from tidemill.groups.core.entries import CurrentValue
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.errors import (
     FencedInstanceId,

@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from tidemill.coordinator.placement import take_over
-from tidemill.groups.timers import Timers
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
@@ -16,6 +15,7 @@ from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, SyncR
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.shard import group_filter
 from tidemill.groups.core.subscriptions import read_assignment, write_subscription
+from tidemill.groups.timers import Timers
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

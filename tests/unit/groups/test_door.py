@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 from tests.unit.doors.door import RawClient, kafka_door, request_part, run
 
-from tidemill.servers.kafka.listener import KafkaServer, standard_router
 from tidemill.model.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -29,6 +28,7 @@ from tidemill.model.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
+from tidemill.servers.kafka.listener import KafkaServer, standard_router
 
 VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in standard_router().listed()}
 JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE = 11, 12, 13, 14, 15, 16, 42

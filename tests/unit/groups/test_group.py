@@ -28,7 +28,10 @@ def stable(*names: str, static: bool = False, **options: object) -> Stage:
     for name in names:
         stage.enter("g", name, **({"instance": f"i-{name}"} if static else {}), **options)
     for name in names:
-        if stage.client(name).generation < stage.group("g").generation or stage.group("g").state is ClassicState.PREPARING:
+        if (
+            stage.client(name).generation < stage.group("g").generation
+            or stage.group("g").state is ClassicState.PREPARING
+        ):
             stage.join("g", name, **options)  # type: ignore[arg-type]  # join's own options
     leader = next(name for name in names if stage.client(name).leads)
     for name in names:

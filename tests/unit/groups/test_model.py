@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.groups.stage import Client, Stage
 
+from tidemill.groups.core.classic_group import NEVER_MS, ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState
 from tidemill.groups.core.entries import GroupKey, GroupValue
-from tidemill.groups.core.classic_group import NEVER_MS, ClassicGroup, ClassicState
 from tidemill.groups.core.records import decode
 from tidemill.groups.core.subscriptions import read_assignment
 from tidemill.model.errors import KafkaError, KafkaStorageError

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.groups.stage import Stage
 
-from tidemill.groups.core.entries import OffsetKey, OffsetValue, StagedKey
 from tidemill.groups.core.classic_group import ClassicState
+from tidemill.groups.core.entries import OffsetKey, OffsetValue, StagedKey
 from tidemill.groups.core.limits import DAY_MS, GroupLimits
 from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import OffsetCommit

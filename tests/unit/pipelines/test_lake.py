@@ -16,7 +16,7 @@ from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, OffsetRun, in_order, judge, read_commit
 from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
-from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, Lake, CommitStep
+from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, CommitStep, Lake
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows

@@ -18,7 +18,7 @@ from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.layout import LakeLayout, SchemaChanged, check_storable, differences, layout_of
 from tidemill.pipelines.lake.compaction import compact
-from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, Lake, CommitStep, check_rows, never_null
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, CommitStep, Lake, check_rows, never_null
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows
@@ -41,7 +41,9 @@ def values(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def write(lake: Lake, batch: int, rows: pa.RecordBatch, by: tuple[str, ...] = ("item",)) -> None:
-    stage = StagedRows(str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False, never_null=never_null(lake))
+    stage = StagedRows(
+        str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False, never_null=never_null(lake)
+    )
     files = [LakeFile(**row) for each in stage_rows(stage, 0, [rows]) for row in each.to_pylist()]
     lake.commit(CommitStep("q", batch), files, rows.schema)
 

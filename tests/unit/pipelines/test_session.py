@@ -8,10 +8,10 @@ import pyspark
 import pytest
 
 import tidemill.spark
-from tidemill.pipelines.spark.spark_home import quick_home
 from tidemill.pipelines.spark.queries import PYTHON_ADVICE as ADVICE
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.session import choose_python
+from tidemill.pipelines.spark.spark_home import quick_home
 
 INSTALLED = Path(pyspark.__file__).parent
 

@@ -10,7 +10,7 @@ import yaml
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.spec import Format, SinkKind, Lost, Otherwise, Watermark, WrongSpec
+from tidemill.pipelines.core.spec import Format, Lost, Otherwise, SinkKind, Watermark, WrongSpec
 from tidemill.pipelines.core.spec_reading import read_spec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import load, pipelines_in

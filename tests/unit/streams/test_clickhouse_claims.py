@@ -11,12 +11,12 @@ from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
 from tidemill.streams.clickhouse.claims import NUMBER_BITS, SINCE_S, claim_after
-from tidemill.streams.clickhouse.committer import Committer, BrokerRun
+from tidemill.streams.clickhouse.committer import BrokerRun, Committer
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUncertain
 from tidemill.streams.clickhouse.rows import BatchRows
 from tidemill.streams.clickhouse.schema import BURIED, TAKEN_OVER
 from tidemill.streams.clickhouse.statements import PartitionRef
-from tidemill.streams.clickhouse.url import ServerLayout, Server
+from tidemill.streams.clickhouse.url import Server, ServerLayout
 
 NOW_S = SINCE_S + 1000
 
@@ -56,7 +56,9 @@ class Servers:
 
     async def insert(self, _table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
         assert (server, query_id.startswith(token)) == (0, True)
-        claims = {PartitionRef(row["topic"], row["partition"], row["topic_id"]): row["claim"] for row in rows.to_pylist()}
+        claims = {
+            PartitionRef(row["topic"], row["partition"], row["topic_id"]): row["claim"] for row in rows.to_pylist()
+        }
         if any(self.newest_claims[place] != claim for place, claim in claims.items()):
             raise EngineRefused(f"ClickHouse refused with code 395: {TAKEN_OVER}")
         self.stored.setdefault(token, list(claims))

@@ -6,10 +6,10 @@ from random import Random
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.core.producers import EXPIRY_MS
+from tidemill.streams.maintenance import MaintenanceTasks
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentStore
-from tidemill.streams.maintenance import MaintenanceTasks
 from tidemill.testing.faults import SimDisk
 
 NOW = 1_700_000_000_000

@@ -18,9 +18,9 @@ from tidemill.streams.core.compaction import (
     ENTRY_BYTES,
     GROUP_OFFSETS_MAX,
     AbortedRecords,
+    CompactionPlan,
     Compactor,
     KeyMap,
-    CompactionPlan,
     groups,
     plan,
 )
@@ -337,7 +337,9 @@ ROW = [segment(0, 10), segment(10, 20), segment(20, 30), segment(30, 35)]
         ({"min.compaction.lag.ms": "60000"}, 0, 35, None),  # all too young
     ],
 )
-def test_what_is_worth_a_pass(overrides: dict[str, str], clean_until: int, stable: int, expected: CompactionPlan | None) -> None:
+def test_what_is_worth_a_pass(
+    overrides: dict[str, str], clean_until: int, stable: int, expected: CompactionPlan | None
+) -> None:
     topic = parse({"cleanup.policy": "compact"} | overrides)
     assert plan(ROW, topic, clean_until, stable, NOW_MS + 1000) == expected
 

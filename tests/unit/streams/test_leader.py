@@ -7,7 +7,7 @@ from tidemill.records.build import NewRecord, build_batch, end_marker
 from tidemill.records.header import BatchHeader, read_header
 from tidemill.streams.core.aborted import AbortedIndex, AbortedRange, AbortedTransaction
 from tidemill.streams.core.epochs import Epochs
-from tidemill.streams.core.leader import Accepted, Duplicate, Leader, ControlMarker, Refused
+from tidemill.streams.core.leader import Accepted, ControlMarker, Duplicate, Leader, Refused
 from tidemill.streams.core.waiters import Waiters
 
 NOW = 5

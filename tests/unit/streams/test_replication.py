@@ -21,9 +21,9 @@ from tidemill.model.topic_settings import parse
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
-from tidemill.streams.follower_log import Copied
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.core.insync import Term
+from tidemill.streams.follower_log import Copied
 from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.streams.opener import opener

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tidemill.timelines.core.shared_windows import SETTLE_MS, SharedWindows, ConsumerPlace, covers, merge
 from tidemill.timelines.core.dealer import DealtConsumer
+from tidemill.timelines.core.shared_windows import SETTLE_MS, ConsumerPlace, SharedWindows, covers, merge
 from tidemill.timelines.core.timeline import DealerKind
 
 WINDOW_MS = 10_000

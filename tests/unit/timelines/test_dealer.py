@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.timelines.core.buckets import BUCKETS, Cover, BucketRange, join, overlay, rebalance, split
+from tidemill.timelines.core.buckets import BUCKETS, BucketRange, Cover, join, overlay, rebalance, split
 from tidemill.timelines.core.dealer import PIECES_PER_MEMBER_MAX, Deal, DealtConsumer, deal_racks, deal_ranges
 
 # The example that the design left open: four consumers, one, and two.
@@ -97,7 +97,9 @@ def test_every_rack_covers_every_bucket_evenly(consumers: list[DealtConsumer], c
 
 @settings(max_examples=60)
 @given(members, buckets, st.data())
-def test_a_leave_moves_only_what_the_leaver_had(consumers: list[DealtConsumer], count: int, data: st.DataObject) -> None:
+def test_a_leave_moves_only_what_the_leaver_had(
+    consumers: list[DealtConsumer], count: int, data: st.DataObject
+) -> None:
     before = dealt(consumers, count)
     gone = data.draw(st.sampled_from(consumers))
     stay = [member for member in consumers if member != gone]

@@ -9,17 +9,17 @@ from tidemill.timelines.core.lease import (
     Cancel,
     Claim,
     Command,
+    CommandOutcome,
     Complete,
     Extend,
     Move,
-    CommandOutcome,
     Release,
     buried_id,
     decide,
     error_of,
     take,
 )
-from tidemill.timelines.core.message import TimedMessage, MessageStatus, check_id, status_of
+from tidemill.timelines.core.message import MessageStatus, TimedMessage, check_id, status_of
 from tidemill.timelines.core.timeline import TimelineSettings
 
 FREE = TimedMessage(1, "a", 100, 100, 0, "mine", None, 0, 1, 0, 0, None)
@@ -35,7 +35,9 @@ HELD = FREE._replace(due_ms=200, holder="w", token=2, version=2, attempts=1)
         (101, "w", MessageStatus.LEASED),
     ],
 )
-def test_the_state_follows_from_position_holder_and_time(due_ms: int, holder: str | None, status: MessageStatus) -> None:
+def test_the_state_follows_from_position_holder_and_time(
+    due_ms: int, holder: str | None, status: MessageStatus
+) -> None:
     assert status_of(due_ms, holder, 100) is status
 
 
@@ -83,7 +85,9 @@ def test_a_lease_is_taken_from_the_version_seen_when_due(
         (HELD, Bury(1, 1, "dead"), 200, CommandOutcome.STALE),
     ],
 )
-def test_every_command_is_fenced(message: TimedMessage | None, command: Command, now_ms: int, outcome: CommandOutcome) -> None:
+def test_every_command_is_fenced(
+    message: TimedMessage | None, command: Command, now_ms: int, outcome: CommandOutcome
+) -> None:
     assert decide(message, command, now_ms)[0] is outcome
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, CommandOutcome
-from tidemill.timelines.core.message import NewMessage, TimelinePosition, Selection, MessageStatus
+from tidemill.timelines.core.message import MessageStatus, NewMessage, Selection, TimelinePosition
 from tidemill.timelines.core.timeline import Create, MakeReady
 from tidemill.timelines.sqlite import SqliteStore, open_store, reads, writes
 from tidemill.timelines.sqlite.schema import connect, prepare, translate

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.timelines.core.lease import Cancel, Claim, Command, Complete, Move, CommandOutcome, Release
-from tidemill.timelines.core.message import FIND_LIMIT_MAX, TimedMessage, NewMessage, TimelinePosition, Selection, MessageStatus
+from tidemill.timelines.core.lease import Cancel, Claim, Command, CommandOutcome, Complete, Move, Release
+from tidemill.timelines.core.message import (
+    FIND_LIMIT_MAX,
+    MessageStatus,
+    NewMessage,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+)
 from tidemill.timelines.core.timeline import Create, Delete, MakeReady, Purge
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore
@@ -138,7 +145,9 @@ async def one_turn(store: TimelineStore, turn: int, draw: random.Random) -> list
     now_ms = NOW + turn * 30
     scheduled = await store.schedule("line", [*batch(turn, 30), new(f"{draw.randrange(turn + 1)}-3")])
     low = NOW + draw.randrange(2_000)
-    selection = Selection(low, low + 800, status=draw.choice([None, *MessageStatus]), buckets=draw.choice([None, ((3, 4),)]))
+    selection = Selection(
+        low, low + 800, status=draw.choice([None, *MessageStatus]), buckets=draw.choice([None, ((3, 4),)])
+    )
     found = await store.find("line", selection, now_ms=now_ms, limit=draw.randrange(1, 60), bodies=True)
     rest = await store.find("line", now_ms=now_ms, limit=50, after=TimelinePosition(low, 0)) if found else []
     due = await store.find("line", Selection(status=MessageStatus.AVAILABLE), now_ms=now_ms, limit=25)

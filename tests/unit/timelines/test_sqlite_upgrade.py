@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.timelines.core.lease import Cancel, Complete, CommandOutcome
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Selection, MessageStatus
+from tidemill.timelines.core.lease import Cancel, CommandOutcome, Complete
+from tidemill.timelines.core.message import MessageStatus, NewMessage, Selection, TimedMessage
 from tidemill.timelines.core.timeline import Purge
 from tidemill.timelines.sqlite import SqliteStore, open_store, upgrade
 from tidemill.timelines.sqlite.tables import INLINE_BYTES_MAX, VERSION
@@ -76,7 +76,10 @@ async def everything_is_there(store: SqliteStore) -> None:
 
 
 async def everything_can_go_on(store: SqliteStore) -> None:
-    assert await store.settle("line", [Complete(2, 2), Complete(3, 2)], now_ms=NOW) == [CommandOutcome.DONE, CommandOutcome.STALE]
+    assert await store.settle("line", [Complete(2, 2), Complete(3, 2)], now_ms=NOW) == [
+        CommandOutcome.DONE,
+        CommandOutcome.STALE,
+    ]
     assert await store.settle("line", [Cancel("later", "g"), Cancel("large")], now_ms=NOW) == [CommandOutcome.DONE] * 2
     again, fresh = await store.schedule("line", [new("moved"), new("later")])
     assert (again.duplicate, again.seq) == (True, 5)

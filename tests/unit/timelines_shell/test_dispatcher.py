@@ -14,11 +14,10 @@ from tidemill.model.timeline_errors import (
     TimelineDeleting,
     UnknownTimeline,
 )
-from tidemill.timelines import delivery
-from tidemill.timelines import prefetcher
+from tidemill.timelines import delivery, prefetcher
 from tidemill.timelines.core import message as message_core
-from tidemill.timelines.core.lease import Complete, Extend, LeaseGrant, CommandOutcome, Release
-from tidemill.timelines.core.message import EVERYTHING, TimelinePosition, Selection, MessageStatus
+from tidemill.timelines.core.lease import CommandOutcome, Complete, Extend, LeaseGrant, Release
+from tidemill.timelines.core.message import EVERYTHING, MessageStatus, Selection, TimelinePosition
 from tidemill.timelines.core.timeline import DealerKind, TimelineSettings
 from tidemill.timelines.dispatcher import ScheduleRequest
 from tidemill.timelines.memory import MemoryTimelineStore

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
 
-from tidemill.timelines.dead_letter_queue import DeadLetterQueue
 from tidemill.timelines.consumer import TimelineConsumer
+from tidemill.timelines.consumer_queues import ConsumerQueues
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
+from tidemill.timelines.dead_letter_queue import DeadLetterQueue
 from tidemill.timelines.delivery import TimelineDelivery
 from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.timelines.prefetcher import Prefetcher
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.lifecycle import Lifecycle
-from tidemill.timelines.consumer_queues import ConsumerQueues
+from tidemill.timelines.prefetcher import Prefetcher
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: int) -> list[int]:

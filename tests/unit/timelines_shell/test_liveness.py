@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
 
-from tidemill.timelines import delivery
-from tidemill.timelines import prefetcher
+from tidemill.timelines import delivery, prefetcher
 from tidemill.timelines.consumer import TimelineConsumer
-from tidemill.timelines.core.lease import Command, Complete, Extend, LeaseGrant, CommandOutcome, Release
-from tidemill.timelines.core.message import EVERYTHING, TimedMessage, Scheduled, Selection, MessageStatus
+from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, LeaseGrant, Release
+from tidemill.timelines.core.message import EVERYTHING, MessageStatus, Scheduled, Selection, TimedMessage
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.dispatcher import ScheduleRequest
 from tidemill.timelines.memory import MemoryTimelineStore

@@ -8,8 +8,8 @@ from contextlib import suppress
 from tests.unit.timelines_shell.virtual import START_MS, Fleet, Received, VirtualLoop, World
 
 from tidemill.model.timeline_errors import ConsumerReplaced
-from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace
 from tidemill.timelines.core.dealer import DealtConsumer
+from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace
 from tidemill.timelines.core.timeline import Catalogue, TimelineSettings
 from tidemill.timelines.delivery import EARLY_MS
 from tidemill.timelines.dispatcher import Dispatcher
@@ -78,7 +78,11 @@ class Desk:
             self.hub.write(timeline, consumer, None)
 
     def seats(self, timeline: str) -> list[ConsumerPlace]:
-        return [ConsumerPlace(*entry[:2], entry[2] == self.node) for (name, _), entry in self.known.items() if name == timeline]
+        return [
+            ConsumerPlace(*entry[:2], entry[2] == self.node)
+            for (name, _), entry in self.known.items()
+            if name == timeline
+        ]
 
     def ousted(self, timeline: str) -> list[str]:
         there = [seat.member.id for seat in self.seats(timeline) if not seat.here]

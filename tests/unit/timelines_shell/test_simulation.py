@@ -14,8 +14,8 @@ from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
 
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.lease import Claim, Command, Complete, Extend, LeaseGrant, CommandOutcome, Release, decide
-from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, Scheduled
+from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, Complete, Extend, LeaseGrant, Release, decide
+from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled, TimedMessage
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.memory import MemoryTimelineStore
 
@@ -57,7 +57,9 @@ class FlakyStore(MemoryTimelineStore):
         return result
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
-        result: list[CommandOutcome] = await self._perhaps(lambda: MemoryTimelineStore.settle(self, timeline, commands, now_ms=now_ms))
+        result: list[CommandOutcome] = await self._perhaps(
+            lambda: MemoryTimelineStore.settle(self, timeline, commands, now_ms=now_ms)
+        )
         return result
 
     async def find(self, *which: Any, **how: Any) -> list[TimedMessage]:
@@ -223,7 +225,9 @@ def test_a_dispatcher_that_pushes_early_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_store_without_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide_without_token(message: TimedMessage | None, command: Command, now_ms: int) -> tuple[CommandOutcome, TimedMessage | None]:
+    def decide_without_token(
+        message: TimedMessage | None, command: Command, now_ms: int
+    ) -> tuple[CommandOutcome, TimedMessage | None]:
         if message is not None and isinstance(command, Complete):
             return CommandOutcome.DONE, None
         return decide(message, command, now_ms)

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.consumer import TimelineConsumer, ConsumerTerms, Granted
-from tidemill.timelines.core.lease import Command, Complete, CommandOutcome
+from tidemill.timelines.consumer import ConsumerTerms, Granted, TimelineConsumer
+from tidemill.timelines.core.lease import Command, CommandOutcome, Complete
 from tidemill.timelines.core.timeline import TimelineSettings
-from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 from tidemill.timelines.dead_letters import Append
+from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore
 

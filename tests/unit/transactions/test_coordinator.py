@@ -340,7 +340,9 @@ def test_nothing_expires_while_the_clock_is_in_doubt() -> None:
         again = world.coordinator()
         await lead_all(again)
         await again.tick()
-        assert again.describe("a").state is TransactionStatus.ONGOING, "an open transaction is not aborted by a wrong clock"
+        assert again.describe("a").state is TransactionStatus.ONGOING, (
+            "an open transaction is not aborted by a wrong clock"
+        )
         await again.end_transaction("a", identity, commit=True, bump=False)
         world.now_ms += shell.SWEEP_INTERVAL_MS
         world.set_by_ms *= 2

@@ -18,8 +18,8 @@ from tidemill.model.errors import ConcurrentTransactions, InvalidTxnState, Kafka
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core import rules
 from tidemill.transactions.core.records import write_key, write_value
-from tidemill.transactions.core.rules import InitProducer, Decision
-from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, TransactionStatus, Transaction
+from tidemill.transactions.core.rules import Decision, InitProducer
+from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, Transaction, TransactionStatus
 from tidemill.transactions.core.table import TransactionTable
 
 NAME = "a"

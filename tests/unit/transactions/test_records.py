@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidemill.model.errors import CorruptMessage
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core.records import read_key, read_value, write_key, write_value
-from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, TransactionStatus, Transaction
+from tidemill.transactions.core.state import NOBODY, ProducerIdAndEpoch, Transaction, TransactionStatus
 
 int64s = st.integers(-1, 2**63 - 1)
 epochs = st.integers(-1, 32767)
@@ -28,7 +28,9 @@ def transactions(draw: st.DrawFn) -> Transaction:
         last=draw(identities),
         next_producer_id=draw(int64s),
         state=state,
-        partitions=frozenset() if state is TransactionStatus.EMPTY else frozenset(draw(st.sets(topic_partitions, max_size=8))),
+        partitions=frozenset()
+        if state is TransactionStatus.EMPTY
+        else frozenset(draw(st.sets(topic_partitions, max_size=8))),
         started_ms=draw(int64s),
         client_version=draw(st.integers(0, 2)),
     )

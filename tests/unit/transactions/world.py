@@ -9,7 +9,7 @@ from tidemill.model.errors import KafkaStorageError, TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.records.record import Record
 from tidemill.transactions.coordinator import TransactionCoordinator
-from tidemill.transactions.interface import TransactionMarker, TransactionLimits
+from tidemill.transactions.interface import TransactionLimits, TransactionMarker
 
 
 class MemoryJournal:

@@ -30,9 +30,9 @@ from tidemill.cli.demo.pace import Pace
 from tidemill.cli.demo.reminders import Reminders
 from tidemill.cli.demo.revenue import FINISHED, Pipeline, Totals
 from tidemill.cli.demo.screen import Screen, Snapshot, screen, summary
+from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import say, show_json
-from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.model.errors import TopicAlreadyExists
 from tidemill.settings import ROWS, Address, load, parse_address
 

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidemill.client.kafka.client import EARLIEST, LATEST, ListedOffset, KafkaClient
+    from tidemill.client.kafka.client import EARLIEST, LATEST, KafkaClient, ListedOffset
     from tidemill.client.kafka.coordinators import GroupOffset, ProducerIdentity
-    from tidemill.client.kafka.errors import AuthenticationFailed, ClientError, InvalidClientOption, BrokerUnreachable
+    from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ClientError, InvalidClientOption
     from tidemill.client.kafka.fetch import FetchedBatches
     from tidemill.client.kafka.produce import Produced
     from tidemill.client.kafka.topology import TopicInfo

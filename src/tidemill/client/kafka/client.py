@@ -14,21 +14,26 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.kafka import coordinators
-from tidemill.client.kafka import reassignment
-from tidemill.client.kafka import brokers
+from tidemill.client.kafka import brokers, coordinators, reassignment
 from tidemill.client.kafka.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
-from tidemill.client.kafka.protocol import Answer, Buffer, Request, plain
+from tidemill.client.kafka.brokers import Described
 from tidemill.client.kafka.coordinators import GroupOffset, ProducerIdentity
 from tidemill.client.kafka.errors import InvalidClientOption, NotServed
-from tidemill.client.kafka.fetch import FETCH_BYTES, FETCH_WAIT_MS, FetchedBatches, FetchPosition, fetch_request, fetched
-from tidemill.client.kafka.reassignment import Carried, Moving
-from tidemill.client.kafka.brokers import Described
+from tidemill.client.kafka.fetch import (
+    FETCH_BYTES,
+    FETCH_WAIT_MS,
+    FetchedBatches,
+    FetchPosition,
+    fetch_request,
+    fetched,
+)
 from tidemill.client.kafka.options import parse_options
 from tidemill.client.kafka.pipeline import GRACE_S, ProducePipe
 from tidemill.client.kafka.produce import ALL_REPLICAS, Produced, produce_request, produced
+from tidemill.client.kafka.protocol import Answer, Buffer, Request, plain
 from tidemill.client.kafka.ranges import read_range
-from tidemill.client.kafka.routing import PendingRequest, Coordinated, RequestRouter
+from tidemill.client.kafka.reassignment import Carried, Moving
+from tidemill.client.kafka.routing import Coordinated, PendingRequest, RequestRouter
 from tidemill.client.kafka.topology import BrokerEndpoint, TopicInfo, Topology
 from tidemill.model.errors import KafkaError, UnknownTopicOrPartition, of_code
 from tidemill.model.topics import TopicPartition

@@ -14,12 +14,12 @@ from struct import Struct
 
 from tidemill.client.kafka import sasl
 from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from tidemill.client.kafka.protocol import Answer, Buffer, Conversation, Request, plain, versions_in
-from tidemill.client.kafka.errors import AuthenticationFailed, ConnectionLost, NotKafka, BrokerUnreachable
+from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, NotKafka
 from tidemill.client.kafka.options import ClientOptions, Credentials
-from tidemill.client.kafka.wrong_port import stranger
+from tidemill.client.kafka.protocol import Answer, Buffer, Conversation, Request, plain, versions_in
 from tidemill.client.kafka.tls import tls_context
 from tidemill.client.kafka.topology import BrokerEndpoint
+from tidemill.client.kafka.wrong_port import stranger
 from tidemill.model.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 512 * 1024 * 1024

@@ -11,8 +11,8 @@ from secrets import token_bytes
 from typing import cast
 
 from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost
 from tidemill.client.kafka.protocol import Answer, Buffers, Conversation, Request, plain, versions_in
-from tidemill.client.kafka.errors import AuthenticationFailed, ConnectionLost, BrokerUnreachable
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cluster_proof import (
     MECHANISM,

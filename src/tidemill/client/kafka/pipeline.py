@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tidemill.client.kafka.protocol import Buffer, Request
 from tidemill.client.kafka.errors import ClientError
 from tidemill.client.kafka.produce import Produced, produced
+from tidemill.client.kafka.protocol import Buffer, Request
 from tidemill.client.kafka.routing import PendingRequest, RequestRouter
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition

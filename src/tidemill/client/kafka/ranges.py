@@ -98,6 +98,8 @@ def _nothing_left(piece: FetchedBatches, end: int, *, committed: bool) -> bool:
     return (piece.last_stable_offset if committed else piece.high_watermark) >= end
 
 
-def _check_patience(router: RequestRouter, partition: TopicPartition, end: int, piece: FetchedBatches, silent_since: float) -> None:
+def _check_patience(
+    router: RequestRouter, partition: TopicPartition, end: int, piece: FetchedBatches, silent_since: float
+) -> None:
     if (time.monotonic() - silent_since) * 1000 >= router.options.api_timeout_ms:
         raise OffsetOutOfRange(f"{partition} ends at offset {piece.high_watermark}, before the wanted {end}")

@@ -102,7 +102,9 @@ def reassignments(router: RequestRouter) -> dict[TopicPartition, Moving]:
     return router.persist("list reassignments", ask)
 
 
-def elect_preferred(router: RequestRouter, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
+def elect_preferred(
+    router: RequestRouter, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
     """Let the first replica of each lead; what became of each."""
     by_topic: dict[str, list[int]] = {}
     for name, index in partitions:

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 from tidemill.client.kafka.apis import FIND_COORDINATOR, METADATA
 from tidemill.client.kafka.connection import BlockingConnection
-from tidemill.client.kafka.protocol import Answer, Request, plain
-from tidemill.client.kafka.errors import ClientError, BrokerUnreachable
+from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.kafka.options import ClientOptions
+from tidemill.client.kafka.protocol import Answer, Request, plain
 from tidemill.client.kafka.retries import pause_ms, told
 from tidemill.client.kafka.topology import BrokerEndpoint, Topology
 from tidemill.model.errors import KafkaError, TidemillError, of_code

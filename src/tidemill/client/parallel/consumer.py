@@ -24,12 +24,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
 from tidemill.client.parallel.dead_letters import DeadLetters
-from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.metadata import METADATA_BYTES_MAX, decode
 from tidemill.client.parallel.options import Halted, InvalidOption, ParallelOptions, Retry, TooManyErrors, ordering_of
 from tidemill.client.parallel.processes import ProcessWorkers
 from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.stats import Stats, collector_of
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.workers import Handler, TaskWorkers, ThreadWorkers, Workers
 from tidemill.model.topics import TopicPartition
 

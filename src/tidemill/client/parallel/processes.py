@@ -14,9 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context, parent_process
 
-from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.options import Halted, InvalidOption
 from tidemill.client.parallel.record import ParallelRecord
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.workers import Handler, Outcomes, ThreadWorkers, call
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tidemill.client.parallel.metadata import encode
-from tidemill.client.parallel.offsets import PartitionTracking, CompletedRun, SequenceTracking, Skipping, Tracking
+from tidemill.client.parallel.offsets import CompletedRun, PartitionTracking, SequenceTracking, Skipping, Tracking
 from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.work import Ordering, Work
 from tidemill.model.topics import TopicPartition

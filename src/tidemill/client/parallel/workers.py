@@ -11,9 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.options import Halted
 from tidemill.client.parallel.record import ParallelRecord
+from tidemill.client.parallel.work_queue import WorkQueue
 
 JOIN_S = 30.0
 Handler = Callable[[ParallelRecord], Any]
@@ -86,7 +86,9 @@ class ThreadWorkers:
 class TaskWorkers:
     """Tasks on an event loop of their own thread, for handlers that are coroutines."""
 
-    def __init__(self, desk: WorkQueue, handler: Callable[[ParallelRecord], Awaitable[Any]], count: int, outcomes: Outcomes) -> None:
+    def __init__(
+        self, desk: WorkQueue, handler: Callable[[ParallelRecord], Awaitable[Any]], count: int, outcomes: Outcomes
+    ) -> None:
         self._desk, self._handler, self._count, self._outcomes = desk, handler, count, outcomes
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()

@@ -97,7 +97,9 @@ class AsyncTimeline:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
     ) -> None:
         self.topic = topic
-        self._connection = TimelineConnection(address, topic, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
+        self._connection = TimelineConnection(
+            address, topic, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
+        )
         self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=topic, id=group)
         self._workers: set[Worker] = set()
         self._measured: Latency | None = None

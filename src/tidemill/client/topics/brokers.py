@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from tidemill.client.broker_selection import carriers
-from tidemill.client.kafka.errors import ClientError, BrokerUnreachable
+from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.rpc import (
     UNREACHABLE,
     Contact,

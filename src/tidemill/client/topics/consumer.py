@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self, Unpack
 
-from tidemill.client.progress import ConsumerProgress
 from tidemill.client.kafka.errors import ClientError
+from tidemill.client.progress import ConsumerProgress
 from tidemill.client.topics.brokers import Brokers, backoff_ms
 from tidemill.client.topics.options import RESETS, ConsumerKeywords, consumer_options
 from tidemill.model.errors import (

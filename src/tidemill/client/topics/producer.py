@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
-from tidemill.client.accumulator import Accumulator, Batch, ProducerState, BatchLimits, BufferedRecord, calls
+from tidemill.client.accumulator import Accumulator, Batch, BatchLimits, BufferedRecord, ProducerState, calls
 from tidemill.client.kafka.errors import ClientError
 from tidemill.client.topics.brokers import CALL_TIMEOUT_MS, Brokers, backoff_ms
 from tidemill.client.topics.options import ACKS, ProducerKeywords, producer_options

@@ -110,7 +110,9 @@ class ClockVerdict(NamedTuple):
 class ClockDoubt:
     """The evidence about one wall clock."""
 
-    def __init__(self, limits: DoubtLimits, wall_ms: int, boot_ms: int, boot_id: str, before: LastTrusted | None) -> None:
+    def __init__(
+        self, limits: DoubtLimits, wall_ms: int, boot_ms: int, boot_id: str, before: LastTrusted | None
+    ) -> None:
         self._limits = limits
         self._wall_ms = wall_ms
         self._boot_ms = boot_ms

@@ -25,10 +25,10 @@ from tidemill.cluster.interface import (
     Changed,
     ClockReading,
     CoordinationAway,
-    VersionedValue,
+    CoordinationSession,
     KeyGuard,
     PrefixListing,
-    CoordinationSession,
+    VersionedValue,
     WatchGap,
 )
 

@@ -22,7 +22,7 @@ from enum import StrEnum
 from tidemill.groups.core.entries import GroupEntry, GroupKey, GroupValue
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.member import GroupMember, choose_protocol
-from tidemill.groups.core.messages import Answer, JoinAnswer, JoinRequest, Protocols, GroupStep, SyncAnswer, Ticket
+from tidemill.groups.core.messages import Answer, GroupStep, JoinAnswer, JoinRequest, Protocols, SyncAnswer, Ticket
 from tidemill.groups.core.subscriptions import read_subscription
 from tidemill.model.errors import (
     FencedInstanceId,

@@ -10,10 +10,10 @@ Rules:
 
 from collections.abc import Mapping, Sequence
 
-from tidemill.groups.core.entries import GroupEntry, GroupKey
 from tidemill.groups.core.classic_group import ClassicGroup, ClassicState
+from tidemill.groups.core.entries import GroupEntry, GroupKey
 from tidemill.groups.core.member import GroupMember, choose_protocol
-from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, GroupStep, SyncRequest, Ticket
+from tidemill.groups.core.messages import GroupStep, JoinAnswer, JoinRequest, Leaver, Left, SyncRequest, Ticket
 from tidemill.model.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -159,7 +159,9 @@ def _check_protocol(group: ClassicGroup, request: SyncRequest) -> None:
         raise InconsistentGroupProtocol
 
 
-def _assign(group: ClassicGroup, leader: GroupMember, assignments: Mapping[str, bytes], ticket: Ticket, now_ms: int) -> GroupStep:
+def _assign(
+    group: ClassicGroup, leader: GroupMember, assignments: Mapping[str, bytes], ticket: Ticket, now_ms: int
+) -> GroupStep:
     def then() -> None:
         group.synced(leader)
         group.touch(leader, now_ms)

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from tidemill.groups.core.catalog import TopicCatalog
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, NEVER_MS, shifted
 from tidemill.groups.core.entries import (
     NO_PARTITIONS,
     ConsumerGroupKey,
@@ -37,7 +38,6 @@ from tidemill.groups.core.entries import (
     TargetValue,
     Value,
 )
-from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, NEVER_MS, shifted
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, GroupStep, Ticket
 from tidemill.groups.core.patterns import TopicPattern

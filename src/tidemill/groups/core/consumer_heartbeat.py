@@ -32,7 +32,7 @@ from tidemill.groups.core.entries import (
     TargetKey,
     TargetValue,
 )
-from tidemill.groups.core.messages import Leaver, Left, GroupStep
+from tidemill.groups.core.messages import GroupStep, Leaver, Left
 from tidemill.model.errors import (
     FencedInstanceId,
     FencedMemberEpoch,

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from tidemill.groups.core.assignors import choose_assignor
+from tidemill.groups.core.classic_group import ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import NO_PARTITIONS, CurrentValue, MemberValue, Partitions
-from tidemill.groups.core.classic_group import ClassicGroup, ClassicState
 from tidemill.groups.core.shard import Shard
 from tidemill.model.errors import GroupIdNotFound
 

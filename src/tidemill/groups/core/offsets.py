@@ -59,10 +59,13 @@ class Offsets:
         """Commit at once."""
         return tuple(GroupEntry(OffsetKey(group, item.topic, item.partition), _value(item, now_ms)) for item in commits)
 
-    def stage(self, group: str, producer_id: int, commits: Sequence[OffsetCommit], now_ms: int) -> tuple[GroupEntry, ...]:
+    def stage(
+        self, group: str, producer_id: int, commits: Sequence[OffsetCommit], now_ms: int
+    ) -> tuple[GroupEntry, ...]:
         """Commit when the producer's transaction does."""
         return tuple(
-            GroupEntry(StagedKey(producer_id, group, item.topic, item.partition), _value(item, now_ms)) for item in commits
+            GroupEntry(StagedKey(producer_id, group, item.topic, item.partition), _value(item, now_ms))
+            for item in commits
         )
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> tuple[GroupEntry, ...]:

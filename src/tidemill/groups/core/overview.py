@@ -5,9 +5,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.groups.core.assignors import choose_assignor
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import NO_PARTITIONS, CurrentValue
-from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from tidemill.groups.core.shard import Shard
 from tidemill.groups.core.subscriptions import read_assignment
 

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from tidemill.groups.core import consumer_heartbeat
 from tidemill.groups.core.catalog import TopicCatalog
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState, digest_topics
+from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.groups.core.entries import (
     NO_PARTITIONS,
     ClassicMember,
@@ -33,11 +35,14 @@ from tidemill.groups.core.entries import (
     TargetKey,
     TargetValue,
 )
-from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup
-from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.groups.core.member import GroupMember, choose_protocol
-from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Protocols, GroupStep, SyncAnswer, SyncRequest
-from tidemill.groups.core.subscriptions import ConsumerSubscription, read_assignment, read_subscription, write_assignment
+from tidemill.groups.core.messages import GroupStep, JoinAnswer, JoinRequest, Protocols, SyncAnswer, SyncRequest
+from tidemill.groups.core.subscriptions import (
+    ConsumerSubscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from tidemill.model.errors import (
     FencedInstanceId,
     GroupIdNotFound,

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidemill.groups.core import protocol_migration
 from tidemill.groups.core.catalog import TopicCatalog
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import (
     ConsumerGroupKey,
@@ -20,7 +21,6 @@ from tidemill.groups.core.entries import (
     OffsetValue,
     StagedKey,
 )
-from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import Offsets

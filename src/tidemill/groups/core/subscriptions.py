@@ -30,7 +30,9 @@ def read_subscription(blob: bytes) -> ConsumerSubscription | None:
         return None
     if version < 0:
         return None
-    return ConsumerSubscription(topics, tuple(TopicPartition(topic, index) for topic, indexes in owned for index in indexes))
+    return ConsumerSubscription(
+        topics, tuple(TopicPartition(topic, index) for topic, indexes in owned for index in indexes)
+    )
 
 
 def write_subscription(topics: Iterable[str], owned: Iterable[TopicPartition] = ()) -> bytes:

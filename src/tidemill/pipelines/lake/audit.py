@@ -17,7 +17,7 @@ from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, OffsetRun, AuditVerdict, judge
+from tidemill.pipelines.core.lake import AuditVerdict, LakeDamaged, LakeFile, OffsetRun, judge
 from tidemill.pipelines.lake.interface import Lake
 from tidemill.records.arrow import Decoder
 

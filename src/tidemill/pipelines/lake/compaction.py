@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, in_order, small_runs
-from tidemill.pipelines.lake.interface import Lake, CommitStep, never_null
+from tidemill.pipelines.lake.interface import CommitStep, Lake, never_null
 from tidemill.pipelines.lake.rows import GrowingFile
 
 TARGET_BYTES = 128 * 1024 * 1024

@@ -77,7 +77,9 @@ class ParquetLake:
             return None
         files = last.files or tuple(self.files())
         if last.columns:
-            return LakeLayout(tuple(LakeColumn(name, kind) for name, kind in last.columns), files[-1].by if files else ())
+            return LakeLayout(
+                tuple(LakeColumn(name, kind) for name, kind in last.columns), files[-1].by if files else ()
+            )
         if not files:
             return None
         import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow is loaded where it works

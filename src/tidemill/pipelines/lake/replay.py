@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, ProducerIdentity, KafkaClient
+from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient, ProducerIdentity
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
@@ -32,7 +32,7 @@ from tidemill.pipelines.core.lake import DATE, LakeFile
 from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.compaction import ordered
 from tidemill.pipelines.lake.interface import Lake
-from tidemill.records.arrow import Encoder, Kernels, BatchProducer
+from tidemill.records.arrow import BatchProducer, Encoder, Kernels
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
@@ -235,7 +235,9 @@ class _Writing:
             part = TopicPartition(self._target.topic, index)
             self._join(part)
             producer = self._producer
-            writer = BatchProducer(producer.producer_id, producer.producer_epoch, self._sequences[part], transactional=True)
+            writer = BatchProducer(
+                producer.producer_id, producer.producer_epoch, self._sequences[part], transactional=True
+            )
             for encoded in encoder.batches(which, codec=Codec.LZ4, writer=writer):
                 self._client.produce(part, encoded.batch, transactional_id=producer.transactional_id)
                 self._sequences[part] = (self._sequences[part] + encoded.count) & SEQUENCE_MAX

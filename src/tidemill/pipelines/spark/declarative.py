@@ -21,7 +21,7 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import SinkKind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import Sink, SinkKind, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.spark.format import NAME
 from tidemill.pipelines.spark.queries import line_of

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.lake.interface import Lake, CommitStep, check_rows, never_null
+from tidemill.pipelines.lake.interface import CommitStep, Lake, check_rows, never_null
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,10 +23,10 @@ from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
 from tidemill.pipelines.core.master import CONNECT, KUBERNETES, check_master, places_of
 from tidemill.pipelines.spark.jvm_cleanup import whole_or_gone
-from tidemill.pipelines.spark.spark_home import HOME, PYTHON
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet_session import LOG, Say, quiet_session, stderr_into
 from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, register
+from tidemill.pipelines.spark.spark_home import HOME, PYTHON
 
 CLIENT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-protos", "zstandard": "zstandard"}
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}

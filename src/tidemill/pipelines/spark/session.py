@@ -9,8 +9,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
-from tidemill.pipelines.spark.jvm_cleanup import whole_or_gone
 from tidemill.pipelines.spark.format import TidemillSource
+from tidemill.pipelines.spark.jvm_cleanup import whole_or_gone
 from tidemill.pipelines.spark.spark_home import PYTHON, quick_home
 
 LOCAL = "127.0.0.1"

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidemill.pipelines.core.addresses import TableAddress, parse_address
 from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError, WrongOption
 from tidemill.pipelines.core.sink import COLUMN_TYPES, check_columns, parse_sink
-from tidemill.pipelines.core.spec import LAKES, Format, SinkKind, Sink, WrongSpec
+from tidemill.pipelines.core.spec import LAKES, Format, Sink, SinkKind, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.lake.interface import check_rows
 from tidemill.pipelines.lake.opening import open_lake

@@ -92,7 +92,9 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch."""
-        return [Task(each) for each in self._planner.tasks(QueryProgress.from_json(start), QueryProgress.from_json(end))]
+        return [
+            Task(each) for each in self._planner.tasks(QueryProgress.from_json(start), QueryProgress.from_json(end))
+        ]
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done."""

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from tidemill.model.errors import CorruptMessage, UnreadableBatch, UnsupportedCompressionType
 from tidemill.records.arrow.buffers import DecompressedRecords
+from tidemill.records.arrow.kernels import Kernels, load_kernels
 from tidemill.records.arrow.schema import COLUMNS, SCHEMA, schema_of
 from tidemill.records.arrow.selection import OFFSET_MAX
 from tidemill.records.arrow.table import ATTRIBUTES, BASE_OFFSET, CRC, LAST_DELTA, POSITION, RECORDS, SIZE, Table
-from tidemill.records.arrow.kernels import Kernels, load_kernels
 from tidemill.records.compression import codec_of
 from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
 

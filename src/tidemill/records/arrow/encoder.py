@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.records.arrow.batch_builder import PLAIN, BatchProducer, Draft, Encoded
 from tidemill.records.arrow.columns import Columns
-from tidemill.records.arrow.batch_builder import PLAIN, Draft, Encoded, BatchProducer
-from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER, partitions_of
 from tidemill.records.arrow.kernels import Kernels, load_kernels
+from tidemill.records.arrow.partitioners import DEFAULT_PARTITIONER, partitions_of
 from tidemill.records.compression import Codec
 from tidemill.records.header import HEADER_SIZE, SEQUENCE_MAX
 from tidemill.records.incremental_compression import Compression

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.batch_builder import Draft
+from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.table import Table
 
 NAMES = ("numba", "python")

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.model.errors import CorruptMessage
+from tidemill.records.arrow.batch_builder import Draft
 from tidemill.records.arrow.columns import Bytes, Columns, Runs, bytes_of, header_parts, list_offsets
 from tidemill.records.arrow.compiled import partition as dealing
 from tidemill.records.arrow.compiled import read as reading
 from tidemill.records.arrow.compiled import scan as scanning
 from tidemill.records.arrow.compiled import write as writing
-from tidemill.records.arrow.batch_builder import Draft
 from tidemill.records.arrow.schema import HEADER, SCHEMA
 from tidemill.records.arrow.table import END, RECORDS, START, WIDTH, Table
 from tidemill.records.header import HEADER_SIZE

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.records.arrow.columns import Columns, Runs, header_parts, list_offsets
 from tidemill.records.arrow.batch_builder import Draft
+from tidemill.records.arrow.columns import Columns, Runs, header_parts, list_offsets
 from tidemill.records.arrow.schema import MICROSECONDS, SCHEMA, TIMESTAMP_MS_MAX
 from tidemill.records.arrow.selection import select
 from tidemill.records.arrow.table import END, START, Table, header_of, table_of

@@ -6,8 +6,8 @@ import pyarrow as pa
 from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.decoder import Decoder
 from tidemill.records.arrow.encoder import Encoder
-from tidemill.records.arrow.schema import HEADER
 from tidemill.records.arrow.kernels import Kernels
+from tidemill.records.arrow.schema import HEADER
 from tidemill.records.hashing import PARTITIONERS
 
 

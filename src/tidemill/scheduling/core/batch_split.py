@@ -81,7 +81,9 @@ def split_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int 
     return plan if plan.taken else None
 
 
-def _take_out(plan: BatchSplit, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int | None) -> None:
+def _take_out(
+    plan: BatchSplit, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int | None
+) -> None:
     if header.transactional:
         raise _wrong(at, "a transaction cannot hold records with a delivery time: they would outlive it")
     if len(plan.taken) == TAKEN_MAX:

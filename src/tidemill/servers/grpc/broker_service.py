@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.topics import UNSET
 from tidemill.cluster.core.image import PartitionInfo, Topic
-from tidemill.servers.grpc import group_members
-from tidemill.servers.grpc.partition_reads import ANSWER_BYTES_MAX, ReadPosition, read_partitions
-from tidemill.servers.grpc.error_status import answered, meaning
-from tidemill.servers.grpc.routing import Routes, was_forwarded
 from tidemill.model.errors import InvalidRecord, InvalidRequest, InvalidTimestamp, TidemillError, by_name
 from tidemill.model.topics import refuse_internal
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.servers.grpc import group_members
+from tidemill.servers.grpc.error_status import answered, meaning
+from tidemill.servers.grpc.partition_reads import ANSWER_BYTES_MAX, ReadPosition, read_partitions
+from tidemill.servers.grpc.routing import Routes, was_forwarded
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
@@ -173,7 +173,9 @@ class BrokerService(generated.BrokerServiceServicer):
     async def _poll(self, request: wire.PollRequest, host: str) -> wire.PollReply:
         reply = await group_members.heartbeat(self._broker, request, host)
         if not reply.rebalance and request.max_records > 0:
-            wanted = list(dict.fromkeys(ReadPosition(one.topic, one.partition, one.offset) for one in request.positions))
+            wanted = list(
+                dict.fromkeys(ReadPosition(one.topic, one.partition, one.offset) for one in request.positions)
+            )
             reply.partitions.extend(await self._read(wanted, request.max_records, request.max_wait_ms))
         return reply
 
@@ -233,7 +235,9 @@ class BrokerService(generated.BrokerServiceServicer):
             log_start_offset=partition.log_start_offset,
         )
 
-    async def _read(self, wanted: Sequence[ReadPosition], max_records: int, max_wait_ms: int) -> list[wire.PartitionRecords]:
+    async def _read(
+        self, wanted: Sequence[ReadPosition], max_records: int, max_wait_ms: int
+    ) -> list[wire.PartitionRecords]:
         """News of partitions, wherever their leaders are.
 
         All are asked first for what they have, so that the quickest cannot keep the others from their turn; and only

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.servers.grpc.error_status import meaning
 from tidemill.model.timeline_errors import BadHandshake, UnknownSession
+from tidemill.servers.grpc.error_status import meaning
 from tidemill.timelines.consumer import IN_FLIGHT_MAX, ConsumerTerms
 from tidemill.timelines.core.lease import HOLDER_CHARS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from tidemill.timelines.core.message import check_group

@@ -11,9 +11,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from tidemill.servers.grpc.error_status import refuse
 from tidemill.model.errors import InvalidRequest
 from tidemill.model.timeline_errors import TimelineError
+from tidemill.servers.grpc.error_status import refuse
 
 MALFORMED = object()
 REASON = "the request is no message of this method; is the client of another version?"

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.servers.grpc.partition_reads import BEGINNING, END
-from tidemill.servers.grpc.error_status import meaning
 from tidemill.groups.core.consumer_heartbeat import JOIN_EPOCH, LEAVE_EPOCH, HeartbeatRequest
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.errors import InvalidRequest, UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
+from tidemill.servers.grpc.error_status import meaning
+from tidemill.servers.grpc.partition_reads import BEGINNING, END
 from tidemill.wire.grpc import broker_pb2 as wire
 
 REBALANCE_TIMEOUT_MS = 60_000

@@ -12,7 +12,6 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.broker.health import TOPIC
 from tidemill.cluster.core.registration import HEALTHY, INACTIVE, Registration
 from tidemill.cluster.core.selector import BrokerLoad, choose
-from tidemill.servers.grpc.error_status import ERROR_KEY
 from tidemill.model.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
@@ -24,6 +23,7 @@ from tidemill.model.errors import (
     by_name,
 )
 from tidemill.model.topics import GROUP_OFFSETS
+from tidemill.servers.grpc.error_status import ERROR_KEY
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
 FORWARDED_KEY = "tidemill-forwarded"

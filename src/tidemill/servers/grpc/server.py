@@ -13,11 +13,11 @@ import grpc.aio
 from tidemill.broker.broker import BrokerNode
 from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
-from tidemill.servers.grpc.decoding import Decoding
-from tidemill.servers.grpc.timeline_relay import TimelineRelay
-from tidemill.servers.grpc.routing import Routes
-from tidemill.servers.grpc.timeline_service import TimelineService
 from tidemill.servers.grpc.broker_service import BrokerService
+from tidemill.servers.grpc.decoding import Decoding
+from tidemill.servers.grpc.routing import Routes
+from tidemill.servers.grpc.timeline_relay import TimelineRelay
+from tidemill.servers.grpc.timeline_service import TimelineService
 from tidemill.wire.grpc import broker_pb2_grpc, timeline_pb2_grpc
 
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.grpc.error_status import refuse
 from tidemill.servers.grpc.routing import Routes
-from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.wire.grpc import timeline_pb2_grpc as generated
 
 

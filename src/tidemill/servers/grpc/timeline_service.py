@@ -10,13 +10,13 @@ from contextlib import aclosing
 from itertools import accumulate
 from typing import Any
 
-from tidemill.servers.grpc.error_status import answered, meaning, refuse
-from tidemill.servers.grpc.client_sessions import ClientSessions
-from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge, TimelineError
+from tidemill.servers.grpc.client_sessions import ClientSessions
+from tidemill.servers.grpc.error_status import answered, meaning, refuse
+from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import CommandOutcome, error_of
-from tidemill.timelines.core.message import DUE_MS_MAX, TimedMessage, Selection, MessageStatus, check_due, status_of
+from tidemill.timelines.core.message import DUE_MS_MAX, MessageStatus, Selection, TimedMessage, check_due, status_of
 from tidemill.timelines.core.timeline import TimelineInfo, refuse_followed, refuse_kept
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 from tidemill.timelines.lifecycle import settings_from, settings_to
@@ -124,7 +124,8 @@ class TimelineService(generated.TimelineServiceServicer):
         refuse_kept(session.timeline)
         _check_length(len(request.messages), SCHEDULE_MESSAGES_MAX)
         wanted = [
-            ScheduleRequest(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None) for one in request.messages
+            ScheduleRequest(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None)
+            for one in request.messages
         ]
         kept = await self._dispatcher.schedule(session.timeline, wanted, group=session.group)
         outcomes = [wire.Outcome(id=one.id, until_ms=one.scheduled_ms, changed=not one.duplicate) for one in kept]

@@ -14,10 +14,10 @@ from typing import Any
 
 import structlog
 
-from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUnavailable, TimelineError
-from tidemill.timelines.consumer import TimelineConsumer, Granted
-from tidemill.timelines.core.lease import Command, Complete, Extend, CommandOutcome, Release, error_of
+from tidemill.servers.grpc.client_sessions import ClientSessions
+from tidemill.timelines.consumer import Granted, TimelineConsumer
+from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.wire.grpc import timeline_pb2 as wire
 

@@ -18,11 +18,11 @@ from uvicorn.server import ServerState
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.prometheus import registry_of, render
 from tidemill.servers.http.bounded_protocol import BoundedProtocol
-from tidemill.servers.http.request_origin import AllowedOrigins
-from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, front_page
-from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
-from tidemill.servers.http.server import Ask, Tell
 from tidemill.servers.http.broker_summary import health_of, status_of, timelines_of, topics_of, unready
+from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, front_page
+from tidemill.servers.http.request_origin import AllowedOrigins
+from tidemill.servers.http.server import Ask, Tell
+from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 API = "/api/"

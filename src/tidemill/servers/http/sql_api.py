@@ -15,8 +15,8 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from tidemill.sql.core.errors import SqlBusy, SqlRefused, SqlUnavailable
 from tidemill.servers.http.server import Ask, Tell
+from tidemill.sql.core.errors import SqlBusy, SqlRefused, SqlUnavailable
 
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 BODY_BYTES_MAX = 256 * 1024

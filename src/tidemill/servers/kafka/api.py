@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, InSlices, LoopGuard, LoopSlice
 from tidemill.model.errors import TidemillError, UnknownServerError
+from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, InSlices, LoopGuard, LoopSlice
 from tidemill.wire.kafka.schema import api_name, build, field_names, response_class, response_module
 from tidemill.wire.kafka.writer import message_writer
 

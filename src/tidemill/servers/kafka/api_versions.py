@@ -8,8 +8,8 @@ import re
 from struct import Struct
 from typing import Any
 
-from tidemill.servers.kafka.api import Api, Call
 from tidemill.model.errors import InvalidRequest, UnsupportedVersion
+from tidemill.servers.kafka.api import Api, Call
 
 API_VERSIONS = 18
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

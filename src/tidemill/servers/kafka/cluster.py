@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.cluster.core.registration import BrokerAddress
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER
 from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER
 
 _GROUP, _TRANSACTION = 0, 1
 _PREFERRED = 0

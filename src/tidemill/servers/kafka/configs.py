@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.replication.lag import encode_lags, worst_lags
 from tidemill.cluster.core.image import Topic
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
 from tidemill.model import topic_settings
 from tidemill.model.broker_settings import TOPIC_SETTING_OF
 from tidemill.model.errors import InvalidConfig, InvalidRequest, TidemillError, UnknownTopicOrPartition
-from tidemill.model.topic_settings import SettingKind, Setting
+from tidemill.model.topic_settings import Setting, SettingKind
 from tidemill.model.topics import check_topic_name
+from tidemill.replication.lag import encode_lags, worst_lags
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
 
 TOPIC = 2
 BROKER = 4

@@ -21,16 +21,16 @@ from typing import Any, Protocol, cast
 import structlog
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
 from tidemill.servers.kafka.router import Router
-from tidemill.model.errors import ProtocolViolation, TidemillError
+from tidemill.wire.kafka.error_codes import refusals
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.loading import is_loaded, load
 from tidemill.wire.kafka.reader import TooManyItems
-from tidemill.wire.kafka.error_codes import refusals
 from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, read_header
 
 IN_FLIGHT_MAX = 64

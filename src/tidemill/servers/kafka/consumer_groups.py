@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
-from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
+from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.groups.core.descriptions import DescribedConsumer
 from tidemill.groups.core.entries import Partitions
-from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.model.errors import TidemillError
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
+from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _MILLISECOND = timedelta(milliseconds=1)

@@ -12,9 +12,6 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
-from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
-from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
-from tidemill.servers.kafka.fetch_sessions import NO_SESSION, FetchSession, FetchSessions, FetchedPartition
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
     OffsetOutOfRange,
@@ -24,6 +21,9 @@ from tidemill.model.errors import (
 )
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
+from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
+from tidemill.servers.kafka.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
+from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.partition import Partition, ReadResult
 from tidemill.wire.kafka.cursor import TopicKey

@@ -67,7 +67,9 @@ class FetchSession:
     def __len__(self) -> int:
         return len(self._told)
 
-    async def update(self, added: Iterable[FetchedPartition], forgotten: Iterable[Key], in_slices: SlicedIteration) -> None:
+    async def update(
+        self, added: Iterable[FetchedPartition], forgotten: Iterable[Key], in_slices: SlicedIteration
+    ) -> None:
         """Take in what a request adds, changes and forgets."""
         async for wanted in in_slices(added):
             key = (wanted.topic, wanted.partition.partition)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from tidemill.servers.kafka.api import Api, Call, error_code
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.shard import FetchedOffset
 from tidemill.model.errors import (
@@ -21,6 +20,7 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import TopicPartition
+from tidemill.servers.kafka.api import Api, Call, error_code
 
 OFFSETS_AT_ONCE = 500
 _MANY_GROUPS_FROM = 8

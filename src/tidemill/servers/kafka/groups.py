@@ -7,13 +7,13 @@ empty protocol and the member's own id.
 from datetime import timedelta
 from typing import Any
 
-from tidemill.servers.kafka import consumer_groups, group_offsets
-from tidemill.servers.kafka.api import Api, Call, Feature, error_code, error_message
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
 from tidemill.groups.core.descriptions import DescribedGroup
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, SyncRequest
 from tidemill.groups.core.shard import group_filter
 from tidemill.model.errors import GroupIdNotFound, TidemillError, UnknownMemberId
+from tidemill.servers.kafka import consumer_groups, group_offsets
+from tidemill.servers.kafka.api import Api, Call, Feature, error_code, error_message
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
 
 _TAKES_ID_FIRST_FROM = 4
 _NULL_PROTOCOL_FROM = 7

@@ -7,10 +7,19 @@ from contextlib import suppress
 import structlog
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.servers.kafka import api_versions, configs, fetch, groups, metadata, produce, topics, transactions
-from tidemill.servers.kafka import cluster
-from tidemill.servers.kafka import log_offsets
-from tidemill.servers.kafka import peer_authentication
+from tidemill.servers.kafka import (
+    api_versions,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    log_offsets,
+    metadata,
+    peer_authentication,
+    produce,
+    topics,
+    transactions,
+)
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
 from tidemill.servers.kafka.loop_guard import LoopGuard

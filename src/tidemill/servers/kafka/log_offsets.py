@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from tidemill.servers.kafka.api import Api, Call, error_code
 from tidemill.model.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -13,6 +12,7 @@ from tidemill.model.errors import (
     UnsupportedVersion,
 )
 from tidemill.model.topics import refuse_internal
+from tidemill.servers.kafka.api import Api, Call, error_code
 from tidemill.streams.partition import FoundOffset, Partition
 
 LATEST = -1

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.cluster.core.image import NOBODY, PartitionInfo, Topic
-from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 from tidemill.model.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -20,6 +18,8 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import INTERNAL, check_topic_name
+from tidemill.servers.kafka.api import Api, Buffers, Call, error_code
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
 
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from tidemill.servers.kafka.api import Api, Call
 from tidemill.model.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from tidemill.servers.kafka.api import Api, Call
 from tidemill.wire.kafka.cluster_proof import (
     MECHANISM,
     NONCE_BYTES,

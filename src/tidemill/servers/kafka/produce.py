@@ -13,8 +13,6 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.servers.kafka.api import Api, Buffers, Call, error_code, error_message
-from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.model.errors import (
     ConcurrentTransactions,
     InvalidRecord,
@@ -29,6 +27,8 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
+from tidemill.servers.kafka.api import Api, Buffers, Call, error_code, error_message
+from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, read_produce, write_produce
 

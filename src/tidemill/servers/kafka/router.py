@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tidemill.servers.kafka.api import Api, Feature
 from tidemill.model.errors import ProtocolViolation
+from tidemill.servers.kafka.api import Api, Feature
 
 
 class Router:

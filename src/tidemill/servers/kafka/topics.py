@@ -5,8 +5,6 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.cluster.core.image import Topic
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
-from tidemill.servers.kafka.configs import topic_listing
 from tidemill.model.errors import (
     InvalidConfig,
     InvalidReplicaAssignment,
@@ -17,6 +15,8 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import refuse_internal
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.servers.kafka.configs import topic_listing
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 

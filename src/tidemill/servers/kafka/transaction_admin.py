@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill.servers.kafka.api import Api, Call, error_code, error_message
 from tidemill.model.errors import InvalidRequest, KafkaError
 from tidemill.model.topics import TopicPartition
-from tidemill.transactions.core.state import TransactionStatus, Transaction
+from tidemill.servers.kafka.api import Api, Call, error_code, error_message
+from tidemill.transactions.core.state import Transaction, TransactionStatus
 
 _STATES = frozenset(state.title for state in TransactionStatus)
 

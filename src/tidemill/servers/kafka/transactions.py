@@ -10,9 +10,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from tidemill.client.kafka.transaction_markers import TransactionalProducer
-from tidemill.servers.kafka import transaction_admin
-from tidemill.servers.kafka.api import Api, Call, Feature, error_code
-from tidemill.servers.kafka.transaction_admin import by_topic
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
@@ -28,6 +25,9 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
+from tidemill.servers.kafka import transaction_admin
+from tidemill.servers.kafka.api import Api, Call, Feature, error_code
+from tidemill.servers.kafka.transaction_admin import by_topic
 from tidemill.transactions.core.rules import InitProducer
 from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from tidemill.transactions.interface import TransactionMarker

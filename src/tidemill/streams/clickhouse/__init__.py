@@ -3,9 +3,9 @@
 from tidemill.streams.clickhouse.committer import BrokerRun
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused
+from tidemill.streams.clickhouse.probe import visit
 from tidemill.streams.clickhouse.store import ClickHouseStore
 from tidemill.streams.clickhouse.url import ServerLayout, parse
-from tidemill.streams.clickhouse.probe import visit
 
 __all__ = [
     "ClickHouseStore",

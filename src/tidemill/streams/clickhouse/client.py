@@ -19,7 +19,7 @@ from tidemill.streams.clickhouse.errors import (
     EngineUncertain,
     EngineUnreachable,
 )
-from tidemill.streams.clickhouse.url import ServerLayout, Server
+from tidemill.streams.clickhouse.url import Server, ServerLayout
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60
@@ -47,7 +47,9 @@ T = TypeVar("T")
 class Lane:
     """A thread that talks to one server."""
 
-    def __init__(self, layout: ServerLayout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, layout: ServerLayout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None
+    ) -> None:
         self._layout = layout
         self._settings = SETTINGS if settings is None else settings
         self._server = server

@@ -16,7 +16,7 @@ from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
 from tidemill.streams.clickhouse.statements import text
-from tidemill.streams.clickhouse.url import BY_RANGE, ServerLayout, Server
+from tidemill.streams.clickhouse.url import BY_RANGE, Server, ServerLayout
 from tidemill.streams.interface import StoreAway
 
 READ = "read"

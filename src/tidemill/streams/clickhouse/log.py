@@ -27,17 +27,17 @@ import structlog
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.records.header import BatchHeader, Buffer
+from tidemill.streams.clickhouse.batch_cache import BatchWindow, CacheBudget, cut
 from tidemill.streams.clickhouse.claims import Claims
 from tidemill.streams.clickhouse.committer import Committer
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError
 from tidemill.streams.clickhouse.partition_metadata import FOR_EVER, NO_CUT, UNKNOWN, Note, Notes
-from tidemill.streams.clickhouse.segments import OffsetSegment, Pieces
 from tidemill.streams.clickhouse.reading import Reader
 from tidemill.streams.clickhouse.rewriting import Kept, Replacement
 from tidemill.streams.clickhouse.rows import EXPIRES_MAX_S, EXPIRES_UNKNOWN_S, BatchRows
+from tidemill.streams.clickhouse.segments import OffsetSegment, Pieces
 from tidemill.streams.clickhouse.statements import PartitionRef
-from tidemill.streams.clickhouse.batch_cache import CacheBudget, BatchWindow, cut
 from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 
@@ -80,7 +80,9 @@ class ClickHouseLog:
 
     inline_bytes_max = NEVER_INLINE
 
-    def __init__(self, shared: ServerResources, place: PartitionRef, settings: TopicSettings, opened: OpenedRows) -> None:
+    def __init__(
+        self, shared: ServerResources, place: PartitionRef, settings: TopicSettings, opened: OpenedRows
+    ) -> None:
         self.settings = settings
         self._shared = shared
         self._place = place

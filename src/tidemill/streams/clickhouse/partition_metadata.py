@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from tidemill.streams.clickhouse.batcher import Gathering
 from tidemill.streams.clickhouse.claims import NUMBER_BITS
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError, EngineUncertain
-from tidemill.streams.clickhouse.batcher import Gathering
 from tidemill.streams.clickhouse.statements import PartitionRef, listed
 
 NO_CUT = -1

@@ -8,7 +8,7 @@ from tidemill.streams.clickhouse.client import connect, translate
 from tidemill.streams.clickhouse.errors import EngineError
 from tidemill.streams.clickhouse.schema import VERSION, quoted
 from tidemill.streams.clickhouse.statements import text
-from tidemill.streams.clickhouse.url import ServerLayout, Server, parse
+from tidemill.streams.clickhouse.url import Server, ServerLayout, parse
 
 
 class ServerProbe(NamedTuple):

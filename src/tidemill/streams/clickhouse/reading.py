@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.kernels import CHOICE
-from tidemill.streams.clickhouse.segments import Counted
 from tidemill.streams.clickhouse.rows import COLUMNS, OUTLINE, batches_of, outline_of
+from tidemill.streams.clickhouse.segments import Counted
 from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.interface import StoredBatch
 

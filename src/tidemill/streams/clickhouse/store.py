@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from tidemill.model.errors import KafkaError
 from tidemill.model.topic_settings import TopicSettings
-from tidemill.streams.clickhouse.claims import Claims, Wish
-from tidemill.streams.clickhouse.committer import Committer, BrokerRun
-from tidemill.streams.clickhouse.engine import Engine
+from tidemill.streams.clickhouse.batch_cache import CacheBudget
 from tidemill.streams.clickhouse.batcher import Gathering
+from tidemill.streams.clickhouse.claims import Claims, Wish
+from tidemill.streams.clickhouse.committer import BrokerRun, Committer
+from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.log import ClickHouseLog, OpenedRows, ServerResources
 from tidemill.streams.clickhouse.partition_metadata import NO_CUT, Note, Notes
-from tidemill.streams.clickhouse.segments import OffsetSegment, Pieces
 from tidemill.streams.clickhouse.reading import Reader
+from tidemill.streams.clickhouse.segments import OffsetSegment, Pieces
 from tidemill.streams.clickhouse.statements import PartitionRef, listed, of_topic, text
-from tidemill.streams.clickhouse.batch_cache import CacheBudget
 from tidemill.streams.interface import Saved
 
 
@@ -190,7 +190,9 @@ class ClickHouseStore:
             if self._known[shared.server] is None:
                 self._known[shared.server] = _Known(await shared.notes.read_all(), await self._bounds(shared))
 
-    async def _bounds(self, shared: ServerResources, places: Iterable[PartitionRef] = ()) -> dict[PartitionRef, tuple[int, int]]:
+    async def _bounds(
+        self, shared: ServerResources, places: Iterable[PartitionRef] = ()
+    ) -> dict[PartitionRef, tuple[int, int]]:
         """Where the rows of these partitions begin and end, or of all."""
         chosen = listed(places)
         where = f"WHERE (topic, partition) IN ({chosen}) " if chosen else ""
@@ -200,7 +202,8 @@ class ClickHouseStore:
             server=shared.server,
         )
         return {
-            PartitionRef(row["topic"].decode(), row["partition"]): (row["first"], row["next"]) for row in found.to_pylist()
+            PartitionRef(row["topic"].decode(), row["partition"]): (row["first"], row["next"])
+            for row in found.to_pylist()
         }
 
     def _forget(self, server: int, topic: str) -> None:
@@ -211,7 +214,9 @@ class ClickHouseStore:
                 known.bounds.pop(place, None)
 
 
-def _shared(engine: Engine, server: int, clock: Callable[[], int], run: BrokerRun, budget: CacheBudget) -> ServerResources:
+def _shared(
+    engine: Engine, server: int, clock: Callable[[], int], run: BrokerRun, budget: CacheBudget
+) -> ServerResources:
     claims = Claims(engine, server, run.prefix)
     committer = Committer(engine, server, claims, clock, run)
     return ServerResources(engine, server, committer, Notes(engine, server, run.prefix), claims, budget)

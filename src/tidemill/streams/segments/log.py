@@ -54,7 +54,13 @@ class SegmentLog:
     away = False
 
     def __init__(
-        self, shared: SegmentResources, folder: str, settings: TopicSettings, opened: OpenedSegments, *, vital: bool = False
+        self,
+        shared: SegmentResources,
+        folder: str,
+        settings: TopicSettings,
+        opened: OpenedSegments,
+        *,
+        vital: bool = False,
     ) -> None:
         self.settings = settings
         self._vital = vital  # the broker needs this log even when the disk is full

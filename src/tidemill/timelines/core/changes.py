@@ -13,14 +13,14 @@ from tidemill.timelines.core.lease import (
     Cancel,
     Claim,
     Command,
+    CommandOutcome,
     LeaseGrant,
     Move,
-    CommandOutcome,
     buried_id,
     decide,
     take,
 )
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled
+from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage
 
 
 class Change(NamedTuple):

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tidemill.timelines.core.buckets import NOBODY, Cover, BucketRange, join, overlay, quotas, rebalance, shares, split
+from tidemill.timelines.core.buckets import NOBODY, BucketRange, Cover, join, overlay, quotas, rebalance, shares, split
 
 PIECES_PER_MEMBER_MAX = 16
 

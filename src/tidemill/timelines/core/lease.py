@@ -20,7 +20,14 @@ from enum import Enum
 from typing import NamedTuple
 
 from tidemill.timelines.core import errors
-from tidemill.timelines.core.message import BATCH_MESSAGES_MAX, ID_CHARS_MAX, TimedMessage, check_due, check_group, check_id
+from tidemill.timelines.core.message import (
+    BATCH_MESSAGES_MAX,
+    ID_CHARS_MAX,
+    TimedMessage,
+    check_due,
+    check_group,
+    check_id,
+)
 
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 7 * 24 * 3_600_000

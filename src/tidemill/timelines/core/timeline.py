@@ -246,7 +246,9 @@ def _created(timeline: TimelineInfo | None, step: Create, number: int) -> Timeli
     return timeline
 
 
-def _with(timeline: TimelineInfo, *, state: TimelineState | None = None, settings: TimelineSettings | None = None) -> TimelineInfo:
+def _with(
+    timeline: TimelineInfo, *, state: TimelineState | None = None, settings: TimelineSettings | None = None
+) -> TimelineInfo:
     return TimelineInfo(timeline.name, timeline.number, state or timeline.state, settings or timeline.settings)
 
 

@@ -5,8 +5,16 @@ from typing import Any
 
 import asyncpg
 
-from tidemill.timelines.core.message import FIND_BYTES_MAX, TimedMessage, TimelinePosition, Selection, MessageStatus, bar_width_ms, resumed
-from tidemill.timelines.core.timeline import TimelineState, TimelineInfo, TimelineSettings, usable
+from tidemill.timelines.core.message import (
+    FIND_BYTES_MAX,
+    MessageStatus,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+    bar_width_ms,
+    resumed,
+)
+from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings, TimelineState, usable
 
 COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"

@@ -131,7 +131,9 @@ class Sorter:
                     await connection.execute("ANALYZE tidemill.sorted")
                     pages = FEW_PAGES
 
-    async def _step(self, connection: asyncpg.Connection, timeline: int, place: TimelinePosition) -> TimelinePosition | None:
+    async def _step(
+        self, connection: asyncpg.Connection, timeline: int, place: TimelinePosition
+    ) -> TimelinePosition | None:
         """Move the next messages behind the place; the place of the last one, None behind all.
 
         Then it rests as long as it worked, unless so many have come meanwhile that they are worth a pass themselves.

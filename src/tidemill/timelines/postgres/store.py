@@ -11,8 +11,16 @@ from typing import TypeVar
 import asyncpg
 
 from tidemill.timelines.core.errors import StoreUnavailable
-from tidemill.timelines.core.lease import Claim, Command, LeaseGrant, CommandOutcome
-from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection, check_find
+from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
+from tidemill.timelines.core.message import (
+    EVERYTHING,
+    NewMessage,
+    Scheduled,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+    check_find,
+)
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 from tidemill.timelines.postgres import reads, writes
 from tidemill.timelines.postgres.schema import prepare, translated

@@ -16,9 +16,18 @@ import asyncpg
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.errors import StoreCorrupt
-from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, LeaseGrant, CommandOutcome, check_claims, check_commands
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled, check_new
-from tidemill.timelines.core.timeline import Purge, TimelineState, Step, TimelineInfo, after
+from tidemill.timelines.core.lease import (
+    Bury,
+    Claim,
+    Command,
+    CommandOutcome,
+    Complete,
+    LeaseGrant,
+    check_claims,
+    check_commands,
+)
+from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage, check_new
+from tidemill.timelines.core.timeline import Purge, Step, TimelineInfo, TimelineState, after
 from tidemill.timelines.postgres.reads import AT, COLUMNS, STATES, STATES_AT, TABLES, timeline_named, usable_timeline
 
 
@@ -213,7 +222,9 @@ async def _take(
     return {seq: LeaseGrant(seq, 2, first[seq].holder, first[seq].until_ms, 1) for (seq,) in kept}
 
 
-async def settle(connection: asyncpg.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[CommandOutcome]:
+async def settle(
+    connection: asyncpg.Connection, name: str, commands: Sequence[Command], now_ms: int
+) -> list[CommandOutcome]:
     """Carry out the commands that still hold, in their order."""
     timeline = await usable_timeline(connection, name)
     check_commands(commands, now_ms)
@@ -261,7 +272,9 @@ async def _locked(
     return list(await connection.fetch(_TARGETS, timeline, seqs, ids))
 
 
-async def _states(connection: asyncpg.Connection, timeline: int, locked: Sequence[asyncpg.Record]) -> list[TimedMessage]:
+async def _states(
+    connection: asyncpg.Connection, timeline: int, locked: Sequence[asyncpg.Record]
+) -> list[TimedMessage]:
     """Read messages after they were locked: a statement sees what was there when it began, before it waited."""
     seqs, row_ms = [seq for seq, _ in locked], [due_ms for _, due_ms in locked]
     return [TimedMessage(*row) for row in await connection.fetch(_OURS_TO_CHANGE, timeline, seqs, row_ms)]

@@ -6,8 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.timelines.core.errors import StoreCorrupt
-from tidemill.timelines.core.message import TimedMessage, TimelinePosition, Selection, MessageStatus, bar_ranges, resumed, within_bytes
-from tidemill.timelines.core.timeline import TimelineState, TimelineInfo, TimelineSettings, usable
+from tidemill.timelines.core.message import (
+    MessageStatus,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+    bar_ranges,
+    resumed,
+    within_bytes,
+)
+from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings, TimelineState, usable
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 

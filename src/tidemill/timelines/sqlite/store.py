@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidemill.timelines.core.errors import StoreUnavailable
-from tidemill.timelines.core.lease import Claim, Command, LeaseGrant, CommandOutcome
-from tidemill.timelines.core.message import EVERYTHING, TimedMessage, NewMessage, TimelinePosition, Scheduled, Selection, check_find
+from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
+from tidemill.timelines.core.message import (
+    EVERYTHING,
+    NewMessage,
+    Scheduled,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+    check_find,
+)
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 from tidemill.timelines.sqlite import reads, writes
 from tidemill.timelines.sqlite.schema import connect, translated

@@ -15,9 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
-from tidemill.timelines.core.lease import Bury, Claim, Command, Complete, LeaseGrant, CommandOutcome, check_claims, check_commands
-from tidemill.timelines.core.message import TimedMessage, NewMessage, Scheduled, check_new
-from tidemill.timelines.core.timeline import Purge, TimelineState, Step, TimelineInfo, after
+from tidemill.timelines.core.lease import (
+    Bury,
+    Claim,
+    Command,
+    CommandOutcome,
+    Complete,
+    LeaseGrant,
+    check_claims,
+    check_commands,
+)
+from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage, check_new
+from tidemill.timelines.core.timeline import Purge, Step, TimelineInfo, TimelineState, after
 from tidemill.timelines.sqlite.reads import STATE, fresh_blocks, timeline_named, usable_timeline
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
@@ -195,7 +204,9 @@ def _complete_all(connection: sqlite3.Connection, timeline: int, commands: Seque
     return True
 
 
-def _states(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[TimedMessage]:
+def _states(
+    connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]
+) -> list[TimedMessage]:
     return _alive(_rows(connection, statement, timeline, keys)) if keys else []
 
 

@@ -12,7 +12,13 @@ from struct import Struct
 
 from tidemill.model.errors import CorruptMessage
 from tidemill.model.topics import TopicPartition
-from tidemill.transactions.core.state import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionStatus, Transaction
+from tidemill.transactions.core.state import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionStatus,
+)
 
 KEY_VERSION = 0
 VALUE_VERSION = 1

@@ -34,8 +34,8 @@ from tidemill.transactions.core.state import (
     NO_PRODUCER_ID,
     NOBODY,
     ProducerIdAndEpoch,
-    TransactionStatus,
     Transaction,
+    TransactionStatus,
 )
 
 NAME_LENGTH_MAX = 4_096
@@ -115,7 +115,13 @@ def check_partition(known: Transaction | None, asker: ProducerIdAndEpoch, partit
 
 
 def end_transaction(
-    known: Transaction | None, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool, spare_producer_id: int, now_ms: int
+    known: Transaction | None,
+    asker: ProducerIdAndEpoch,
+    *,
+    commit: bool,
+    bump: bool,
+    spare_producer_id: int,
+    now_ms: int,
 ) -> Decision:
     """Fix the outcome of the open transaction. The same decision again is a success, the other one an error."""
     if bump:
@@ -148,7 +154,11 @@ def time_out(known: Transaction, now_ms: int) -> Decision:
 
 def forgettable(known: Transaction, now_ms: int, expiry_ms: int) -> bool:
     """Whether the id rests for so long that it may be forgotten."""
-    resting = known.state in {TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT}
+    resting = known.state in {
+        TransactionStatus.EMPTY,
+        TransactionStatus.COMPLETE_COMMIT,
+        TransactionStatus.COMPLETE_ABORT,
+    }
     return resting and now_ms - known.updated_ms >= expiry_ms
 
 
@@ -162,7 +172,9 @@ def _acting(known: Transaction | None, asker: ProducerIdAndEpoch) -> Transaction
 
 def _next_identity(known: Transaction, request: InitProducer, spare_producer_id: int, now_ms: int) -> Decision:
     producer_id, epoch = known.identity
-    identity = ProducerIdAndEpoch(spare_producer_id, 0) if known.exhausted else ProducerIdAndEpoch(producer_id, epoch + 1)
+    identity = (
+        ProducerIdAndEpoch(spare_producer_id, 0) if known.exhausted else ProducerIdAndEpoch(producer_id, epoch + 1)
+    )
     change = replace(
         known,
         identity=identity,

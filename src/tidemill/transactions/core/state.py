@@ -83,7 +83,9 @@ class Transaction:
     @property
     def settled(self) -> ProducerIdAndEpoch:
         """Who may act once the markers are written; the answer to EndTxn."""
-        return self.identity if self.next_producer_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_producer_id, 0)
+        return (
+            self.identity if self.next_producer_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_producer_id, 0)
+        )
 
     @property
     def commits(self) -> bool:
@@ -98,4 +100,6 @@ class Transaction:
         """The ongoing transaction with more partitions in it."""
         started_ms = self.started_ms if self.state is TransactionStatus.ONGOING else now_ms
         partitions = self.partitions | more
-        return replace(self, state=TransactionStatus.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms)
+        return replace(
+            self, state=TransactionStatus.ONGOING, partitions=partitions, started_ms=started_ms, updated_ms=now_ms
+        )

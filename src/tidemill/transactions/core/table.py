@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 
 from tidemill.transactions.core.records import read_key, read_value
 from tidemill.transactions.core.rules import forgettable
-from tidemill.transactions.core.state import TransactionStatus, Transaction
+from tidemill.transactions.core.state import Transaction, TransactionStatus
 
 
 class TransactionTable:

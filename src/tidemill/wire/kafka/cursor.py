@@ -38,7 +38,9 @@ def read_string(data: Frame, position: int, *, flexible: bool) -> tuple[str | No
     return str(data[position:end], "utf-8"), end
 
 
-def read_count(data: Frame, position: int, item_bytes_min: int, budget: ItemBudget, *, flexible: bool) -> tuple[int, int]:
+def read_count(
+    data: Frame, position: int, item_bytes_min: int, budget: ItemBudget, *, flexible: bool
+) -> tuple[int, int]:
     """The number of items of an array, no more than the bytes that remain can hold; null counts as none."""
     if flexible:
         count, position = read_uvarint(data, position)

@@ -104,7 +104,9 @@ def _plain_reader(message: Any, names: tuple[str, ...], reads: tuple[Read, ...])
     return read
 
 
-def _read_tags(tagged: dict[int, Tagged], values: dict[str, Any], data: bytes, position: int, budget: ItemBudget) -> int:
+def _read_tags(
+    tagged: dict[int, Tagged], values: dict[str, Any], data: bytes, position: int, budget: ItemBudget
+) -> int:
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX:
         raise ProtocolViolation(f"{count} tagged fields")

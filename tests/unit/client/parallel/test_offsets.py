@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.client.parallel.metadata import MARK, METADATA_BYTES_MAX, decode, encode
-from tidemill.client.parallel.offsets import PartitionTracking, CompletedRun, SequenceTracking, Skipping, Tracking
+from tidemill.client.parallel.offsets import CompletedRun, PartitionTracking, SequenceTracking, Skipping, Tracking
 from tidemill.model.topics import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

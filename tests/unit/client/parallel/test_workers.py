@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.options import Halted
 from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.work import Ordering
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.client.parallel.workers import TaskWorkers, ThreadWorkers, call
 from tidemill.model.topics import TopicPartition
 

@@ -5,8 +5,8 @@ from tests.unit.client.raw.talk import conversation, heard_by_the_door
 
 from tidemill.client.kafka import apis
 from tidemill.client.kafka.apis import API_VERSIONS, LIST_OFFSETS, METADATA, OFFSET_COMMIT, ClientApi
-from tidemill.client.kafka.protocol import Conversation, compose, plain, versions_in
 from tidemill.client.kafka.errors import ClientError
+from tidemill.client.kafka.protocol import Conversation, compose, plain, versions_in
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.requests import read_body
 from tidemill.wire.kafka.schema import request_class

@@ -5,7 +5,6 @@ import pytest
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.kernels import RECORDS_BY_REFERENCE, KernelChoice, chosen_kernels
 from tidemill.records.arrow import load_kernels
-from tidemill.records.arrow import load_kernels
 
 
 def test_the_fastest_that_is_installed_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,9 @@ def test_tls_files_that_are_not_there_are_named() -> None:
 
 
 def test_texts_that_are_no_certificates_are_refused() -> None:
-    with pytest.raises(InvalidClientOption, match=r"the texts of the TLS certificates cannot be used: .*; they must be PEM"):
+    with pytest.raises(
+        InvalidClientOption, match=r"the texts of the TLS certificates cannot be used: .*; they must be PEM"
+    ):
         tls_context(TlsOptions(ca_pem="nonsense"))
     with pytest.raises(InvalidClientOption, match=r"the texts of the TLS certificates cannot be used"):
         tls_context(TlsOptions(certificate_pem="nonsense", key_pem="nonsense"))
@@ -142,7 +144,9 @@ def test_texts_that_are_no_certificates_are_refused() -> None:
 
 def test_a_certificate_as_text_is_as_good_as_its_file(tmp_path: Path) -> None:
     ours = Certificates(tmp_path)
-    tls_context(TlsOptions(certificate_pem=ours.cert.read_text(), key_pem=ours.key.read_text(), ca_pem=ours.ca.read_text()))
+    tls_context(
+        TlsOptions(certificate_pem=ours.cert.read_text(), key_pem=ours.key.read_text(), ca_pem=ours.ca.read_text())
+    )
     tls_context(TlsOptions(certificate_file=str(ours.cert), key_file=str(ours.key), ca_file=str(ours.ca)))
     with pytest.raises(InvalidClientOption, match="cannot be used"):
         tls_context(TlsOptions(certificate_pem=ours.cert.read_text()))

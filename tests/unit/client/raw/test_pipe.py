@@ -10,11 +10,11 @@ import pytest
 
 from tidemill.client.kafka import pipeline as pipes
 from tidemill.client.kafka.apis import PRODUCE
-from tidemill.client.kafka.protocol import Answer, Buffer, Request
 from tidemill.client.kafka.errors import ConnectionLost
 from tidemill.client.kafka.options import parse_options
 from tidemill.client.kafka.pipeline import IN_FLIGHT_MAX, ProducePipe
 from tidemill.client.kafka.produce import produce_request
+from tidemill.client.kafka.protocol import Answer, Buffer, Request
 from tidemill.client.kafka.routing import RequestRouter
 from tidemill.model.errors import DuplicateSequence, NotLeaderOrFollower, OutOfOrderSequence
 from tidemill.model.topics import TopicPartition

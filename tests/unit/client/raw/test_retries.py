@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemill.client.kafka.errors import AuthenticationFailed, ConnectionLost, BrokerUnreachable
+from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost
 from tidemill.client.kafka.options import ClientOptions
 from tidemill.client.kafka.retries import UNKNOWN_TOPIC_MS, pause_ms, told
 from tidemill.client.kafka.topology import BrokerEndpoint

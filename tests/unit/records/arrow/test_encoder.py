@@ -18,10 +18,10 @@ from tidemill.model.errors import InvalidRecord
 from tidemill.records.arrow import (
     CONSISTENT_RANDOM,
     MURMUR2_RANDOM,
+    BatchProducer,
     Encoded,
     Encoder,
     Kernels,
-    BatchProducer,
     load_kernels,
     warm_up,
 )

@@ -1,0 +1,1 @@
+"""Replication: followers fetch from leaders, replicas change roles, partitions move between brokers."""
