@@ -14,7 +14,7 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system java run test check collect fmt unit long bench chaos docs proto clean
+.PHONY: help setup system java run test check collect fmt unit long bench chaos mutants docs proto clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ bench: setup ## every benchmark, with the machine and the ratios
 # In network namespaces when we are root; otherwise without cuts.
 chaos: setup system ## 15 minutes of faults on three brokers and etcd: acknowledged, lost, duplicated (ARGS="minutes seed")
 	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+mutants: setup ## mutation tests of the cores, records, wire and the parallel client (ARGS="--seed 1 --count 40")
+	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 docs: setup ## the documentation site, into site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

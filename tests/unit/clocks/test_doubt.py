@@ -64,6 +64,21 @@ def test_a_jump_is_in_doubt_until_the_clock_is_set_back(jump_ms: int) -> None:
     assert machine.look(jump_ms=-jump_ms).trusted
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_limit_of_a_jump_is_still_trusted(sign: int) -> None:
+    assert Machine().look(jump_ms=sign * LIMITS.jump_ms).trusted
+    assert not Machine().look(jump_ms=sign * (LIMITS.jump_ms + 1)).trusted
+
+
+@pytest.mark.parametrize(("beyond_ms", "is_same"), [(0, True), (1, False)])
+def test_a_restart_inherits_the_age_of_a_change_up_to_the_limit_of_a_jump(beyond_ms: int, is_same: bool) -> None:
+    machine = Machine()
+    machine.look(jump_ms=30 * DAY_MS)
+    machine.look(HOUR_MS)
+    assert not machine.restart(0, jump_ms=LIMITS.jump_ms + beyond_ms).trusted
+    assert (machine.doubt.seen().stood_ms >= HOUR_MS) is is_same
+
+
 def test_small_steps_are_trusted_and_do_not_add_up_in_a_day() -> None:
     machine = Machine()
     for _ in range(24):
@@ -76,6 +91,25 @@ def test_a_slow_drift_is_followed_however_often_the_clocks_are_compared() -> Non
     machine = Machine(limits=LIMITS._replace(jump_ms=100))
     for look in range(1_000):
         assert machine.look(700, jump_ms=int(look % 3 == 0)).trusted, f"look {look}"
+
+
+def test_a_drift_of_more_than_one_in_a_thousand_becomes_a_jump() -> None:
+    machine = Machine(limits=LIMITS._replace(jump_ms=100))
+    assert all(machine.look(1_000, jump_ms=2).trusted for _ in range(90))
+    assert not all(machine.look(1_000, jump_ms=2).trusted for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("jump_ms", "length"),
+    [(DAY_MS + 2 * HOUR_MS + 3 * MINUTE_MS, "+1 d 2 h"), (HOUR_MS + 1, "+1 h 1 ms"), (-2 * MINUTE_MS, "-2 min")],
+)
+def test_the_length_of_a_jump_has_two_units(jump_ms: int, length: str) -> None:
+    assert f"({length})" in Machine().look(jump_ms=jump_ms).reasons[0].text
+
+
+def test_a_broker_that_did_not_doubt_has_no_age_of_a_doubt() -> None:
+    seen = LastTrusted(NOW_MS, "boot-1", HOUR_MS)
+    assert (seen.doubted_ms, seen.stood_ms, seen.offset_ms) == (0, 0, 0)
 
 
 def test_sleep_is_no_jump() -> None:

@@ -1,12 +1,14 @@
 """Who leads, and who counts as in sync: every rule by itself, and none that can be broken by any order of events."""
 
 from dataclasses import replace
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.cluster.core.changes import StateChange
 from tidemill.cluster.core.election import cancel, elect, prefer, reassign, retire, settle
-from tidemill.cluster.core.image import NOBODY, PartitionInfo
+from tidemill.cluster.core.image import NOBODY, Image, PartitionInfo, TopicCreated
 
 INFO = PartitionInfo(0, 1, (1, 2, 3), (1, 2, 3), 4, 9)
 
@@ -98,6 +100,24 @@ def test_a_move_is_given_up_or_changed() -> None:
     assert other is not None
     assert (other.adding, set(other.removing)) == ((5,), {2, 3})
     assert 4 not in other.replicas
+
+
+def test_a_leader_that_leaves_the_replicas_leads_no_more() -> None:
+    moving = replace(INFO, leader=4, replicas=(1, 2, 3, 4), isr=(1, 4), adding=(4,))
+    assert cancel(moving) == replace(
+        INFO, leader=NOBODY, isr=(1,), leader_epoch=INFO.leader_epoch + 1, version=INFO.version + 1
+    )
+    leaderless = replace(moving, leader=NOBODY)
+    assert cancel(leaderless) == replace(INFO, leader=NOBODY, isr=(1,), version=INFO.version + 1), "the same epoch"
+
+
+def test_an_election_is_unclean_when_the_leader_may_lack_records() -> None:
+    topic = Image().apply(TopicCreated("t", UUID(int=1), (INFO,), {})).by_name["t"]
+    before = replace(INFO, leader=NOBODY, isr=(1,))
+    unclean = {
+        leader: StateChange(topic, before, replace(before, leader=leader)).unclean for leader in (1, 2, NOBODY, 9)
+    }
+    assert unclean == {1: False, 2: True, NOBODY: False, 9: False}
 
 
 def test_one_replica_less() -> None:

@@ -45,6 +45,11 @@ def test_a_created_topic_is_found_by_name_and_id() -> None:
     assert not topic.internal
 
 
+def test_every_change_is_one_version() -> None:
+    image = Image().apply(CREATED)
+    assert [image.version, image.apply(TopicDeleted("orders")).version] == [Image().version + 1, Image().version + 2]
+
+
 def test_changes_and_what_they_refuse() -> None:
     image = Image().apply(CREATED)
     with pytest.raises(TopicAlreadyExists):

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.groups.stage import Stage
 
 from tidemill.groups.core.consumer_group import MemberState, reconcile
+from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest, decision_size
 from tidemill.groups.core.entries import CurrentValue
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.errors import (
@@ -37,6 +38,26 @@ def test_the_first_member_gets_everything_at_once(stage: Stage) -> None:
     size = len(stage.journal)
     assert stage.pulse("g", "a").assigned is None
     assert len(stage.journal) == size, "a plain heartbeat writes nothing"
+
+
+def test_a_heartbeat_is_large_only_where_it_may_assign(stage: Stage) -> None:
+    """The coordinator takes large decisions off the event loop; a plain heartbeat must not be one of them."""
+    stage.settle("g", "a")
+    group = stage.shard.consumer("g")
+    plain = HeartbeatRequest("g", "a-member", stage.client("a").epoch, owned=stage.client("a").owned)
+    everything = 4 + 1 + 1 + 4  # what it owns, the members, the topics that they name, the partitions of all topics
+    sizes = {
+        plain: 4,
+        plain._replace(owned=None): 0,
+        plain._replace(member_epoch=0): everything,
+        plain._replace(topic_names=("t", "u")): everything + 2,
+        plain._replace(topic_regex="t.*"): everything,
+        plain._replace(server_assignor="uniform"): everything,
+    }
+    assert {request: decision_size(group, request, stage.catalog) for request in sizes} == sizes
+    assert decision_size(None, plain, stage.catalog) == 4 + 4
+    stage.make_topic("v", 2)
+    assert decision_size(group, plain, stage.catalog) == everything + 2, "the topics have changed"
 
 
 def test_a_partition_is_given_after_it_was_given_up(stage: Stage) -> None:

@@ -246,6 +246,21 @@ def test_b17_an_old_generation_is_refused(verb: str) -> None:
     assert stage.committed("g") == -1
 
 
+def test_a_member_that_syncs_after_the_leader_stays() -> None:
+    stage = Stage()
+    for name in "ab":
+        stage.enter("g", name)
+    stage.join("g", "a")
+    stage.sync("g", "a", {"a": b"1", "b": b"2"})
+    assert stage.group("g").state is ClassicState.STABLE
+    stage.sync("g", "b")
+    for _ in range(14):  # beyond the rebalance timeout, until which a member has to sync
+        stage.wait(5_000)
+        stage.beat("g", "a")
+        stage.beat("g", "b")
+    assert stage.group("g").state is ClassicState.STABLE
+
+
 def test_sync_names_the_protocol_from_version_5_on() -> None:
     stage = stable("a")
     stage.sync("g", "a", protocol_type="consumer", protocol="range")

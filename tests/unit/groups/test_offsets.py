@@ -4,8 +4,8 @@ import pytest
 from tests.unit.groups.stage import Stage
 
 from tidemill.groups.core.classic_group import ClassicState
-from tidemill.groups.core.entries import OffsetKey, OffsetValue
-from tidemill.groups.core.limits import DAY_MS
+from tidemill.groups.core.entries import OffsetKey, OffsetValue, StagedKey
+from tidemill.groups.core.limits import DAY_MS, GroupLimits
 from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.errors import (
@@ -95,6 +95,25 @@ def test_of_two_transactions_the_offset_that_was_staged_later_stays(order: tuple
         if crash:
             stage.crash()
     assert stage.committed("g") == 20
+
+
+def test_a_forgotten_group_leaves_the_offsets_of_others() -> None:
+    offsets = Stage().shard.offsets
+    for group in ("g", "h"):
+        for entry in offsets.commit(group, [OffsetCommit("t", 0, 5)], 1):
+            offsets.replay(entry.key, entry.value)  # type: ignore[arg-type]  # a key and value of an offset
+        for entry in offsets.stage(group, 7, [OffsetCommit("t", 1, 6)], 1):
+            offsets.replay(entry.key, entry.value)  # type: ignore[arg-type]  # a key and value of an offset
+    assert [entry.key for entry in offsets.forget_group("g")] == [OffsetKey("g", "t", 0), StagedKey(7, "g", "t", 1)]
+
+
+def test_the_limits_are_kafkas_defaults() -> None:
+    limits = GroupLimits()
+    assert limits.offsets_retention_ms == 604_800_000
+    assert (limits.session_timeout_min_ms, limits.session_timeout_max_ms) == (6_000, 1_800_000)
+    assert (limits.initial_rebalance_delay_ms, limits.expiry_interval_ms) == (3_000, 600_000)
+    assert (limits.consumer_session_timeout_ms, limits.consumer_heartbeat_ms) == (45_000, 5_000)
+    assert (limits.offset_metadata_max_bytes, limits.new_member_timeout_ms) == (4_096, 300_000)
 
 
 def test_two_transactions_on_one_partition() -> None:

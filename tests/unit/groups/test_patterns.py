@@ -46,6 +46,8 @@ def test_it_agrees_with_re(flags: str, inner: str, names: list[str]) -> None:
         (r"(?i)orders[-a-z]*\.x", ["orders.x", "ORDERS-EU.X", "Orders.x"], ["orderz.x", "orders-1.x"]),
         ("(?<what>a|b)(?P<more>c)", ["ac", "bc"], ["a", "cc"]),
         ("", [""], ["a"]),
+        ("a{1,2}", ["a", "aa"], ["", "aaa"]),
+        ("a{1}b{1,1}", ["ab"], ["", "aab", "abb"]),
         (r"\w+\s?\S", ["abc d", "ab"], ["a b c"]),
     ],
 )

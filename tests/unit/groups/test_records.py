@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.groups.core import entries as e
-from tidemill.groups.core.fields import FieldReader
+from tidemill.groups.core.fields import FieldReader, FieldWriter
 from tidemill.groups.core.records import decode, encode
 
 texts = st.text(max_size=20)
@@ -100,6 +100,22 @@ def test_an_assignment_as_kafka_writes_it() -> None:
     )
 
 
+def test_a_member_with_classic_protocols_as_kafka_writes_it() -> None:
+    """Tags follow each protocol, and the structure; with one protocol a missing tag could be taken for the other."""
+    classic = e.ClassicMember(45_000, (("range", b"ab"), ("roundrobin", b"")))
+    value = e.MemberValue(None, None, "c", "/h", ("t",), None, 300_000, "uniform", classic)
+    key, written = encode(e.GroupEntry(e.MemberKey("g", "m"), value))
+    protocols = "06" + b"range".hex() + "03" + b"ab".hex() + "00" + "0b" + b"roundrobin".hex() + "01" + "00"
+    structure = bytes.fromhex("01" + "0000afc8" + "03" + protocols + "00")
+    assert key == bytes.fromhex("0005" + "0001" + b"g".hex() + "0001" + b"m".hex())
+    assert written == bytes.fromhex(
+        ("0000" + "00" + "00" + "02" + b"c".hex() + "03" + b"/h".hex() + "02" + "02" + b"t".hex() + "00")
+        + ("000493e0" + "08" + b"uniform".hex())
+        + ("01" + "00" + f"{len(structure):02x}" + structure.hex())
+    )
+    assert decode(key, written) == e.GroupEntry(e.MemberKey("g", "m"), value)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -126,6 +142,46 @@ def test_the_oldest_groups_are_read() -> None:
     assert entry.value == e.GroupValue(
         "consumer", 1, None, None, -1, (e.MemberSnapshot("m", None, "c", "h", 6000, 6000, b"s", b"a"),)
     )
+
+
+def test_groups_of_the_flexible_version_are_read() -> None:
+    member = "026d" + "0269" + "0263" + "0268" + "00000009" + "00001770" + "0273" + "0261" + "00"
+    value = "0004" + "09" + b"consumer".hex() + "00000001" + "00" + "00" + "0000000000000007" + "02" + member + "00"
+    entry = decode(*encode(e.GroupEntry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
+    assert entry is not None
+    assert entry.value == e.GroupValue(
+        "consumer", 1, None, None, 7, (e.MemberSnapshot("m", "i", "c", "h", 9, 6000, b"s", b"a"),)
+    )
+
+
+def test_a_consumer_group_as_kafka_writes_it() -> None:
+    key, value = encode(e.GroupEntry(e.ConsumerGroupKey("g"), e.ConsumerGroupValue(5)))
+    assert (key, value) == (bytes.fromhex("0003" + "0001" + b"g".hex()), bytes.fromhex("0000" + "00000005" + "00"))
+    _, value = encode(e.GroupEntry(e.ConsumerGroupKey("g"), e.ConsumerGroupValue(5, -2)))
+    assert value == bytes.fromhex("0000" + "00000005" + "01" + "00" + "08" + "fffffffffffffffe")
+
+
+@pytest.mark.parametrize(
+    ("number", "written"), [(0, "00"), (127, "7f"), (128, "8001"), (16_383, "ff7f"), (16_384, "808001")]
+)
+def test_a_number_takes_as_few_bytes_as_it_can(number: int, written: str) -> None:
+    writer = FieldWriter()
+    writer.varint(number)
+    assert writer.done() == bytes.fromhex(written)
+
+
+def test_the_weight_of_an_entry_is_the_number_of_its_parts() -> None:
+    topic, member = UUID(int=1), e.MemberSnapshot("m", None, "c", "/h", 1, 1, b"", b"")
+    one, two = frozenset({(topic, 0)}), frozenset({(topic, 0), (topic, 1)})
+    values: dict[e.Value | None, int] = {
+        None: 1,
+        e.OffsetValue(1, 1, "", 1): 1,
+        e.GroupValue("consumer", 1, None, None, 1, (member, member)): 3,
+        e.MemberValue(None, None, "c", "/h", ("t", "u"), None, 1, None, None): 3,
+        e.TargetValue(two): 3,
+        e.CurrentValue(1, 1, 0, two, one): 4,
+    }
+    assert {value: e.weight(e.GroupEntry(e.GroupKey("g"), value)) for value in values} == values
 
 
 @pytest.mark.parametrize("kind", [4, 9, 16, 999, -1])

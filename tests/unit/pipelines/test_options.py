@@ -4,7 +4,7 @@ import pytest
 
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.errors import WrongOption
-from tidemill.pipelines.core.options import COLUMNS, columns_of, parse_source
+from tidemill.pipelines.core.options import COLUMNS, ROWS_PER_BATCH, columns_of, parse_source
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, parse_offsets, parse_time, parse_times
 from tidemill.pipelines.core.sink import BATCH_TIMEOUT_MS, STREAM_TIMEOUT_MS, check_columns, parse_sink
 from tidemill.records.compression import Codec
@@ -22,6 +22,14 @@ def test_what_is_not_said_is_as_in_sparks_kafka_source() -> None:
     assert not batch.include_headers
     assert batch.committed  # the one difference: Java's consumers read what may be aborted
     assert batch.client == {"bootstrap.servers": "h:9092"}
+
+
+def test_filters_are_pushed_down_and_unreadable_records_read_past_only_when_it_is_said() -> None:
+    given = {**SERVERS, "subscribe": "a"}
+    plain = parse_source(given, streaming=False)
+    assert (plain.push_filters, plain.fail_on_unreadable) == (False, True)
+    said = parse_source({**given, "pushFilters": "true", "failOnUnreadable": "false"}, streaming=False)
+    assert (said.push_filters, said.fail_on_unreadable) == (True, False)
 
 
 def test_names_come_in_any_case() -> None:
@@ -147,6 +155,18 @@ def test_one_line_for_what_is_wrong(given: dict[str, str], line: str) -> None:
         parse_source({**SERVERS, **given}, streaming=True)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_batch_query_has_no_limits_of_triggers() -> None:
+    for name, value in (("maxOffsetsPerTrigger", "5"), ("maxTriggerDelay", "1s"), ("failOnRecreation", "true")):
+        with pytest.raises(WrongOption, match=f"{name} is for streaming queries"):
+            parse_source({**SERVERS, "subscribe": "a", name: value}, streaming=False)
+
+
+def test_the_rows_of_an_arrow_batch_have_a_default() -> None:
+    given = {**SERVERS, "subscribe": "a"}
+    assert parse_source(given, streaming=True).rows == ROWS_PER_BATCH
+    assert parse_source({**given, "rowsPerBatch": "7"}, streaming=True).rows == 7
 
 
 def test_a_batch_query_cannot_begin_at_the_end() -> None:

@@ -51,6 +51,13 @@ def test_reports_are_added_up() -> None:
     assert line(standing, report(30, 40, 40)) == "18:00:00  out  30 rows  0 rows/s  lag 0  sane broken 3"
 
 
+def test_the_lag_in_time_is_that_of_the_newest_row_of_all_sources() -> None:
+    found = report(10, 10, 40, newest=5_000)
+    found["observedMetrics"]["source_returns"] = {"newest": 7_000}
+    found["observedMetrics"]["source_refunds"] = {"newest": 6_000}
+    assert SinkProgress("out").after([found], 9_000).lag_s == 2.0
+
+
 def test_reports_without_anything_known_change_nothing() -> None:
     standing = SinkProgress("out").after([{"sources": [{"endOffset": None, "latestOffset": None}]}], 1)
     assert standing == SinkProgress("out")

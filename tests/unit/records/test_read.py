@@ -154,6 +154,11 @@ def test_an_emptied_batch_has_no_records() -> None:
     assert list(read_records(raw_batch(b"", 0, last_offset_delta=9))) == []
 
 
+def test_a_count_of_no_headers_may_take_two_bytes() -> None:
+    [record] = read_records(raw_batch(varint(9) + GOOD[:-1] + b"\x80\x00", 1))
+    assert record.headers == ()
+
+
 def test_header_keys_that_are_not_text_are_replaced() -> None:
     body = b"\x00\x00\x00\x01\x01\x02" + b"\x04\xff\xfe\x01"
     (record,) = read_records(raw_batch(varint(len(body)) + body, 1))
@@ -174,6 +179,7 @@ LIES = {
     "a value of length -2": (varint(7) + b"\x00\x00\x00\x02k\x03\x00", 1),
     "a value beyond the batch": (varint(7) + b"\x00\x00\x00\x02k\x7e\x00", 1),
     "a negative count of headers": (varint(8) + GOOD[:-1] + b"\x03", 1),
+    "a count of headers of -1": (varint(8) + GOOD[:-1] + b"\x01", 1),
     "a huge count of headers": (varint(12) + GOOD[:-1] + varint(2**30), 1),
     "a header without key": (varint(10) + GOOD[:-1] + b"\x02\x01\x00", 1),
     "a header value of length -2": (varint(10) + GOOD[:-1] + b"\x02\x00\x03", 1),

@@ -14,7 +14,16 @@ from tidemill.records.header import Buffer, place, read_header, seal
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.streams.core.aborted import AbortedRange
-from tidemill.streams.core.compaction import ENTRY_BYTES, AbortedRecords, CompactionPlan, Compactor, KeyMap, plan
+from tidemill.streams.core.compaction import (
+    ENTRY_BYTES,
+    GROUP_OFFSETS_MAX,
+    AbortedRecords,
+    CompactionPlan,
+    Compactor,
+    KeyMap,
+    groups,
+    plan,
+)
 from tidemill.streams.core.producers import ProducerEntry, SentBatch
 from tidemill.streams.core.retention import SegmentFacts
 
@@ -351,3 +360,32 @@ def test_lags_bound_a_pass_from_both_sides() -> None:
 
 def test_there_is_nothing_to_plan_in_a_new_log() -> None:
     assert plan([segment(0, 0, size=0)], parse({"cleanup.policy": "compact"}), 0, 0, NOW_MS) is None
+
+
+def neighbours(*sizes: int, offsets: int = 10) -> list[SegmentFacts]:
+    return [
+        SegmentFacts(place * offsets, (place + 1) * offsets, size, NOW_MS, NOW_MS) for place, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((), []),
+        ((100,), [[100]]),
+        ((200,), [[200]]),
+        ((60, 40, 1), [[60, 40], [1]]),
+        ((60, 41, 59, 1), [[60], [41, 59], [1]]),
+        ((10, 20, 30, 100, 10, 20), [[10, 20, 30], [100], [10, 20]]),
+    ],
+)
+def test_neighbours_that_fit_into_one_segment_become_one(sizes: tuple[int, ...], expected: list[list[int]]) -> None:
+    found = groups(neighbours(*sizes), 100)
+    assert [[segment.size_bytes for segment in group] for group in found] == expected
+
+
+def test_the_offsets_of_one_segment_fit_into_its_index() -> None:
+    half = GROUP_OFFSETS_MAX // 2 + 1
+    assert [len(group) for group in groups(neighbours(1, 1, 1, offsets=half), 100)] == [1, 1, 1]
+    third = GROUP_OFFSETS_MAX // 3
+    assert [len(group) for group in groups(neighbours(1, 1, 1, 1, offsets=third), 100)] == [3, 1]

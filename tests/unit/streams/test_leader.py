@@ -62,6 +62,27 @@ def test_saved_state_is_the_state() -> None:
     assert other.save() == leader.save()
 
 
+def test_a_take_over_replaces_everything() -> None:
+    """A transaction that ended beyond the new end would hold the last stable offset back forever."""
+    leader, other = Leader(epoch=1), Leader(epoch=1)
+    leader.accept(data(0, 2), NOW)
+    leader.accept(marker(2), NOW, ControlMarker(commit=True, coordinator_epoch=0))
+    leader.clean_until = 3
+    other.accept(data(0, 1, producer=2), NOW)
+    leader.take_over(other)
+    assert (leader.end_offset, leader.clean_until, leader.save()) == (1, 1, {**other.save(), "clean_until": 1})
+    leader.accept(marker(1, producer=2), NOW, ControlMarker(commit=True, coordinator_epoch=0))
+    assert [leader.stable_offset(at) for at in (1, 2)] == [0, 2]
+
+
+def test_a_take_over_keeps_transactions_whose_marker_is_not_committed() -> None:
+    leader, other = Leader(epoch=1), Leader(epoch=1)
+    other.accept(data(0, 2), NOW)
+    other.accept(marker(2), NOW, ControlMarker(commit=True, coordinator_epoch=0))
+    leader.take_over(other)
+    assert [leader.stable_offset(at) for at in (2, 3)] == [0, 3]
+
+
 def test_epochs_are_checked() -> None:
     leader = Leader(epoch=3)
     leader.check_epoch(-1)
@@ -82,6 +103,13 @@ def test_the_end_of_an_epoch_is_where_the_next_begins() -> None:
     assert (epochs.save(), epochs.last) == ([[3, 12]], 3)
     epochs.truncate(0)
     assert (epochs.save(), epochs.last) == ([], -1)
+    epochs.trim(5)
+    assert epochs.save() == [], "an empty cache stays empty"
+    epochs.assign(8, 7)
+    epochs.trim(7)
+    assert epochs.save() == [[8, 7]]
+    epochs.trim(5)
+    assert epochs.save() == [[8, 7]], "an epoch that begins behind the new start stays where it is"
 
 
 def test_aborted_transactions_of_a_range() -> None:

@@ -202,6 +202,20 @@ def test_a_partition_with_nothing_to_end_holds_nobody_up(error: TidemillError) -
     play(scene)
 
 
+@pytest.mark.parametrize(("bump", "version"), [(True, 2), (False, 0)])
+def test_the_journal_says_which_version_of_transactions_the_client_has(bump: bool, version: int) -> None:
+    """Kafka's ClientTransactionVersion: 2 is KIP-890, with a new epoch for each transaction."""
+
+    async def scene(world: World) -> None:
+        coordinator, identity = await opened(world, "t-0")
+        await coordinator.end_transaction("a", identity, commit=True, bump=bump)
+        await settle(coordinator, "a", TransactionStatus.COMPLETE_COMMIT)
+        known = coordinator.describe("a")
+        assert (known.client_version, known.started_ms, known.partitions) == (version, -1, frozenset())
+
+    play(scene)
+
+
 def test_an_open_transaction_times_out() -> None:
     async def scene(world: World) -> None:
         coordinator, identity = await opened(world, "t-0")

@@ -10,7 +10,7 @@ from tests.unit.wire.samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.fetch import FetchOutcome, read_fetch, write_fetch
-from tidemill.wire.kafka.produce import ProduceOutcome, read_produce, write_produce
+from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, read_produce, write_produce
 from tidemill.wire.kafka.schema import build, request_class, response_class, response_module
 
 PRODUCE = range(3, 14)
@@ -151,6 +151,30 @@ def test_the_partitions_of_a_request_are_bounded(key: int, version: int) -> None
     data = kio_bytes(build(request_class(key, version), {**_fields(message), field: many}))
     with pytest.raises(ProtocolViolation, match="items"):
         (read_fetch if key else read_produce)(data, 0, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "head", "size"),
+    [
+        (3, "ffff ffff 00007530 00000001 0001 74 00000001 00000000", "{:08x}"),
+        (9, "00 ffff 00007530 02 02 74 02 00000000", "{:02x}"),
+    ],
+)
+def test_records_that_are_announced_beyond_the_end_are_a_violation(version: int, head: str, size: str) -> None:
+    """A slice would be shorter without an error, so the broker would store fewer bytes than were announced."""
+    compact, records = int(version >= 9), b"abcd"
+
+    def request(announced: int) -> bytes:
+        end = b"\0\0\0" if compact else b""
+        return bytes.fromhex(head + size.format((announced + compact) % 2**32)) + records + end
+
+    assert read_produce(request(4), 0, version).topics == [("t", [ProducePartition(0, memoryview(records))])]
+    beyond = 4 + 3 * compact + 1
+    with pytest.raises(ProtocolViolation, match=f"records announce {beyond} bytes"):
+        read_produce(request(beyond), 0, version)
+    if not compact:
+        with pytest.raises(ProtocolViolation, match="records announce -2 bytes"):
+            read_produce(request(-2), 0, version)
 
 
 def _fields(message: Any) -> dict[str, Any]:

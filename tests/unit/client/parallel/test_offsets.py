@@ -1,8 +1,11 @@
+import zlib
+from base64 import b64encode
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.client.parallel.metadata import METADATA_BYTES_MAX, decode, encode
+from tidemill.client.parallel.metadata import MARK, METADATA_BYTES_MAX, decode, encode
 from tidemill.client.parallel.offsets import CompletedRun, PartitionTracking, SequenceTracking, Skipping, Tracking
 from tidemill.model.topics import TopicPartition
 
@@ -146,6 +149,11 @@ def test_metadata_that_does_not_fit_leaves_out_the_farthest() -> None:
 @given(st.one_of(st.none(), st.text(max_size=50), st.binary(max_size=60).map(lambda raw: "tm1:" + raw.hex())))
 def test_foreign_metadata_says_nothing(text: str | None) -> None:
     assert isinstance(decode(5, text), list)
+
+
+def test_metadata_that_ends_within_a_run_counts_up_to_there() -> None:
+    packed = b64encode(zlib.compress(bytes([2, 3, 4]))).decode()
+    assert decode(5, MARK + packed) == [CompletedRun(7, 9)]
 
 
 def test_skipping() -> None:

@@ -1,0 +1,40 @@
+"""Which modules are mutated, and which tests run then. Modules are chosen by pattern, so most moves need no edit."""
+
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+PACKAGE = "tidemill"
+TESTS: dict[str, tuple[str, ...]] = {
+    "client": ("tests/unit/client/parallel", "tests/integration/test_parallel.py"),
+    "groups": ("tests/unit/groups", "tests/scenarios/test_groups.py"),
+    "records": ("tests/unit/records", "tests/fuzz/test_batches.py"),
+    "streams": ("tests/unit/streams", "tests/simulation/test_replicas.py"),
+    "timelines": ("tests/unit/timelines", "tests/unit/timelines_shell"),
+    "transactions": ("tests/unit/transactions", "tests/scenarios/test_transactions.py"),
+    "wire": ("tests/unit/wire", "tests/fuzz/test_frames.py"),
+}
+"""The tests of a package that has more than `tests/unit/<package>`."""
+
+
+def is_target(module: PurePosixPath) -> bool:
+    """Whether a module, by its path below `src`, is mutated: cores, records, wire and the parallel consumer."""
+    folders = module.parts[1:-1]
+    if module.parts[0] != PACKAGE or module.name == "__init__.py" or "_pb2" in module.name or not folders:
+        return False
+    return "core" in folders or folders[0] in {"records", "wire"} or folders[:2] == ("client", "parallel")
+
+
+def package_tests(module: PurePosixPath) -> tuple[str, ...]:
+    """Files and folders with the tests of a module's package."""
+    package = module.parts[1]
+    return TESTS.get(package, (f"tests/unit/{package}",))
+
+
+def ordered(tests: Iterable[str], module: PurePosixPath, root: Path) -> list[str]:
+    """The test files, those that name the module first: they fail soonest."""
+    name = ".".join(module.with_suffix("").parts)
+    files: list[Path] = []
+    for each in tests:
+        place = root / each
+        files += sorted(place.rglob("test_*.py")) if place.is_dir() else [place]
+    return [str(file.relative_to(root)) for file in sorted(files, key=lambda file: name not in file.read_text())]

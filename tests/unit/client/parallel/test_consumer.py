@@ -1,0 +1,82 @@
+"""What the parallel consumer decides without a broker: what a failure leads to, and how it stops."""
+
+from typing import Any
+
+import pytest
+
+from tidemill.client.parallel.consumer import ParallelConsumer
+from tidemill.client.parallel.options import Halted, Retry, TooManyErrors
+from tidemill.client.parallel.record import ParallelRecord
+from tidemill.model.topics import TopicPartition
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+PLACE = TopicPartition("orders", 0)
+
+
+def consumer(**options: Any) -> ParallelConsumer:
+    made = ParallelConsumer(CONFIG, ["orders"], **options)
+    made._desk.assign(PLACE)
+    return made
+
+
+def taken(made: ParallelConsumer, offset: int = 0) -> ParallelRecord:
+    made._desk.put([ParallelRecord("orders", 0, offset, None, b"", (), 0)])
+    record = made._desk.take()
+    assert record is not None
+    return record
+
+
+def test_only_a_stop_with_drain_drains() -> None:
+    made = consumer()
+    made.stop()
+    assert (made._drain, made._stopping.is_set()) == (True, True)
+    made.stop(drain=False)
+    made.stop()
+    assert not made._drain, "a later stop does not take an earlier one back"
+
+
+def test_a_failed_record_is_retried_until_its_attempts_are_used() -> None:
+    made = consumer(retry=Retry(attempts=2, backoff_ms=0))
+    record, error = taken(made), ValueError("bad")
+    made.failed(record, error)
+    assert (made._halted, made._desk.counts.retries) == (None, 1)
+    made.failed(record._replace(attempt=2), error)
+    assert "orders-0 offset 0 failed 2 times" in str(made._halted)
+    assert made._halted is not None
+    assert made._halted.__cause__ is error
+    assert made._stopping.is_set()
+
+
+def test_the_first_reason_to_halt_stays() -> None:
+    made = consumer(retry=Retry(attempts=1))
+    first, second = ValueError("first"), ValueError("second")
+    for offset, error in enumerate((first, second)):
+        made.failed(taken(made, offset), error)
+    assert made._halted is not None
+    assert made._halted.__cause__ is first
+
+
+def test_so_many_failures_in_a_row_halt() -> None:
+    made = consumer(error_threshold=2, on_exhausted="skip", retry=Retry(attempts=1))
+    made.failed(taken(made, 0), ValueError("bad"))
+    made.succeeded(taken(made, 1), 0.0)
+    made.failed(taken(made, 2), ValueError("bad"))
+    assert (made._halted, made._desk.counts.completed) == (None, 3)
+    made.failed(taken(made, 3), ValueError("bad"))
+    assert isinstance(made._halted, TooManyErrors)
+    assert made._desk.counts.completed == 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), Halted("enough")])
+def test_what_is_no_failure_of_the_record_halts_at_once(error: BaseException) -> None:
+    made = consumer()
+    made.failed(taken(made), error)
+    assert made._halted is error or (made._halted is not None and made._halted.__cause__ is error)
+    assert made._desk.counts.failures == 0
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, 3), (5, 2), (3, 0), (2, 0)])
+def test_no_more_than_max_records_are_received(limit: int | None, left: int) -> None:
+    made = consumer(max_records=limit)
+    made._desk.put([ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(3)])
+    assert made._left() == (left if limit else consumer()._left())

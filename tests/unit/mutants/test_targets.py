@@ -1,0 +1,71 @@
+"""Which modules are mutated, by which tests, and which mutants are named equivalent."""
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+from tests.mutants.mutations import mutations
+from tests.mutants.run import EQUIVALENT, ROOT, Mutant, Report, equivalent_keys
+from tests.mutants.targets import TESTS, is_target, ordered, package_tests
+
+SOURCE = ROOT / "src"
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("tidemill/groups/core/records.py", True),
+        ("tidemill/any/package/core/part.py", True),
+        ("tidemill/records/arrow/compiled/read.py", True),
+        ("tidemill/wire/kafka/produce.py", True),
+        ("tidemill/client/parallel/work.py", True),
+        ("tidemill/wire/grpc/broker_pb2.py", False),
+        ("tidemill/wire/grpc/broker_pb2_grpc.py", False),
+        ("tidemill/groups/core/__init__.py", False),
+        ("tidemill/groups/coordinator.py", False),
+        ("tidemill/client/raw/client.py", False),
+        ("tidemill/settings.py", False),
+        ("another/groups/core/records.py", False),
+    ],
+)
+def test_modules_are_chosen_by_pattern(module: str, expected: bool) -> None:
+    assert is_target(PurePosixPath(module)) is expected
+
+
+def test_every_chosen_module_has_tests() -> None:
+    modules = [PurePosixPath(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py")]
+    chosen = [module for module in modules if is_target(module)]
+    assert {module.parts[1] for module in chosen} >= set(TESTS), "the table names a package that has no such module"
+    missing = {place for module in chosen for place in package_tests(module) if not (ROOT / place).exists()}
+    assert not missing
+
+
+def test_tests_that_name_the_module_run_first(tmp_path: Path) -> None:
+    (tmp_path / "unit").mkdir()
+    for name, text in {"test_a.py": "", "test_b.py": "import tidemill.wire.schema", "other.py": ""}.items():
+        (tmp_path / "unit" / name).write_text(text)
+    (tmp_path / "test_c.py").write_text("from tidemill.wire.schema import build")
+    found = ordered(("unit", "test_c.py"), PurePosixPath("tidemill/wire/schema.py"), tmp_path)
+    assert found == ["unit/test_b.py", "test_c.py", "unit/test_a.py"]
+
+
+def test_equivalent_mutants_are_named_with_a_reason() -> None:
+    text = "# a comment\n\ntidemill/a.py::f  x = '#' -> y  # the reason\n"
+    assert equivalent_keys(text) == {"tidemill/a.py::f  x = '#' -> y": "the reason"}
+    with pytest.raises(SystemExit, match=r"equivalent\.txt:1 has no reason"):
+        equivalent_keys("tidemill/a.py::f  x -> y\n")
+    assert all(" -> " in key and "::" in key for key in equivalent_keys(EQUIVALENT.read_text()))
+
+
+def test_the_report_leaves_equivalent_mutants_out() -> None:
+    report = Report(seed=3, killed=19, timed_out=2, equivalent=5, survivors=["one"])
+    assert report.percent == 95.0
+    assert report.summary() == ("killed 19 of 20 (95.0 %); 2 of them by the time limit, 5 equivalent left out, seed 3")
+    assert Report(seed=3).percent == 100.0
+
+
+def test_a_mutant_is_named_without_its_line() -> None:
+    [first, second] = (
+        Mutant(PurePosixPath("tidemill/a.py"), mutations(text)[0]) for text in ("x = y < z", "\nx = y < z")
+    )
+    assert first.key == second.key == "tidemill/a.py::<module>  x = y < z -> x = y <= z"
+    assert str(second) == "src/tidemill/a.py:2  x = y < z -> x = y <= z  (in <module>)"
