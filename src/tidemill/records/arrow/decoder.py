@@ -108,7 +108,7 @@ class Decoder:
             yield from self._sliced(batch)
 
     def _groups(self, view: memoryview, table: Table) -> Iterator[tuple[memoryview, Table]]:
-        """Neighbours that make about as many rows as wanted; all of them are compressed, or none is."""
+        """Yield groups of adjacent batches with about the wanted number of rows. A group never mixes compression."""
         first = rows = size = 0
         memory = self._memory
         memory.clear()
