@@ -29,7 +29,7 @@ Random = Callable[[], float]
 
 
 class MaintenanceTasks(NamedTuple):
-    """What one maintenance round may do."""
+    """The work that one maintenance round may do."""
 
     retain: bool = True
     """Whether retention is due."""

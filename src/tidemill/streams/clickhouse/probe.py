@@ -1,4 +1,4 @@
-"""Inspects ClickHouse servers without using them: their version, and who owns the tables."""
+"""Inspects ClickHouse servers without using them: their version, and the version of their tables."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -26,7 +26,7 @@ from tidemill.streams.interface import Saved
 
 
 class _Known(NamedTuple):
-    """What a server had at the first query."""
+    """The metadata of a server at the first query."""
 
     notes: dict[PartitionRef, Note]
     bounds: dict[PartitionRef, tuple[int, int]]

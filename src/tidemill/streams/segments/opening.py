@@ -43,13 +43,13 @@ CHECKPOINT_MISSING = "its checkpoint is missing, and perhaps segments with it"
 
 
 class RecoveryReport(NamedTuple):
-    """What a start had to do, for the operator."""
+    """The repairs of a start, for the operator."""
 
     scanned_bytes: int
     cut_bytes: int
     quarantined: tuple[str, ...]
     missing: tuple[Missing, ...] = ()
-    """What the checkpoint lists and the folder does not have."""
+    """The segments that the checkpoint lists and the folder does not have."""
 
 
 class OpenedSegments(NamedTuple):

@@ -31,7 +31,7 @@ _DIVERGING = Struct(">BBBiqB")  # one tagged field, its number, its size; epoch,
 
 
 class FetchPartition(NamedTuple):
-    """What a consumer requests from one partition. A replica also sends the epoch of its last record."""
+    """A request for one partition. A replica also sends the epoch of its last record."""
 
     partition: int
     leader_epoch: int
