@@ -1,7 +1,8 @@
-"""What the C library does with memory that is freed, for processes through which buffers of megabytes go.
+"""Keeps freed memory in the process, for processes that handle buffers of several megabytes.
 
-It gives every such buffer back to the system, which hands out zeroed pages for the next one, a fault for each of them.
-That is a tenth of what a large batch costs the broker, and up to half of what it costs a worker of Spark.
+By default the C library returns every such buffer to the system, which provides zeroed pages for the next one, with a
+fault for each page. That is a tenth of what a large batch costs the broker, and up to half of what it costs a Spark
+worker.
 """
 
 import ctypes
@@ -10,13 +11,13 @@ import sys
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Freed memory that a process keeps for its next buffers."""
 KEPT_BUFFER_BYTES_MAX = 32 * 1024 * 1024
-"""Buffers above it come from the system and go back to it; the C library allows no more."""
+"""Larger buffers come from the system and are returned to it. The C library allows no higher limit."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of mallopt(3)."""
+"""Constants of mallopt(3)."""
 
 
 def keep_memory() -> None:
-    """Use freed memory again. Where the C library is not glibc, nothing is changed."""
+    """Reuse freed memory. Without glibc, nothing is changed."""
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         mallopt(_MMAP_THRESHOLD, KEPT_BUFFER_BYTES_MAX)
         mallopt(_TRIM_THRESHOLD, KEPT_BYTES_MAX)

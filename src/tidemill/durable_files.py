@@ -1,6 +1,6 @@
-"""Files that are whole after a crash, or not there: written under another name, flushed, then renamed.
+"""Writes files that are complete or absent after a crash: written under another name, flushed, then renamed.
 
-Everything here blocks. A file that could not be written leaves the old one, and nothing else.
+All functions here block. A failed write leaves the old file, and nothing else.
 """
 
 import os
@@ -11,7 +11,7 @@ FRESH = ".new"
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file; durable when this returns. Readers and crashes find the old one or the new one."""
+    """Replace a file, durably when this returns. Readers and crashes find the old one or the new one."""
     fresh = path.with_name(path.name + FRESH)
     try:
         with fresh.open("wb") as file:
@@ -27,14 +27,14 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Move a file into its place; fine when an earlier attempt has done it."""
+    """Move a file into place. Succeeds when an earlier attempt already did it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.exists() or not target.exists():
         source.replace(target)
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
+    """Flush a file, or the entries of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -60,10 +60,10 @@ def test_a_broker_logs_in_over_tls_and_tells_nobody_how(world: World) -> None:
             assert not [secret for secret in SECRETS if secret in found]
 
 
-NOT_LET_IN = "ClickHouse at {at} does not let this user in: check user and password in --streams"
+NOT_LET_IN = "ClickHouse at {at} rejected the login; check user and password in --streams"
 NOT_TRUSTED = (
-    "the certificate of ClickHouse at {at} is not trusted (unable to get local issuer certificate): "
-    "name who signed it with ?ca=FILE"
+    "the certificate of ClickHouse at {at} is not trusted (unable to get local issuer certificate); "
+    "name the CA that signed it with ?ca=FILE"
 )
 
 

@@ -1,1 +1,1 @@
-"""Whether the wall clock may be trusted: `core/` decides, `watch.py` reads the clocks, `record.py` keeps them."""
+"""Decides whether the wall clock is trusted: `core/` decides, `watch.py` reads the clocks, `record.py` stores them."""

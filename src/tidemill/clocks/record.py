@@ -1,8 +1,8 @@
-"""The clock's record in the data directory: the last wall time that was trusted, so that the next start can compare.
+"""Stores the last trusted wall time in the data directory, so that the next start can compare.
 
-It is replaced as a whole (a new file, flushed, then renamed): after a crash the old or the new one is there. A record
-that cannot be read is no evidence. Then the newest file that the last run wrote takes its place: a client cannot choose
-the time of a file. The record has to be read before this start changes one of these files.
+The record is replaced as a whole (new file, flush, rename), so that after a crash either the old or the new one exists.
+An unreadable record is no evidence. Then the newest file of the last run is used instead, because a client cannot
+choose the time of a file. The record must be read before this start changes one of these files.
 """
 
 import json
@@ -23,7 +23,7 @@ log = structlog.get_logger("tidemill.clock")
 
 
 class ClockRecord:
-    """The file, and the times of other files where there is none. Everything here blocks.
+    """The record file, or the times of other files where it is missing. All methods block.
 
     `written` has the patterns of the files in the folder that a broker writes while it runs or when it stops.
     """
@@ -33,7 +33,7 @@ class ClockRecord:
         self._written = written
 
     def read(self) -> LastTrusted | None:
-        """What the last run left; None in a new data directory."""
+        """Return the record of the last run, or None in a new data directory."""
         try:
             read = json.loads(self._path.read_text("utf-8"))
             return LastTrusted(
@@ -48,18 +48,18 @@ class ClockRecord:
         except FileNotFoundError:
             return self._from_files()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("clock record unreadable", path=str(self._path), error=str(error))
+            log.warning("clock_record_unreadable", path=str(self._path), error=str(error))
             return self._from_files()
 
     def write(self, seen: LastTrusted) -> None:
-        """Replace the record; a disk without room keeps the old one, which is evidence still."""
+        """Replace the record. On a full disk the old record stays, which is still evidence."""
         try:
             replace_file(self._path, json.dumps({"format": FORMAT, **seen._asdict()}).encode() + b"\n")
         except OSError as error:
-            log.warning("clock record not written", path=str(self._path), error=str(error))
+            log.warning("clock_record_write_failed", path=str(self._path), error=str(error))
 
     def _from_files(self) -> LastTrusted | None:
-        """The newest file, for a directory that an earlier version wrote."""
+        """Derive the record from the newest file, for a directory of an earlier version."""
         newest_ms = max(self._written_ms(), default=None)
         return None if newest_ms is None else LastTrusted(newest_ms, "", 0)
 

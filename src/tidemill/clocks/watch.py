@@ -1,7 +1,7 @@
-"""The clock watch: reads the clocks, keeps the record, asks other clocks, and answers `may_delete`.
+"""Watches the clocks: reads them, stores the record, asks other clocks, and answers `may_delete`.
 
-Every deletion by time asks `may_delete` at its moment. The answer looks at the clocks first: a jump between two looks
-of the background task is noticed before anything is deleted.
+Every deletion by time must call `may_delete` directly before it. The call compares the clocks first, so that a jump
+between two looks of the background task is noticed before anything is deleted.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ class Clocks(Protocol):
         """The time of day."""
 
     def boot_ms(self) -> int:
-        """A clock that cannot be set and goes on while the machine sleeps."""
+        """Return a clock that cannot be set and that continues while the machine sleeps."""
 
     def boot_id(self) -> str:
-        """What differs from boot to boot; empty where the system does not say."""
+        """Return an id that differs from boot to boot, or an empty string where the system has none."""
 
 
 Source = Callable[[], Awaitable[Iterable[Reading]]]
-"""Reads other clocks now; what cannot be read is left out."""
+"""Reads other clocks now. Unreachable clocks are left out."""
 
 
 class ClockWatch:
-    """The one place that knows whether this broker's wall clock is trusted."""
+    """Decides for the whole broker whether its wall clock is trusted."""
 
     def __init__(self, clocks: Clocks, record: ClockRecord, limits: DoubtLimits) -> None:
         self.sources: list[Source] = []
@@ -62,13 +62,13 @@ class ClockWatch:
         self._after(self._core.verdict())
 
     def start(self, supervisor: Supervisor | None = None) -> None:
-        """Look, ask and save in the background."""
+        """Compare, ask other clocks and save in the background."""
         self._record.write(self._core.seen())
         keep = (supervisor or Supervisor()).keep
         self._tasks = [keep("clock watch", self._look_for_ever), keep("clock comparison", self._ask_for_ever)]
 
     async def close(self) -> None:
-        """Stop, and leave the time of the stop behind."""
+        """Stop, and record the time of the stop."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -86,7 +86,7 @@ class ClockWatch:
         return self.look().trusted
 
     def reasons(self) -> tuple[str, ...]:
-        """Why the clock is in doubt, as of the last look; nothing while it is trusted."""
+        """Why the clock is in doubt, as of the last look. Empty while it is trusted."""
         return tuple(reason.text for reason in self._core.verdict().reasons)
 
     def kinds(self) -> tuple[str, ...]:
@@ -95,20 +95,20 @@ class ClockWatch:
 
     @property
     def has_base(self) -> bool:
-        """Whether lengths of time can be added to a right time of day."""
+        """Whether durations can be added to a right time of day."""
         return self._core.has_base
 
     def steady_ms(self) -> int:
-        """The time of day without a doubtful change."""
+        """Return the time of day without a doubtful change."""
         self.look()
         return self._core.steady_ms
 
     def boot_ms(self) -> int:
-        """For sources: when they read another clock."""
+        """Return the boot clock, with which sources date a reading."""
         return self._clocks.boot_ms()
 
     def wall_ms(self) -> int:
-        """The time of day as it is."""
+        """Return the unmodified time of day."""
         return self._clocks.wall_ms()
 
     @property
@@ -117,24 +117,24 @@ class ClockWatch:
         return self._trusted
 
     def read_store(self, their_ms: int) -> None:
-        """The clock of the timelines' store was read; on its way it grew old by less than the time-out of a call."""
+        """Record a reading of the timeline store's clock. Its age is less than the timeout of a call."""
         self._core.read(Reading(DoubtKind.STORAGE, STORE, their_ms, STORE_ERROR_MS, self.boot_ms()))
 
     def differences(self) -> Sequence[Difference]:
-        """Every other clock that was read lately."""
+        """Return every other clock with a recent reading."""
         return self._core.differences()
 
     def accept(self) -> tuple[str, ...]:
-        """An operator confirms the wall clock; the reasons that this ends."""
+        """Trust the wall clock, because an operator confirmed it. Return the reasons that this ends."""
         ended = tuple(reason.text for reason in self.look().reasons)
         self._core.accept()
         if ended:
             self._note_accepted(BY_OPERATOR)
-            self._after(self._core.verdict(), told=True)
+            self._after(self._core.verdict(), reported=True)
         return ended
 
     def status(self) -> dict[str, Any]:
-        """Everything about the clock as plain data."""
+        """Return everything about the clock as plain data."""
         verdict = self.look()
         return {
             "state": TRUSTED if verdict.trusted else IN_DOUBT,
@@ -153,17 +153,17 @@ class ClockWatch:
     def _note_accepted(self, by: str) -> None:
         self.accepted_by, self.accepted_ms = by, self._clocks.wall_ms()
 
-    def _after(self, verdict: ClockVerdict, *, told: bool = False) -> None:
-        """Report a change of the verdict once, and keep it."""
+    def _after(self, verdict: ClockVerdict, *, reported: bool = False) -> None:
+        """Log a change of the verdict once, and store it."""
         if verdict.trusted == self._trusted:
             return
         self._trusted = verdict.trusted
         if verdict.trusted:
-            if not told:
+            if not reported:
                 self._note_accepted(BY_EVIDENCE)
-            log.warning("clock trusted", accepted_by=self.accepted_by)
+            log.warning("clock_trusted", accepted_by=self.accepted_by)
         else:
-            log.error("clock in doubt", reasons=[reason.text for reason in verdict.reasons])
+            log.error("clock_in_doubt", reasons=[reason.text for reason in verdict.reasons])
         self._record.write(self._core.seen())
         for listener in list(self.listeners):
             listener()
@@ -191,6 +191,6 @@ class ClockWatch:
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 return list(await source())
-        except (TidemillError, OSError) as error:  # a time-out is an OSError
-            log.debug("clock not readable", error=str(error))
+        except (TidemillError, OSError) as error:  # a timeout is an OSError
+            log.debug("clock_read_failed", error=str(error))
             return ()

@@ -1,1 +1,1 @@
-"""Words that everything else is written in: ids, topics, settings of topics, errors. Pure."""
+"""The shared vocabulary of all packages: ids, topics, settings and errors. Pure."""

@@ -1,12 +1,13 @@
-"""The settings of a broker, in Kafka's spelling: one table says name, kind, default, limits and meaning.
+"""The settings of a broker, with Kafka's names. One table has name, kind, default, limits and meaning.
 
-Some are the broker's own (`num.partitions`, `group.*`, `transaction.*`): `BrokerSettings` has a typed field for each.
-The others are what a topic gets when it says nothing itself (`log.retention.ms` for `retention.ms`): they take kind,
-default and limits from the topic's table and reach topics through `topic_defaults`. DescribeConfigs and the reference
-page read the same table. Values come from `[broker]` in tidemill.toml and from `--set`; nothing changes in a run.
+Some are the broker's own (`num.partitions`, `group.*`, `transaction.*`), and `BrokerSettings` has a typed field for
+each. The others are the defaults of topics (`log.retention.ms` for `retention.ms`). They take kind, default and limits
+from the topic's table and reach topics through `topic_defaults`. DescribeConfigs and the reference page read the same
+table. Values come from `[broker]` in tidemill.toml and from `--set`. They do not change while the broker runs.
 
-Three defaults differ from Kafka's because one developer's broker is the common case: the first rebalance of a group
-waits half a second instead of three, the internal topics have 8 partitions instead of 50, and a group has a limit.
+Three defaults differ from Kafka's because a developer's single broker is the common case. The first rebalance of a
+group waits half a second instead of three, the internal topics have 8 partitions instead of 50, and a group has a
+limit.
 """
 
 from collections.abc import Mapping
@@ -50,28 +51,38 @@ TOPIC_SETTING_OF = {
 """The broker's setting on the left is the default of the topic's setting on the right."""
 
 _OWN = (
-    Setting("auto.create.topics.enable", SettingKind.BOOLEAN, "true", "A topic is created when it is first used."),
+    Setting("auto.create.topics.enable", SettingKind.BOOLEAN, "true", "Create a topic when it is first used."),
     Setting(
         "auto.leader.rebalance.enable",
         SettingKind.BOOLEAN,
         "true",
-        "The controller gives leadership back to the first replica of a partition.",
+        "The controller returns leadership to the first replica of a partition.",
     ),
     Setting(
         "connections.max.idle.ms",
         SettingKind.LONG,
         "600000",
-        "A connection that is quiet for this long is closed.",
+        "Idle time after which a connection is closed.",
         low=1,
     ),
-    Setting("default.replication.factor", SettingKind.INT, "1", "Copies of each partition of a new topic.", low=1),
-    Setting("delete.topic.enable", SettingKind.BOOLEAN, "true", "Topics may be deleted by clients."),
-    Setting("fetch.max.bytes", SettingKind.INT, "57671680", "Largest answer to one fetch.", low=1024),
+    Setting("default.replication.factor", SettingKind.INT, "1", "Replicas of each partition of a new topic.", low=1),
+    Setting("delete.topic.enable", SettingKind.BOOLEAN, "true", "Clients may delete topics."),
+    Setting("fetch.max.bytes", SettingKind.INT, "57671680", "Largest response to one fetch.", low=1024),
     Setting(
-        "group.consumer.heartbeat.interval.ms", SettingKind.INT, "5000", "Heartbeats of the new group protocol.", low=1
+        "group.consumer.heartbeat.interval.ms",
+        SettingKind.INT,
+        "5000",
+        "Heartbeat interval of the new group protocol.",
+        low=1,
     ),
     Setting("group.consumer.max.size", SettingKind.INT, "2000", "Most members of a group of the new protocol.", low=1),
-    Setting("group.consumer.session.timeout.ms", SettingKind.INT, "45000", "Session of the new group protocol.", low=1),
+    Setting(
+        "group.consumer.session.timeout.ms",
+        SettingKind.INT,
+        "45000",
+        "Session timeout of the new group protocol.",
+        low=1,
+    ),
     Setting(
         "group.initial.rebalance.delay.ms",
         SettingKind.INT,
@@ -79,79 +90,97 @@ _OWN = (
         "How long a new group waits for more members.",
         low=0,
     ),
-    Setting("group.max.session.timeout.ms", SettingKind.INT, "1800000", "Longest session a member may ask for.", low=1),
+    Setting(
+        "group.max.session.timeout.ms",
+        SettingKind.INT,
+        "1800000",
+        "Longest session timeout that a member may request.",
+        low=1,
+    ),
     Setting("group.max.size", SettingKind.INT, "2000", "Most members of a group.", low=1),
-    Setting("group.min.session.timeout.ms", SettingKind.INT, "6000", "Shortest session a member may ask for.", low=1),
+    Setting(
+        "group.min.session.timeout.ms",
+        SettingKind.INT,
+        "6000",
+        "Shortest session timeout that a member may request.",
+        low=1,
+    ),
     Setting(
         "leader.imbalance.check.interval.seconds",
         SettingKind.LONG,
         "300",
-        "How often the controller looks for partitions that their first replica does not lead.",
+        "How often the controller checks for partitions that their first replica does not lead.",
         low=1,
     ),
     Setting(
         "log.retention.check.interval.ms",
         SettingKind.LONG,
         "300000",
-        "How often retention looks for records that are too old or too many; at once while the disk is full.",
+        "How often retention checks for expired records; at once while the disk is full.",
         low=1,
     ),
     Setting("max.connections", SettingKind.INT, "10000", "Most connections at a time.", low=1),
-    Setting("num.partitions", SettingKind.INT, "1", "Partitions of a new topic that does not say.", low=1),
-    Setting("offset.metadata.max.bytes", SettingKind.INT, "4096", "Longest text beside a committed offset.", low=0),
+    Setting("num.partitions", SettingKind.INT, "1", "Default number of partitions of a new topic.", low=1),
+    Setting("offset.metadata.max.bytes", SettingKind.INT, "4096", "Longest metadata of a committed offset.", low=0),
     Setting(
         "offsets.retention.check.interval.ms",
         SettingKind.LONG,
         "600000",
-        "How often old offsets are looked for.",
+        "How often expired offsets are deleted.",
         low=1,
     ),
     Setting(
         "offsets.retention.minutes", SettingKind.INT, "10080", "How long an empty group's offsets are kept.", low=1
     ),
-    Setting("offsets.topic.num.partitions", SettingKind.INT, "8", "Partitions of the topic of offsets.", low=1),
+    Setting("offsets.topic.num.partitions", SettingKind.INT, "8", "Partitions of the offsets topic.", low=1),
     Setting(
         "offsets.topic.replication.factor",
         SettingKind.INT,
         "3",
-        "Copies of the topic of offsets; as many as there are brokers, if they are fewer.",
+        "Replicas of the offsets topic, at most one per broker.",
         low=1,
     ),
+    Setting("offsets.topic.segment.bytes", SettingKind.INT, "104857600", "Segment size of the offsets topic.", low=1),
     Setting(
-        "offsets.topic.segment.bytes", SettingKind.INT, "104857600", "Segment size of the topic of offsets.", low=1
-    ),
-    Setting(
-        "producer.id.expiration.ms", SettingKind.INT, "86400000", "How long a quiet producer is remembered.", low=1
+        "producer.id.expiration.ms",
+        SettingKind.INT,
+        "86400000",
+        "How long the state of an idle producer is kept.",
+        low=1,
     ),
     Setting(
         "queued.max.request.bytes",
         SettingKind.LONG,
         "167772160",
-        "Memory of requests that are not answered, all connections together; at least the largest request.",
+        "Memory for unanswered requests of all connections; at least the largest request.",
         low=1,
     ),
     Setting(
-        "replica.fetch.max.bytes", SettingKind.INT, "1048576", "Bytes that a follower asks of one partition.", low=1
+        "replica.fetch.max.bytes",
+        SettingKind.INT,
+        "1048576",
+        "Bytes that a follower requests from one partition.",
+        low=1,
     ),
     Setting(
         "replica.fetch.response.max.bytes",
         SettingKind.INT,
         "10485760",
-        "Bytes that a follower asks for at once.",
+        "Bytes that a follower requests at once.",
         low=1,
     ),
     Setting(
         "replica.fetch.wait.max.ms",
         SettingKind.INT,
         "500",
-        "How long a leader lets a follower wait for records.",
+        "How long a follower's fetch waits for records.",
         low=1,
     ),
     Setting(
         "replica.lag.time.max.ms",
         SettingKind.LONG,
         "30000",
-        "A follower that has not had the end of the log for this long is not in sync.",
+        "A follower that has not reached the end of the log for this long is not in sync.",
         low=1,
     ),
     Setting("socket.request.max.bytes", SettingKind.INT, "104857600", "Largest request.", low=1),
@@ -159,7 +188,7 @@ _OWN = (
         "tidemill.clock.accept.after.ms",
         SettingKind.LONG,
         "21600000",
-        "A wall clock that jumped and has stood unchanged for this long is accepted.",
+        "A wall clock that jumped is accepted after this time without another jump.",
         low=1,
     ),
     Setting(
@@ -183,89 +212,90 @@ _OWN = (
         "After a reboot the clock is in doubt when it is more than this after the last stop.",
         low=1,
     ),
-    Setting(
-        "tidemill.racks", SettingKind.LIST, "", "Racks that brokers may be in, the same for all; any when it is empty."
-    ),
-    Setting("tidemill.sql.max.bytes", SettingKind.LONG, "67108864", "Largest answer to a question in SQL.", low=1024),
+    Setting("tidemill.racks", SettingKind.LIST, "", "Allowed racks, the same for all brokers; empty allows any."),
+    Setting("tidemill.sql.max.bytes", SettingKind.LONG, "67108864", "Largest result of an SQL query.", low=1024),
     Setting(
         "tidemill.sql.max.memory.bytes",
         SettingKind.LONG,
         "536870912",
-        "Memory that one question may take.",
+        "Memory limit of one SQL query.",
         low=1 << 20,
     ),
     Setting(
         "tidemill.sql.max.queries", SettingKind.INT, "2", "SQL queries that run at a time; others wait.", low=1, high=64
     ),
-    Setting("tidemill.sql.max.rows", SettingKind.INT, "100000", "Most rows of an answer to a question in SQL.", low=1),
+    Setting("tidemill.sql.max.rows", SettingKind.INT, "100000", "Most rows in the result of an SQL query.", low=1),
     Setting(
         "tidemill.sql.sandbox.required",
         SettingKind.BOOLEAN,
         "true",
-        "Refuse SQL where its process cannot be confined by seccomp (Linux on x86-64 and arm64 can).",
+        "Reject SQL where seccomp cannot confine its process (Linux on x86-64 and arm64 can).",
     ),
-    Setting("tidemill.sql.timeout.ms", SettingKind.INT, "30000", "How long one question in SQL may take.", low=1),
+    Setting("tidemill.sql.timeout.ms", SettingKind.INT, "30000", "Time limit of one SQL query.", low=1),
     Setting(
         "tidemill.tend.interval.ms",
         SettingKind.INT,
         "5000",
-        "How often rotation by age and compaction are looked after.",
+        "How often segments are rolled by age and compacted.",
         low=10,
     ),
     Setting(
         "tidemill.waiting.topic.num.partitions",
         SettingKind.INT,
         "8",
-        "Partitions of the topic of records for later, in a cluster without shared timelines.",
+        "Partitions of the scheduled-records topic, in a cluster without shared timelines.",
         low=1,
     ),
     Setting(
         "tidemill.waiting.topic.replication.factor",
         SettingKind.INT,
         "3",
-        "Copies of the topic of records for later; as many as there are brokers, if they are fewer. All but one have"
-        " to have a record.",
+        "Replicas of the scheduled-records topic, at most one per broker. All but one must have a record.",
         low=1,
     ),
     Setting(
         "tidemill.waiting.topic.segment.bytes",
         SettingKind.INT,
         "104857600",
-        "Segment size of the topic of records for later.",
+        "Segment size of the scheduled-records topic.",
         low=1,
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         SettingKind.INT,
         "1000",
-        "How often transactions that ran out of time are looked for.",
+        "How often expired transactions are aborted.",
         low=1,
     ),
     Setting(
-        "transaction.max.timeout.ms", SettingKind.INT, "900000", "Longest transaction a producer may ask for.", low=1
+        "transaction.max.timeout.ms",
+        SettingKind.INT,
+        "900000",
+        "Longest transaction timeout that a producer may request.",
+        low=1,
     ),
     Setting(
-        "transaction.state.log.num.partitions", SettingKind.INT, "8", "Partitions of the topic of transactions.", low=1
+        "transaction.state.log.num.partitions", SettingKind.INT, "8", "Partitions of the transactions topic.", low=1
     ),
     Setting(
         "transaction.state.log.replication.factor",
         SettingKind.INT,
         "3",
-        "Copies of the topic of transactions; as many as there are brokers, if they are fewer.",
+        "Replicas of the transactions topic, at most one per broker.",
         low=1,
     ),
     Setting(
         "transaction.state.log.segment.bytes",
         SettingKind.INT,
         "104857600",
-        "Segment size of the topic of transactions.",
+        "Segment size of the transactions topic.",
         low=1,
     ),
     Setting(
         "transactional.id.expiration.ms",
         SettingKind.INT,
         "604800000",
-        "How long a quiet transactional id is kept.",
+        "How long an idle transactional id is kept.",
         low=1,
     ),
 )
@@ -283,7 +313,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 class Listed(NamedTuple):
-    """A setting with the value it has, for those who list settings."""
+    """A setting with its value, for listings."""
 
     setting: Setting
     value: str
@@ -292,7 +322,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Every setting of one broker as a value; `overrides` is what was given."""
+    """Every setting of one broker as a value. `overrides` has the given values."""
 
     overrides: Mapping[str, str]
     auto_create_topics_enable: bool
@@ -354,11 +384,11 @@ class BrokerSettings:
 
     @property
     def topic_defaults(self) -> dict[str, str]:
-        """What the broker's settings say about topics, in the topics' spelling; only what was given."""
+        """Return the given topic defaults, with the topics' setting names."""
         return {TOPIC_SETTING_OF[name]: text for name, text in self.overrides.items() if name in TOPIC_SETTING_OF}
 
     def listed(self) -> list[Listed]:
-        """Every setting in order of its name."""
+        """Return every setting, ordered by name."""
         return [
             Listed(setting, self.overrides.get(name, setting.default), name in self.overrides)
             for name, setting in SETTINGS.items()
@@ -366,7 +396,7 @@ class BrokerSettings:
 
 
 def setting(name: str) -> Setting:
-    """The setting of this name; InvalidConfig with the nearest name when there is none."""
+    """Return the setting of this name. InvalidConfig suggests the nearest name."""
     try:
         return SETTINGS[name]
     except KeyError:
@@ -376,13 +406,15 @@ def setting(name: str) -> Setting:
 
 
 def parse(overrides: Mapping[str, str]) -> BrokerSettings:
-    """What `overrides` and the defaults make together; InvalidConfig names the first that is wrong."""
+    """Combine `overrides` with the defaults. InvalidConfig names the first invalid setting."""
     for name, text in overrides.items():
         setting(name).read(text)
     fields = {own.field: own.read(overrides.get(own.name, own.default)) for own in _OWN}
     settings = BrokerSettings(overrides=dict(overrides), **fields)
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
-        raise InvalidConfig("group.min.session.timeout.ms is above group.max.session.timeout.ms")
+        raise InvalidConfig(
+            "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the first or raise the second"
+        )
     topic_settings.parse(settings.topic_defaults)
     return settings
 

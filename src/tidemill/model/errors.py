@@ -1,9 +1,9 @@
-"""The one tree of errors.
+"""The single tree of errors.
 
-Every error that can reach a client is a class here: `code` is Kafka's number for it, `retriable` says whether the same
-request may succeed later, the docstring is the sentence a user reads when nothing more exact is known. Doors turn
-an error into an answer; an error whose `closes_connection` is true has no answer, the connection ends. A class that
-does not say one of these has it from its parent.
+Every error that can reach a client is a class here. `code` is Kafka's number for it, and `retriable` means that the
+same request may succeed later. The docstring is the message that a user reads when there is no more specific one.
+Servers turn an error into a response. An error with `closes_connection` has no response; the server closes the
+connection. A class inherits the values that it does not set.
 """
 
 import re
@@ -13,7 +13,7 @@ _BATCH_OFFSETS = re.compile(r" at offsets [0-9]+ to ([0-9]+) cannot be read")
 
 
 class TidemillError(Exception):
-    """Something went wrong in Tidemill."""
+    """Tidemill reported an error."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class KafkaError(TidemillError):
 
 
 class UnknownServerError(KafkaError, code=-1):
-    """The broker met an error it did not expect."""
+    """The broker encountered an unexpected error."""
 
 
 class OffsetOutOfRange(KafkaError, code=1):
@@ -49,7 +49,7 @@ class OffsetOutOfRange(KafkaError, code=1):
 
 
 class CorruptMessage(KafkaError, code=2, retriable=True):
-    """The record batch is damaged or does not keep to the format."""
+    """The record batch is damaged or malformed."""
 
 
 class UnreadableBatch(CorruptMessage, retriable=False):
@@ -57,14 +57,14 @@ class UnreadableBatch(CorruptMessage, retriable=False):
 
     @classmethod
     def at(cls, topic: str, partition: int, base_offset: int, last_offset: int, reason: object) -> Self:
-        """The error that names the batch; clients find its offsets in the text again (`next_offset`)."""
+        """Build the error for a batch. Clients parse its offsets from the text (`next_offset`)."""
         return cls(
             f"the batch of {topic}-{partition} at offsets {base_offset} to {last_offset} cannot be read: {reason}"
         )
 
     @property
     def next_offset(self) -> int | None:
-        """The offset behind the batch; None where the text names none."""
+        """The offset after the batch, or None if the text has no offsets."""
         found = _BATCH_OFFSETS.search(str(self))
         return None if found is None else int(found[1]) + 1
 
@@ -82,7 +82,7 @@ class NotLeaderOrFollower(KafkaError, code=6, retriable=True):
 
 
 class RequestTimedOut(KafkaError, code=7, retriable=True):
-    """The request took longer than it allowed."""
+    """The request did not complete within its timeout."""
 
 
 class MessageTooLarge(KafkaError, code=10):
@@ -114,15 +114,15 @@ class RecordListTooLarge(KafkaError, code=18):
 
 
 class NotEnoughReplicas(KafkaError, code=19, retriable=True):
-    """Fewer replicas are in sync than min.insync.replicas asks for."""
+    """Fewer replicas are in sync than min.insync.replicas requires."""
 
 
 class NotEnoughReplicasAfterAppend(KafkaError, code=20, retriable=True):
-    """The records were written, but by fewer replicas than min.insync.replicas asks for."""
+    """The records were written, but to fewer replicas than min.insync.replicas requires."""
 
 
 class InvalidRequiredAcks(KafkaError, code=21):
-    """acks is none of -1, 0 and 1."""
+    """acks must be -1, 0 or 1."""
 
 
 class IllegalGeneration(KafkaError, code=22):
@@ -130,7 +130,7 @@ class IllegalGeneration(KafkaError, code=22):
 
 
 class InconsistentGroupProtocol(KafkaError, code=23):
-    """The member's protocols do not fit the group's."""
+    """The member's protocols do not match the group's."""
 
 
 class InvalidGroupId(KafkaError, code=24):
@@ -166,15 +166,15 @@ class InvalidTimestamp(KafkaError, code=32):
 
 
 class UnsupportedSaslMechanism(KafkaError, code=33):
-    """This broker does not let anybody in by that mechanism."""
+    """This broker does not support that SASL mechanism."""
 
 
 class IllegalSaslState(KafkaError, code=34):
-    """The steps of the handshake came in the wrong order."""
+    """The steps of the SASL handshake arrived in the wrong order."""
 
 
 class UnsupportedVersion(KafkaError, code=35):
-    """The broker does not speak this version of the request."""
+    """The broker does not support this version of the request."""
 
 
 class TopicAlreadyExists(KafkaError, code=36):
@@ -250,7 +250,7 @@ class TransactionalIdAuthorizationFailed(KafkaError, code=53):
 
 
 class SecurityDisabled(KafkaError, code=54):
-    """Security features are switched off."""
+    """Security features are disabled."""
 
 
 class OperationNotAttempted(KafkaError, code=55):
@@ -262,7 +262,7 @@ class KafkaStorageError(KafkaError, code=56, retriable=True):
 
 
 class LogDirNotFound(KafkaError, code=57):
-    """There is no such log directory."""
+    """The log directory does not exist."""
 
 
 class UnknownProducerId(KafkaError, code=59):
@@ -274,7 +274,7 @@ class ReassignmentInProgress(KafkaError, code=60):
 
 
 class SaslAuthenticationFailed(KafkaError, code=58):
-    """Whoever asks is not who it says it is."""
+    """The credentials are wrong or missing."""
 
 
 class InvalidPrincipalType(KafkaError, code=67):
@@ -298,7 +298,7 @@ class InvalidFetchSessionEpoch(KafkaError, code=71, retriable=True):
 
 
 class ListenerNotFound(KafkaError, code=72, retriable=True):
-    """There is no such listener."""
+    """The listener does not exist."""
 
 
 class FencedLeaderEpoch(KafkaError, code=74, retriable=True):
@@ -322,7 +322,7 @@ class OffsetNotAvailable(KafkaError, code=78, retriable=True):
 
 
 class MemberIdRequired(KafkaError, code=79):
-    """Join again with the member id that came with this answer."""
+    """Join again with the member id of this response."""
 
 
 class PreferredLeaderNotAvailable(KafkaError, code=80, retriable=True):
@@ -342,7 +342,7 @@ class EligibleLeadersNotAvailable(KafkaError, code=83, retriable=True):
 
 
 class ElectionNotNeeded(KafkaError, code=84, retriable=True):
-    """The partition has the right leader already."""
+    """The partition already has the right leader."""
 
 
 class NoReassignmentInProgress(KafkaError, code=85):
@@ -354,9 +354,9 @@ class GroupSubscribedToTopic(KafkaError, code=86):
 
 
 class InvalidRecord(KafkaError, code=87):
-    """The record batch breaks a rule of its topic."""
+    """The record batch violates a rule of its topic."""
 
-    record_errors: tuple[tuple[int, str], ...] = ()  # which records of the batch, by index, and why
+    record_errors: tuple[tuple[int, str], ...] = ()  # the rejected records of the batch: index and reason
 
 
 class UnstableOffsetCommit(KafkaError, code=88, retriable=True):
@@ -372,7 +372,7 @@ class ProducerFenced(KafkaError, code=90):
 
 
 class ResourceNotFound(KafkaError, code=91):
-    """There is no such resource."""
+    """The resource does not exist."""
 
 
 class DuplicateResource(KafkaError, code=92):
@@ -380,7 +380,7 @@ class DuplicateResource(KafkaError, code=92):
 
 
 class UnacceptableCredential(KafkaError, code=93):
-    """The credential does not keep to the rules."""
+    """The credential does not follow the rules."""
 
 
 class InvalidUpdateVersion(KafkaError, code=95):
@@ -392,7 +392,7 @@ class UnknownTopicId(KafkaError, code=100, retriable=True):
 
 
 class BrokerIdNotRegistered(KafkaError, code=102):
-    """The cluster does not know a broker of this number."""
+    """The cluster has no broker with this id."""
 
 
 class InconsistentTopicId(KafkaError, code=103, retriable=True):
@@ -400,7 +400,7 @@ class InconsistentTopicId(KafkaError, code=103, retriable=True):
 
 
 class TransactionalIdNotFound(KafkaError, code=105):
-    """The transactional id is not known."""
+    """The transactional id does not exist."""
 
 
 class FetchSessionTopicIdError(KafkaError, code=106, retriable=True):
@@ -424,7 +424,7 @@ class StaleMemberEpoch(KafkaError, code=113):
 
 
 class UnknownSubscriptionId(KafkaError, code=117):
-    """The subscription id is not known."""
+    """The subscription id does not exist."""
 
 
 class TransactionAbortable(KafkaError, code=120):
@@ -439,11 +439,11 @@ BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaErro
 
 
 def by_name(name: str) -> type[KafkaError]:
-    """The class of that name; `UnknownServerError` for one that this version does not know."""
+    """Return the class of that name, or `UnknownServerError` if this version does not have it."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, KafkaError) else UnknownServerError
 
 
 def of_code(code: int, message: str = "") -> KafkaError:
-    """The error that `code` stands for, as a client meets it in an answer."""
+    """Return the error for a code in a response."""
     return BY_CODE.get(code, UnknownServerError)(message)

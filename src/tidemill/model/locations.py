@@ -1,7 +1,7 @@
-"""Where files are kept: a path of a local file system, or `file:` with an absolute path.
+"""Parses file locations: a path of a local file system, or `file:` with an absolute path.
 
-Every location that a user writes goes through `local_path`. A scheme that is not supported is refused: the operating
-system would take `s3://bucket/x` for a folder named `s3:`, and the command would report success.
+Every location from a user must go through `local_path`. An unsupported scheme is rejected. The operating system would
+treat `s3://bucket/x` as a folder named `s3:`, and the command would report success.
 """
 
 import re
@@ -11,7 +11,7 @@ from tidemill.model.errors import TidemillError
 
 SUPPORTED = "a local path, or file:///path"
 _PLAIN = ("/", "./", "../")
-"""Beginnings that say that what follows is a path, whatever characters it has."""
+"""Prefixes that mark a path, whatever characters follow."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FILE = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
 
@@ -21,7 +21,7 @@ class UnsupportedLocation(TidemillError):
 
 
 def local_path(text: str) -> str:
-    """The path that a location names; UnsupportedLocation says in one line what is supported."""
+    """Return the path of a location. UnsupportedLocation lists the supported forms in one line."""
     if not text.strip() or "\0" in text:
         raise UnsupportedLocation(f"{text!r} is not a path; write {SUPPORTED}")
     if text.startswith(_PLAIN) or text in {".", ".."}:
@@ -35,7 +35,7 @@ def local_path(text: str) -> str:
     if scheme is None and "://" not in begin:
         return text
     if scheme is not None and len(scheme[1]) == 1:
-        raise UnsupportedLocation(f"{text!r} names a drive of Windows; write {SUPPORTED}")
+        raise UnsupportedLocation(f"{text!r} names a Windows drive; write {SUPPORTED}")
     kind = begin.partition(":")[0].lower()
     if kind == "file":
         raise UnsupportedLocation(f"{text!r} is not absolute, or on another host; write {SUPPORTED}")
@@ -46,7 +46,7 @@ def local_path(text: str) -> str:
 
 
 def _absolute(text: str, path: str) -> str:
-    """The path of a file URL: with its escapes resolved, and without a query."""
+    """Return the path of a file URL, with escapes resolved and without a query."""
     plain = unquote(path, errors="surrogateescape") if "?" not in path and "#" not in path else "\0"
     if "\0" in plain:
         raise UnsupportedLocation(f"{text!r} is not the URL of a file; write {SUPPORTED}")

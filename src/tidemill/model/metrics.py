@@ -1,4 +1,4 @@
-"""Metrics as every part of a broker hands them over: a name, a help text, a value and labels."""
+"""The metric type that all parts of a broker report: a name, a help text, a value and labels."""
 
 from typing import NamedTuple
 

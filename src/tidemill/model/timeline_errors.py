@@ -1,8 +1,8 @@
-"""What can go wrong with a timeline: the same classes in the broker and in the client.
+"""The errors of timelines: the same classes in the broker and in the client.
 
-A door sends the name of the class and the client raises that class again, so that `except StaleLease` works on both
-ends of the wire. `code` is the nearest Kafka error, for records that come through the Kafka door; `retriable` says
-whether the same call may succeed later. An error means that nothing was changed.
+A server sends the name of the class and the client raises that class again, so that `except StaleLease` works on both
+ends. `code` is the nearest Kafka error, for records that arrive through the Kafka server. `retriable` means that the
+same call may succeed later. After an error nothing was changed.
 """
 
 from collections.abc import Mapping
@@ -12,34 +12,34 @@ from tidemill.model.errors import TidemillError
 
 
 class TimelineError(TidemillError, code=42):
-    """A timeline refused the request."""
+    """The timeline rejected the request."""
 
     failures: "Mapping[str, TimelineError]" = MappingProxyType({})
-    """Where a call speaks of several messages: what became of each that was refused, by id."""
+    """In calls with several messages: the error of each rejected message, by id."""
 
 
 class UnknownTimeline(TimelineError, code=3):
-    """There is no timeline of this name; create it first."""
+    """The timeline does not exist; create it first."""
 
 
 class TimelineExists(TimelineError, code=36):
-    """A timeline of this name exists already with other settings; alter it instead."""
+    """The timeline exists with other settings; alter it instead."""
 
 
 class TimelineNotReady(TimelineError, code=5, retriable=True):
-    """The timeline is still being created; try again in a moment."""
+    """The timeline is still being created; retry."""
 
 
 class TimelineDeleting(TimelineError, code=3, retriable=True):
-    """The timeline is being deleted; its name is free again when that is finished."""
+    """The timeline is being deleted; retry when that is finished."""
 
 
 class BadTimelineName(TimelineError, code=17):
-    """The name is not one a timeline can have."""
+    """The name is not a valid timeline name."""
 
 
 class BadSetting(TimelineError, code=40):
-    """A setting of the timeline has a value that it cannot have."""
+    """A setting of the timeline has an invalid value."""
 
 
 class BadMessageId(TimelineError):
@@ -63,11 +63,11 @@ class BatchTooLarge(TimelineError, code=10):
 
 
 class UnknownMessage(TimelineError):
-    """There is no such message: it was completed, cancelled or never scheduled."""
+    """The message does not exist: it was completed, cancelled or never scheduled."""
 
 
 class StaleLease(TimelineError):
-    """The lease has ended: it ran out, was given back, or belongs to another consumer now."""
+    """The lease has ended: it expired, was released, or belongs to another consumer now."""
 
 
 class LeaseIsLive(TimelineError, retriable=True):
@@ -79,7 +79,7 @@ class NotOwner(TimelineError, code=29):
 
 
 class UnknownSession(TimelineError, retriable=True):
-    """The session is not known here; shake hands again."""
+    """The session is unknown to this broker; send the handshake again."""
 
 
 class BadHandshake(TimelineError):
@@ -87,15 +87,15 @@ class BadHandshake(TimelineError):
 
 
 class ConsumerReplaced(TimelineError):
-    """Another consumer with the same id has taken the place of this one."""
+    """Another consumer with the same id has replaced this one."""
 
 
 class ClockInDoubt(TimelineError, code=56, retriable=True):
-    """The broker's clock is in doubt, and the request needs the time of day; tidemill cluster clock says why."""
+    """The broker's clock is in doubt, and the request needs the time of day; run: tidemill cluster clock"""
 
 
 class StoreUnavailable(TimelineError, code=56, retriable=True):
-    """The timeline store does not answer at the moment."""
+    """The timeline store does not respond at the moment; retry."""
 
 
 class StoreCorrupt(TimelineError, code=56):
@@ -103,7 +103,7 @@ class StoreCorrupt(TimelineError, code=56):
 
 
 class StoreTooNew(TimelineError, code=35):
-    """The timeline store was written by a newer version of Tidemill."""
+    """The timeline store was written by a newer version of Tidemill; upgrade this one."""
 
 
 class Unreachable(TimelineError, code=7, retriable=True):
@@ -111,6 +111,6 @@ class Unreachable(TimelineError, code=7, retriable=True):
 
 
 def by_name(name: str) -> type[TimelineError]:
-    """The class of that name; `TimelineError` for one that this version does not know."""
+    """Return the class of that name, or `TimelineError` if this version does not have it."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, TimelineError) else TimelineError

@@ -1,8 +1,8 @@
-"""The settings of a topic, in Kafka's spelling: one table says name, kind, default, limits and meaning.
+"""The settings of a topic, with Kafka's names. One table has name, kind, default, limits and meaning.
 
-`TopicSettings` is what the rest of the broker reads: typed, immutable, made by `parse` from the overrides that a
-topic was created or altered with. Everything that lists settings (DescribeConfigs, the reference, `topic describe`)
-reads the same table, so a setting exists in one place.
+The broker reads `TopicSettings`: typed, immutable, and created by `parse` from the overrides of a topic. Everything
+that lists settings (DescribeConfigs, the reference, `topic describe`) reads the same table, so that a setting is
+defined in one place.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ SPREAD = "tidemill.spread.servers"
 
 
 class SettingKind(Enum):
-    """How the text of a setting is read; the value is Kafka's number for the type in DescribeConfigs."""
+    """How the text of a setting is parsed. The value is Kafka's number for the type in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -37,7 +37,7 @@ class SettingKind(Enum):
 
 
 class Setting(NamedTuple):
-    """One setting: what it is called, how it is read, and what it means."""
+    """One setting: its name, its type, its limits and its meaning."""
 
     name: str
     kind: SettingKind
@@ -53,7 +53,7 @@ class Setting(NamedTuple):
         return self.name.replace(".", "_")
 
     def read(self, text: str) -> Any:
-        """The value that `text` stands for; InvalidConfig when it stands for none."""
+        """Parse `text`. Raise InvalidConfig when it is invalid."""
         try:
             value = _READERS[self.kind](text.strip())
         except ValueError:
@@ -75,7 +75,7 @@ def _boolean(text: str) -> bool:
 
 
 def _whole(text: str) -> int:
-    """Digits alone: what Python reads besides ("1_000") no other client that is told the setting could."""
+    """Parse digits only. Python also accepts "1_000", which no other client could read."""
     if not re.fullmatch("[+-]?[0-9]{1,20}", text):
         raise ValueError(text)
     return int(text)
@@ -97,7 +97,7 @@ def _long(text: str) -> int:
 
 def _double(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value) or "_" in text:  # what is no number is below no limit, and above none
+    if not math.isfinite(value) or "_" in text:  # NaN would pass every limit check
         raise ValueError(text)
     return value
 
@@ -126,7 +126,7 @@ SETTINGS: dict[str, Setting] = {
             "cleanup.policy",
             SettingKind.LIST,
             "delete",
-            "Old records are deleted, compacted by key, or both.",
+            "Delete old records, compact by key, or both.",
             choices=("delete", "compact"),
         ),
         Setting(
@@ -138,7 +138,7 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting("delete.retention.ms", SettingKind.LONG, str(DAY_MS), "How long compaction keeps tombstones.", low=0),
         Setting(
-            "file.delete.delay.ms", SettingKind.LONG, "60000", "How long a removed segment file stays on disk.", low=0
+            "file.delete.delay.ms", SettingKind.LONG, "60000", "How long a deleted segment file stays on disk.", low=0
         ),
         Setting("flush.messages", SettingKind.LONG, str(INT64_MAX), "Flush after this many records.", low=1),
         Setting("flush.ms", SettingKind.LONG, str(INT64_MAX), "Flush at the latest after this time.", low=0),
@@ -157,21 +157,21 @@ SETTINGS: dict[str, Setting] = {
             "message.timestamp.after.max.ms",
             SettingKind.LONG,
             "3600000",
-            "How far a record's time may be ahead of the broker's.",
+            "How far a record's timestamp may be ahead of the broker's time.",
             low=0,
         ),
         Setting(
             "message.timestamp.before.max.ms",
             SettingKind.LONG,
             str(INT64_MAX),
-            "How far a record's time may be behind the broker's.",
+            "How far a record's timestamp may be behind the broker's time.",
             low=0,
         ),
         Setting(
             "message.timestamp.type",
             SettingKind.STRING,
             "CreateTime",
-            "Whose time a record carries: its producer's or the broker's.",
+            "Timestamp of a record: its producer's time or the broker's.",
             choices=("CreateTime", "LogAppendTime"),
         ),
         Setting(
@@ -189,13 +189,13 @@ SETTINGS: dict[str, Setting] = {
             "min.insync.replicas",
             SettingKind.INT,
             "1",
-            "Replicas that must have a record before acks=all is answered.",
+            "Replicas that must have a record before acks=all is acknowledged.",
             low=1,
         ),
         Setting("preallocate", SettingKind.BOOLEAN, "false", "Reserve a segment's space when it is created."),
-        Setting("retention.bytes", SettingKind.LONG, "-1", "Largest size of a partition; -1 is without limit.", low=-1),
+        Setting("retention.bytes", SettingKind.LONG, "-1", "Largest size of a partition; -1 is unlimited.", low=-1),
         Setting(
-            "retention.ms", SettingKind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is for ever.", low=-1
+            "retention.ms", SettingKind.LONG, str(7 * DAY_MS), "How long records are kept; -1 is unlimited.", low=-1
         ),
         Setting("segment.bytes", SettingKind.INT, "1073741824", "Size at which a segment is closed.", low=14),
         Setting("segment.index.bytes", SettingKind.INT, "10485760", "Largest size of an index file.", low=4),
@@ -207,20 +207,20 @@ SETTINGS: dict[str, Setting] = {
             "tidemill.flush",
             SettingKind.STRING,
             "fsync",
-            "When acks=all is answered: after the disk has the records, or after the system has.",
+            "When acks=all is acknowledged: after fsync, or after the write to the page cache.",
             choices=("fsync", "os"),
         ),
         Setting(
             "tidemill.schedule.enable",
             SettingKind.BOOLEAN,
             "false",
-            "Records with a delivery time wait until it comes.",
+            "Deliver records that have a delivery time at that time.",
         ),
         Setting(
             SPREAD,
             SettingKind.INT,
             "0",
-            "In ClickHouse: servers that share the partitions in turn; 0 leaves them to the ranges of --streams.",
+            "In ClickHouse: servers that share the partitions in turn; 0 uses the ranges of --streams.",
             low=0,
             high=65535,
         ),
@@ -228,7 +228,7 @@ SETTINGS: dict[str, Setting] = {
             "tidemill.storage",
             SettingKind.STRING,
             BROKERS_CHOICE,
-            "Where records are: segment files, tables of ClickHouse, or where --streams says.",
+            "Where records are stored: segment files, ClickHouse tables, or the default of --streams.",
             choices=(BROKERS_CHOICE, IN_SEGMENTS, IN_TABLES),
         ),
         Setting(
@@ -242,7 +242,7 @@ SETTINGS: dict[str, Setting] = {
             "unclean.leader.election.enable",
             SettingKind.BOOLEAN,
             "false",
-            "A replica out of sync may lead when no other lives.",
+            "A replica that is not in sync may lead when no other is available.",
         ),
     )
 }
@@ -288,17 +288,17 @@ class TopicSettings:
 
     @property
     def deleted(self) -> bool:
-        """Whether retention runs."""
+        """Whether retention deletes records."""
         return "delete" in self.cleanup_policy
 
     @property
     def log_append_time(self) -> bool:
-        """Whether records carry the broker's time."""
+        """Whether records get the broker's time."""
         return self.message_timestamp_type == "LogAppendTime"
 
 
 def setting(name: str) -> Setting:
-    """The setting of this name; InvalidConfig with the nearest name when there is none."""
+    """Return the setting of this name. InvalidConfig suggests the nearest name."""
     try:
         return SETTINGS[name]
     except KeyError:
@@ -308,11 +308,11 @@ def setting(name: str) -> Setting:
 
 
 def parse(overrides: Mapping[str, str]) -> TopicSettings:
-    """What `overrides` and the defaults make together; InvalidConfig names the first that is wrong."""
+    """Combine `overrides` with the defaults. InvalidConfig names the first invalid setting."""
     given = {setting(name).field: setting(name).read(text) for name, text in overrides.items()}
     settings = dataclasses.replace(DEFAULTS, **given)
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
-        raise InvalidConfig("min.compaction.lag.ms is above max.compaction.lag.ms")
+        raise InvalidConfig("min.compaction.lag.ms is above max.compaction.lag.ms; lower the first or raise the second")
     return settings
 
 

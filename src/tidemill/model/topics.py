@@ -12,7 +12,7 @@ GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 WAITING = "__waiting"
 VITAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
-"""What the broker needs even when the disk is full."""
+"""The topics that the broker must write even when the disk is full."""
 INTERNAL = VITAL | {WAITING}
 
 
@@ -27,22 +27,22 @@ class TopicPartition(NamedTuple):
 
 
 class UnknownTopic(NamedTuple):
-    """A topic that has records in the data directory and is missing in coordination."""
+    """A topic with records in the data directory that coordination does not have."""
 
     name: str
     topic_id: str
-    """Empty when the directory does not say."""
+    """Empty if the directory does not record it."""
     partitions: int
 
 
 def refuse_internal(name: str) -> None:
-    """Refuse a change to a topic in which the broker keeps its own state; clients may read it."""
+    """Reject changes to a topic that holds the broker's own state. Clients may read it."""
     if name in INTERNAL:
         raise InvalidTopic(f"{name} is kept by the broker itself")
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that Kafka would refuse; the name becomes a folder, so this is also what keeps paths safe."""
+    """Reject a name that Kafka would reject. The name becomes a folder, so this check also keeps paths safe."""
     if name in {"", ".", ".."} or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
         rule = f"use 1 to {NAME_LENGTH_MAX} letters, digits, dots, dashes and underscores"
-        raise InvalidTopic(f"{name[:60]!r} is not a topic name: {rule}")
+        raise InvalidTopic(f"{name[:60]!r} is not a topic name; {rule}")

@@ -1,8 +1,8 @@
-"""The query process: loads the engine, gives up its rights, then answers requests of the broker one after the other.
+"""The query process: loads the engine, drops its privileges, then answers the broker's requests one at a time.
 
-Started as `python -I -m tidemill.query_engine.child FD PARENT MEMORY`, with an empty environment. The engine reads
-rows by the table function `python`, which finds them by name among the globals of this module; each is an Arrow stream
-whose batches are pulled from the broker while the engine reads.
+It is started as `python -I -m tidemill.query_engine.child FD PARENT MEMORY`, with an empty environment. The engine
+reads rows by the table function `python`, which finds them by name among the globals of this module. Each is an Arrow
+stream whose batches are pulled from the broker while the engine reads.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from tidemill.query_engine.frames import CONTROL_BYTES_MAX, FrameKind, PeerClose
 ERROR_OUTPUT = 2
 ROWS_BYTES_MAX = 1 << 31
 TOO_LARGE = 396
-"""The engine's own code for a result that is too large."""
+"""ClickHouse's error code for a result that is too large."""
 _open_session: Any = Session
 """The library has no types."""
 _CODE = re.compile(r"Code: (\d+)\.")
@@ -43,11 +43,11 @@ tidemill_warm_up = pa.table({"a": [1]})
 
 
 class ResultTooLarge(Exception):
-    """A column with one value counts once for the engine, and as often as it is written for the client."""
+    """The engine counts a constant column once, but it is written to the client once per row."""
 
 
 class PulledRows:
-    """Rows of the broker, as the engine takes them: an Arrow stream that may be opened more than once."""
+    """The broker's rows as an Arrow stream for the engine, which may be opened more than once."""
 
     def __init__(self, broker: "BrokerSide", name: str) -> None:
         self._broker = broker
@@ -60,7 +60,7 @@ class PulledRows:
 
 
 class BrokerSide:
-    """The broker, asked by threads of the engine; one message and its answer at a time."""
+    """The connection to the broker. The engine's threads send one message at a time and wait for its response."""
 
     def __init__(self, peer: socket.socket) -> None:
         self.peer = peer
@@ -68,7 +68,7 @@ class BrokerSide:
         self._streams = 0
 
     def open(self, name: str) -> tuple[int, pa.Schema]:
-        """A new stream over rows, and what they look like."""
+        """Open a new stream over rows. Return its number and its schema."""
         with self._turn:
             self._streams += 1
             stream = self._streams
@@ -77,7 +77,7 @@ class BrokerSide:
         return stream, pa.ipc.read_schema(pa.py_buffer(found.payload))
 
     def batches(self, stream: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a stream."""
+        """Yield the rows of a stream."""
         while True:
             with self._turn:
                 send(self.peer, FrameKind.PULL, {"stream": stream})
@@ -85,7 +85,7 @@ class BrokerSide:
             if found.kind is FrameKind.END:
                 return
             if found.kind is not FrameKind.ROWS:
-                raise OSError("rows cannot be read")
+                raise OSError("the broker could not read the rows; it reports the reason")
             yield pa.ipc.read_record_batch(pa.py_buffer(found.payload), schema)
 
 
@@ -101,23 +101,23 @@ class QueryEngine:
         self.ask("parse", "SELECT 1")
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Set limits; the setting `readonly` has to be the last one."""
+        """Set limits. The setting `readonly` must be the last one."""
         self._settings = settings
         for name, value in settings.items():
             self._session.query(f"SET {name} = {value!r}")
 
     def ask(self, what: str, text: str = "") -> bytes:
-        """One of our own statements; the text is a value of it and is not run."""
+        """Run one of our own statements. The text is a parameter and is not executed."""
         form = "JSON" if what == "functions" else "TabSeparatedRaw"
         found: bytes = self._held.query(_STATEMENTS[what], form, params={"text": text.translate(_ESCAPES)}).bytes()
         return found
 
     def run(self, sql: str, form: str, bytes_max: int) -> bytes:
-        """What a query finds."""
+        """Return the result of a query."""
         try:
             found: bytes = self._session.query(sql, form).bytes()
         except Exception:
-            # What a failed query has written so far would begin the next result of its session.
+            # The partial output of a failed query would be the start of the next result of its session.
             self._session.close()
             self._session = _open_session(self._path)
             self.configure(self._settings)
@@ -137,7 +137,7 @@ def serve(broker: BrokerSide, engine: QueryEngine) -> None:
             send(broker.peer, FrameKind.ERROR, {"code": TOO_LARGE, "text": ""})
         except PeerClosed:
             raise
-        except Exception as error:  # noqa: BLE001 - the engine's errors have no type in common
+        except Exception as error:  # noqa: BLE001 - the engine's errors have no common type
             code = _CODE.search(str(error))
             send(broker.peer, FrameKind.ERROR, {"code": int(code[1]) if code else 0, "text": str(error)})
         else:
@@ -145,7 +145,7 @@ def serve(broker: BrokerSide, engine: QueryEngine) -> None:
 
 
 def answer(broker: BrokerSide, engine: QueryEngine, request: Any) -> bytes:
-    """The result of one request."""
+    """Return the result of one request."""
     if request["what"] == "configure":
         engine.configure(request["settings"])
         return b""
@@ -161,10 +161,10 @@ def answer(broker: BrokerSide, engine: QueryEngine, request: Any) -> bytes:
 
 
 def _leave_error_output(nowhere: int) -> None:
-    """Write to `nowhere` from now on: the broker reads standard error only until this process is ready."""
+    """Redirect standard error to `nowhere`. The broker reads it only until this process is ready."""
     sys.stderr.flush()
     os.close(ERROR_OUTPUT)
-    if os.dup(nowhere) != ERROR_OUTPUT:  # the lowest free number; dup2 is not among the system calls that are left
+    if os.dup(nowhere) != ERROR_OUTPUT:  # the lowest free number; the filter does not allow dup2
         os._exit(1)
 
 

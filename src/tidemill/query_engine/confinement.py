@@ -1,9 +1,9 @@
-"""What the query process takes away from itself before it sees a query.
+"""Drops the privileges of the query process before it sees a query.
 
-`prepare` runs first: resource limits, a low priority, death with the broker, no network where that can be had.
-`confine` runs when the engine is loaded and warm: another user when the broker is root, then the seccomp filter, for
-all threads. Both return the protections that are in force. Only `SECCOMP` counts as a sandbox: the others are layers
-below it, and some platforms lack them.
+`prepare` runs first: resource limits, a low priority, exit with the broker, and no network where possible. `confine`
+runs when the engine is loaded and warm: another user when the broker is root, then the seccomp filter, for all threads.
+Both return the active protections. Only `SECCOMP` counts as a sandbox. The others are additional layers, and some
+platforms lack them.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ SECCOMP = "seccomp"
 NICENESS = 10
 NOBODY = 65534
 DATA_MARGIN_BYTES = 1 << 30
-"""Address space for threads and the allocator, on top of twice what a query may use."""
+"""Address space for threads and the allocator, in addition to twice the memory of a query."""
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNET, _CLONE_NEWUSER = 0x40000000, 0x10000000
 _SET_MODE_FILTER, _FILTER_FLAG_TSYNC = 1, 1
@@ -39,8 +39,8 @@ def is_supported() -> bool:
 
 
 def prepare(parent_id: int) -> list[str]:
-    """Limits that the engine can be loaded under."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker
+    """Apply the limits under which the engine can still be loaded."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the broker handles Ctrl-C
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     found = ["empty environment", "low priority", "no core files"]
@@ -49,7 +49,7 @@ def prepare(parent_id: int) -> list[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     _end_with(libc, parent_id)
     found.append("ends with the broker")
-    with contextlib.suppress(OSError):  # short of memory, the kernel ends this process before the broker
+    with contextlib.suppress(OSError):  # without memory, the kernel kills this process before the broker
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     flags = _CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWNET | _CLONE_NEWUSER
     if libc.unshare(flags) == 0:
@@ -58,8 +58,8 @@ def prepare(parent_id: int) -> list[str]:
 
 
 def confine(memory_bytes: int, parent_id: int) -> list[str]:
-    """Give up everything that computing does not need; nothing can be opened after this."""
-    for each in _CRASHES:  # the engine's handlers look for files to describe a crash, and never end
+    """Drop everything that computing does not need. Nothing can be opened after this."""
+    for each in _CRASHES:  # the engine's handlers open files to describe a crash, and never return
         signal.signal(each, signal.SIG_DFL)
     found = ["no files written", "data limit"]
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -73,7 +73,7 @@ def confine(memory_bytes: int, parent_id: int) -> list[str]:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         found.append("user nobody")
     libc = ctypes.CDLL(None, use_errno=True)
-    _end_with(libc, parent_id)  # a change of the user has undone it
+    _end_with(libc, parent_id)  # the change of user has reset it
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         found.append("no new privileges")

@@ -1,6 +1,6 @@
-"""What a query process writes to standard error while it starts: read as it comes, of which the end is kept.
+"""Reads what a query process writes to standard error while it starts, and keeps the end of it.
 
-The pipe has to be read all the time, because a process blocks on a full one. It ends when the process is ready or dead.
+The pipe must be read continuously, because a process blocks on a full one. It ends when the process is ready or dead.
 """
 
 import threading
@@ -10,7 +10,7 @@ KEPT_BYTES_MAX = 4096
 """The end of a traceback names the error."""
 READ_BYTES = 65_536
 END_S = 5.0
-"""How long to wait for the end of the pipe of a dead process: another process may still hold it."""
+"""How long to wait for the end of a dead process's pipe, because another process may still hold it."""
 
 
 class ErrorOutput:
@@ -22,7 +22,7 @@ class ErrorOutput:
         self._reading.start()
 
     def text(self) -> str:
-        """The last KEPT_BYTES_MAX bytes; blocks until the pipe ends or END_S have passed."""
+        """Return the last KEPT_BYTES_MAX bytes. Blocks until the pipe ends or END_S have passed."""
         self._reading.join(END_S)
         return self._kept.decode(errors="replace").strip()
 

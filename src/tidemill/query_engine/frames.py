@@ -1,6 +1,6 @@
-"""Messages between the broker and its query process: a kind, a length, a payload, over a socket pair.
+"""Messages between the broker and its query process: a kind, a length and a payload, over a socket pair.
 
-The broker sends one request and answers pulls for rows until it gets a result or an error. The broker does not trust
+The broker sends one request and answers pulls for rows until it gets a result or an error. The broker must not trust
 the process: payloads are bounded, and none of them is code.
 """
 
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 HEADER = struct.Struct(">BI")
 CONTROL_BYTES_MAX = 16 * 1024 * 1024
-"""Largest message that is not a result or rows: the list of functions, and trees of queries."""
+"""The largest message that is not a result or rows: the list of functions, and query trees."""
 
 
 class FrameKind(IntEnum):
-    """What a message says."""
+    """The kind of a message."""
 
     READY = 1
     REQUEST = 2
@@ -47,11 +47,11 @@ class Frame(NamedTuple):
 
 
 class PeerClosed(Exception):
-    """The other side is gone, or sent something that is not a message."""
+    """The peer closed the connection, or sent a malformed message."""
 
 
 def send(peer: socket.socket, kind: FrameKind, payload: Any = b"") -> None:
-    """Send one message; bytes as they are, anything else as JSON."""
+    """Send one message. Bytes are sent unchanged, anything else as JSON."""
     data = payload if isinstance(payload, bytes | bytearray | memoryview) else json.dumps(payload).encode()
     try:
         peer.sendall(HEADER.pack(kind, len(data)))
@@ -61,7 +61,7 @@ def send(peer: socket.socket, kind: FrameKind, payload: Any = b"") -> None:
 
 
 def receive(peer: socket.socket, bytes_max: int) -> Frame:
-    """The next message; PeerClosed also for one that is too long."""
+    """Return the next message. Raise PeerClosed also for a message that is too long."""
     kind, size = HEADER.unpack(_exactly(peer, HEADER.size))
     if size > bytes_max or kind not in list(FrameKind):
         raise PeerClosed

@@ -1,9 +1,9 @@
-"""Query processes, from the broker's side: started when needed, reused, and killed when a query breaks a limit.
+"""Manages query processes: starts them on demand, reuses them, and kills them when a query exceeds a limit.
 
-A conversation runs in a thread of its own: it blocks on the socket, and on rows that come from the event loop. Killing
-the process closes the socket, which ends the thread. Processes are started from the event loop's thread: the kernel
-ends a process with the thread that started it. Threads collect dead processes: the kernel takes a while to free their
-memory.
+Each conversation runs on its own thread, because it blocks on the socket and on rows from the event loop. Killing the
+process closes the socket, which ends the thread. Processes must be started on the event loop's thread, because the
+kernel ends a process with the thread that started it. Other threads wait for dead processes, because the kernel needs a
+while to free their memory.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from tidemill.query_engine.frames import CONTROL_BYTES_MAX, FrameKind, PeerClose
 COMMAND = (sys.executable, "-I", "-m", "tidemill.query_engine.child")
 START_S = 60.0
 IDLE_S = 300.0
-"""How long a process without a query is kept."""
+"""How long an idle process is kept."""
 IDLE_MAX = 1
 MEMORY_LOOK_S = 0.05
 MEMORY_SLACK = 4
-"""A process may take a quarter more than a query may: the allocator keeps some."""
+"""A process may use a quarter more than a query, because the allocator keeps some memory."""
 RESULT_COPIES = 4
-"""Copies of a result in the making, which the engine does not count."""
+"""Copies of a result while it is built, which the engine does not count."""
 NOT_STARTED = "the query process did not start; see the broker's log"
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
@@ -44,7 +44,7 @@ log = structlog.get_logger("tidemill.sql")
 
 
 class QueryFailed(Exception):
-    """The engine reports an error; `code` is its number."""
+    """The engine reported an error. `code` is its number."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -52,15 +52,15 @@ class QueryFailed(Exception):
 
 
 class QueryProcessEnded(Exception):
-    """The process is gone; the text says why in words for the client."""
+    """The process has ended. The text gives the reason for the client."""
 
 
 class SandboxMissing(Exception):
-    """Processes cannot be confined here."""
+    """Processes cannot be confined on this machine."""
 
 
 class Allowance(NamedTuple):
-    """What one query may use."""
+    """The limits of one query."""
 
     memory_bytes: int
     result_bytes: int
@@ -103,7 +103,7 @@ class QueryProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take a query."""
+        """Whether it can run a query."""
         return not self._why and self._process.poll() is None
 
     async def ready(self) -> None:
@@ -117,9 +117,9 @@ class QueryProcess:
         self._idle_bytes = _resident_bytes(self.pid)
 
     async def call(self, request: Mapping[str, Any], rows: Mapping[str, Any] | None = None) -> bytes:
-        """The result of a request; QueryFailed is the only error after which the process can take another one.
+        """Return the result of a request. Only after QueryFailed can the process take another request.
 
-        After any other error messages of this request may still be on their way, and the next one would read them.
+        After any other error, messages of this request may still arrive, and the next request would read them.
         """
         watching = asyncio.create_task(self._watch_memory())
         try:
@@ -128,7 +128,7 @@ class QueryProcess:
             raise
         except PeerClosed:
             why = self._why
-            self.kill("the query process ended")  # it may be dying, or have sent what is no message
+            self.kill("the query process ended")  # it may be dying, or have sent a malformed message
             status, _ = await self.ended()
             raise QueryProcessEnded(why or f"the query process ended (status {status})") from None
         except asyncio.CancelledError:
@@ -141,7 +141,7 @@ class QueryProcess:
             watching.cancel()
 
     def kill(self, why: str) -> None:
-        """Kill the process; it is collected in a thread. Does nothing when it was killed before."""
+        """Kill the process. A thread waits for its end. Does nothing when it was killed before."""
         if self._why:
             return
         self._why = why
@@ -152,7 +152,7 @@ class QueryProcess:
         threading.Thread(target=self._process.wait, name="sql-reaper", daemon=True).start()
 
     async def ended(self) -> tuple[int, str]:
-        """Wait until a killed process has ended: its status, and what it wrote to standard error at its start."""
+        """Wait until a killed process has ended. Return its status, and its standard error output from the start."""
         return await _in_thread(lambda: (self._process.wait(), self._error_output.text()))
 
     def _converse(self, request: Mapping[str, Any], rows: Mapping[str, Any]) -> bytes:
@@ -191,12 +191,12 @@ class QueryProcess:
         while True:
             await asyncio.sleep(MEMORY_LOOK_S)
             if self._idle_bytes and _resident_bytes(self.pid) > self._idle_bytes + allowed:
-                self.kill("the query needs more memory than tidemill.sql.max.memory.bytes allows")
+                self.kill("the query exceeded tidemill.sql.max.memory.bytes; read fewer rows or raise the limit")
                 return
 
 
 class QueryProcesses:
-    """The processes of one broker: one for each query that runs, and one that waits for the next."""
+    """The processes of one broker: one for each running query, and one that waits for the next."""
 
     def __init__(self, allowance: Allowance, *, sandbox_required: bool) -> None:
         self._allowance = allowance
@@ -206,7 +206,7 @@ class QueryProcesses:
         self._forgetting: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> QueryProcess:
-        """A process that is ready for a query."""
+        """Return a process that is ready for a query."""
         self._keep_idle()
         while self._idle:
             process = self._idle.pop()
@@ -214,14 +214,14 @@ class QueryProcesses:
                 self._busy.add(process)
                 return process
         process = await self._start()
-        log.info("query process started", pid=process.pid, protections=", ".join(process.protections))
+        log.info("query_process_started", pid=process.pid, protections=", ".join(process.protections))
         if self._sandbox_required and SECCOMP not in process.protections:
             self._end(process, "no sandbox")
             raise SandboxMissing
         return process
 
     def release(self, process: QueryProcess) -> None:
-        """Take a process back after its query."""
+        """Return a process after its query."""
         self._busy.discard(process)
         if process.is_alive and len(self._idle) < IDLE_MAX:
             self._idle.append(process)
@@ -231,7 +231,7 @@ class QueryProcesses:
             process.kill("the query process is not needed")
 
     async def close(self) -> None:
-        """End all processes, also those that run a query."""
+        """Kill all processes, also those that run a query."""
         self._keep_idle()
         processes = [*self._idle, *self._busy]
         self._end_idle()
@@ -243,7 +243,7 @@ class QueryProcesses:
         try:
             process = QueryProcess(self._allowance)
         except OSError as error:
-            log.error("query process did not start", reason=str(error))
+            log.error("query_process_start_failed", reason=str(error))
             raise QueryProcessEnded(NOT_STARTED) from error
         self._busy.add(process)
         try:
@@ -252,10 +252,10 @@ class QueryProcesses:
             is_wanted = process in self._busy
             self._end(process, "the query process did not start")
             status, output = await process.ended()
-            if is_wanted:  # not when the broker stops
+            if is_wanted:  # not when the broker is stopping
                 reason = str(error) or type(error).__name__
                 log.error(
-                    "query process did not start", pid=process.pid, status=status, reason=reason, error_output=output
+                    "query_process_start_failed", pid=process.pid, status=status, reason=reason, error_output=output
                 )
             raise QueryProcessEnded(NOT_STARTED) from error
         except BaseException:
@@ -278,7 +278,7 @@ class QueryProcesses:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Memory of a process; 0 where the platform does not say."""
+    """Return the memory of a process in bytes, or 0 where the platform does not report it."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -286,7 +286,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """What a call returns that a daemon thread makes: a broker that stops does not wait for it."""
+    """Run a call on a daemon thread and return its result. A stopping broker does not wait for it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -297,7 +297,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
     def run() -> None:
         try:
             done = partial(future.set_result, call())
-        except BaseException as error:  # noqa: BLE001 - goes to the caller
+        except BaseException as error:  # noqa: BLE001 - raised in the caller
             done = partial(future.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, done)

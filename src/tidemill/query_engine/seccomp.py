@@ -1,8 +1,8 @@
-"""The seccomp filter of the query process: the system calls that computing needs, and no others.
+"""The seccomp filter of the query process: only the system calls that computing needs.
 
-Computing needs memory, threads, time and the file descriptors that are open already. No call opens a file, makes a
-socket, starts a program or touches another process: those fail with EPERM, so that the engine reports an error. The
-filter is built here as bytes and installed by `confinement`.
+Computing needs memory, threads, time and the file descriptors that are already open. No allowed call opens a file,
+creates a socket, starts a program or affects another process. Those fail with EPERM, so that the engine reports an
+error. The filter is built here as bytes and installed by `confinement`.
 """
 
 import struct
@@ -91,7 +91,7 @@ PLAIN_CALLS = (
     "exit",
     "exit_group",
 )
-"""Allowed whatever their arguments are."""
+"""Allowed with any arguments."""
 _X86_64_ONLY = ("arch_prctl", "poll", "epoll_wait", "select", "time")
 CHECKED_CALLS = ("clone", "clone3", "tgkill", "prlimit64", "prctl")
 """Allowed with some arguments only."""
@@ -100,7 +100,7 @@ _PRCTL_NAMES = (15, 16, 0x53564D41)
 
 
 class Architecture(NamedTuple):
-    """How a processor names its system calls."""
+    """The system call numbers of a processor architecture."""
 
     audit_code: int
     numbers: Mapping[str, int]
@@ -140,11 +140,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture(0xC000003E, _X86_64),
     "aarch64": Architecture(0xC00000B7, _ARM64),
 }
-"""By the name that the machine gives itself."""
+"""By the machine name that the system reports."""
 
 
 def program(machine: str, process_id: int) -> bytes:
-    """The filter for a process, as an array of `sock_filter`; KeyError for another processor."""
+    """Return the filter for a process, as an array of `sock_filter`. Raise KeyError for another processor."""
     architecture = ARCHITECTURES[machine]
     numbers = architecture.numbers
     names = PLAIN_CALLS + (_X86_64_ONLY if machine == "x86_64" else ())
@@ -158,7 +158,7 @@ def program(machine: str, process_id: int) -> bytes:
     ]
     for name in names:
         code += [(_EQUAL, 0, 1, numbers[name]), (_RETURN, 0, 0, ALLOW)]
-    # The C library falls back to clone, whose flags a filter can see.
+    # The C library falls back to clone, whose flags a filter can check.
     code += [(_EQUAL, 0, 1, numbers["clone3"]), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
     code += _with_argument(numbers["clone"], 0, [(_ANY_BIT, _CLONE_THREAD)])
     code += _with_argument(numbers["tgkill"], 0, [(_EQUAL, process_id)])

@@ -1,1 +1,1 @@
-"""Record batches: seen through their header, built, read, compressed."""
+"""Kafka record batches: headers, building, reading, validation and compression."""

@@ -1,7 +1,7 @@
-"""Record batches made here: the broker's own journals, transaction markers, and what clients of this package send.
+"""Builds record batches: the broker's journals, transaction markers, and what this package's clients send.
 
-Every batch comes out of `wrap` as one bytearray that `place` and `stamp_append_time` can still patch: the records,
-compressed where the header says so, behind a header that gets its length and CRC last.
+`wrap` returns every batch as one bytearray that `place` and `stamp_append_time` can still patch. It has a header and
+the records, compressed if the header says so. Length and CRC are written last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ NO_TIMESTAMP = -1
 
 
 class NewRecord(NamedTuple):
-    """A record that has no place in a log yet."""
+    """A record without a position in a log."""
 
     key: bytes | None
     value: bytes | None
@@ -45,7 +45,7 @@ class NewRecord(NamedTuple):
 
 
 class MarkerType(IntEnum):
-    """How a transaction ended, by its number in the key of the marker."""
+    """The outcome of a transaction, by its number in the key of the marker."""
 
     ABORT = 0
     COMMIT = 1
@@ -61,13 +61,13 @@ def _encode_varint(number: int) -> bytes:
     return bytes(out)
 
 
-# The lengths and deltas of nearly all records; a look into a table is much faster than the loop.
+# The lengths and deltas of nearly all records. A table lookup is much faster than the loop.
 _VARINTS = tuple(_encode_varint(number) for number in range(2048))
 _NULL = _encode_varint(-1)
 
 
 def varint(number: int) -> bytes:
-    """The zig-zag varint of a number of up to 64 bits."""
+    """Return the zig-zag varint of a number of up to 64 bits."""
     return _VARINTS[number] if 0 <= number < 2048 else _encode_varint(number)
 
 
@@ -84,9 +84,9 @@ def build_batch(
     control: bool = False,
     log_append_time: bool = False,
 ) -> bytearray:
-    """A sealed batch of `records`, which have consecutive offsets from `base_offset`."""
+    """Return a sealed batch of `records`, which have consecutive offsets from `base_offset`."""
     if not records:
-        raise InvalidRecord("a record batch holds at least one record")
+        raise InvalidRecord("a record batch needs at least one record")
     base_timestamp = records[0].timestamp
     payload = encode_records(records, base_timestamp)
     attributes = codec.value
@@ -112,7 +112,7 @@ def build_batch(
 
 
 def wrap(header: BatchHeader, payload: Buffer, level: int | None = None) -> bytearray:
-    """A sealed batch of these records, with the codec that the header names; its length and CRC are made here."""
+    """Return a sealed batch of these records with the header's codec. Sets its length and CRC."""
     batch = bytearray(HEADER_SIZE)
     pack_whole(Compression(Codec(header.codec), level), payload, batch)
     head(header, batch)
@@ -120,13 +120,13 @@ def wrap(header: BatchHeader, payload: Buffer, level: int | None = None) -> byte
 
 
 def head(header: BatchHeader, batch: bytearray | memoryview) -> None:
-    """Write the header before the records, which are behind room for it; its length and CRC are made here."""
+    """Write the header into the space in front of the records. Sets its length and CRC."""
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_END))
     seal(batch, 0, len(batch))
 
 
 def encode_records(records: Sequence[NewRecord], base_timestamp: int, deltas: Iterable[int] | None = None) -> bytes:
-    """The payload of a batch that starts at this time; `deltas` are the records' places where there are holes."""
+    """Return the payload of a batch that starts at this time. `deltas` are the offset deltas if there are gaps."""
     parts: list[bytes] = []
     places = range(len(records)) if deltas is None else deltas
     for delta, (key, value, headers, timestamp) in zip(places, records, strict=True):
@@ -157,7 +157,7 @@ def _encode_headers(headers: Headers) -> bytes:
 def end_marker(
     producer_id: int, producer_epoch: int, commit: bool, timestamp: int, coordinator_epoch: int = 0
 ) -> bytearray:
-    """The control batch that ends a transaction in one partition."""
+    """Return the control batch that ends a transaction in one partition."""
     kind = MarkerType.COMMIT if commit else MarkerType.ABORT
     record = NewRecord(
         _MARKER_KEY.pack(MARKER_VERSION, kind),
@@ -170,14 +170,14 @@ def end_marker(
 
 
 def marker_of(batch: Buffer) -> MarkerType:
-    """How the transaction ended whose marker `batch` is; CorruptMessage when it is no such marker."""
+    """Return how the transaction of this marker ended. Raise CorruptMessage when the batch is not a marker."""
     if not read_header(batch).control:
-        raise CorruptMessage("the batch is data and not a marker")
+        raise CorruptMessage("the batch is not a control batch")
     key = next((record.key for record in read_records(batch)), None)
     if key is None or len(key) < _MARKER_KEY.size:
-        raise CorruptMessage("the key of a marker is cut")
+        raise CorruptMessage("the key of a marker is truncated")
     number = _MARKER_KEY.unpack_from(key)[1]
     try:
         return MarkerType(number)
     except ValueError:
-        raise CorruptMessage(f"there is no marker with number {number}") from None
+        raise CorruptMessage(f"unknown marker type {number}") from None

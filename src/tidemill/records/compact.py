@@ -1,9 +1,9 @@
-"""A batch with some of its records taken out: what compaction writes in the place of a batch.
+"""Removes records from a batch, for compaction.
 
-Offsets never change. The base offset and the last offset delta stay, and each record keeps its own delta, so that holes
-open where records were; a batch may even stay without records, because its header still says the last sequence of
-a producer. The bytes of a record that stays are copied, not encoded again; only its timestamp delta is, when the batch
-gets a delete horizon: that takes the place of the base timestamp (KIP-534).
+Offsets never change. The base offset and the last offset delta stay, and each record keeps its own delta, which leaves
+gaps. A batch may even stay without records, because its header has the last sequence of a producer. The bytes of a kept
+record are copied, not encoded again. Only the timestamp delta is encoded again when the batch gets a delete horizon,
+because that replaces the base timestamp (KIP-534).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from tidemill.records.record import Record
 
 
 class _Frame(NamedTuple):
-    """Where the parts of a record lie that matter when it is moved."""
+    """The positions of the parts of a record that matter when it is moved."""
 
     start: int
     timestamp_delta: int
@@ -33,13 +33,13 @@ def compact_batch(
     delete_horizon_ms: int | None = None,
     limit_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> bytearray | None:
-    """The batch with the records that `keep` wants; None when there are none, unless the batch is to stay empty.
+    """Return the batch with the records that `keep` accepts. Return None when there are none, unless `keep_empty`.
 
     `delete_horizon_ms` is for a batch that has none yet and that keeps a tombstone or is a marker.
     """
     header = read_header(batch)
     payload = read_payload(batch, header, limit_bytes=limit_bytes)
-    kept = bytearray(header.count)  # no list of records: a batch may hold millions
+    kept = bytearray(header.count)  # no list of records, because a batch may hold millions
     has_tombstone, max_timestamp = False, TIMESTAMP_MIN
     for index, record in enumerate(scan_records(payload, header)):
         if keep(record):
@@ -62,12 +62,12 @@ def compact_batch(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """The batch without any record: what is left is its place in the log and its producer's sequence."""
+    """Return the batch without any record. It keeps its offsets and its producer's sequence."""
     return wrap(header._replace(count=0, attributes=header.attributes & ~CODEC_BITS), b"")
 
 
 def _frames(payload: bytes, count: int) -> Iterator[_Frame]:
-    # The payload was read as records before, so every length in it is right.
+    # The payload was read as records before, so every length in it is valid.
     at = 0
     for _ in range(count):
         length, body = read_varint(payload, at)
@@ -86,7 +86,7 @@ def _joined(payload: bytes, frames: Iterable[_Frame]) -> bytes:
 def _rebased(payload: bytes, frames: Iterable[_Frame], shift_ms: int) -> bytes:
     out = bytearray()
     for frame in frames:
-        # A time that 64 bits cannot hold is nonsense already; it stays nonsense at the border.
+        # A time that exceeds 64 bits is invalid already, so it is clamped.
         delta = varint(min(max(frame.timestamp_delta + shift_ms, TIMESTAMP_MIN), TIMESTAMP_MAX))
         body = b"".join((b"\x00", delta, payload[frame.rest : frame.end]))
         out += varint(len(body))

@@ -1,15 +1,15 @@
-"""The five codecs of a record batch, decompressed with output that cannot outgrow a limit.
+"""The five codecs of a record batch, with bounded decompression.
 
-A batch names its codec in three bits; only the records behind the header are compressed. Three rules:
+A batch names its codec in three bits. Only the records after the header are compressed. Three rules:
 
-- The limit is on what comes out. Each decoder writes into room that is bounded before it starts: by `limit_bytes`, and
-  by the most that an input of this size can stand for in its codec, so that a truncated stream of 63 bytes costs what
-  63 bytes can cost. The room starts small and grows fourfold. An input that does not fit is CorruptMessage, as
-  is one that a codec cannot read.
-- Nothing that was decompressed stays behind an error: the frames that a traceback holds have let go of it, because a
+- The output is limited. Each decoder writes into a buffer that is bounded before it starts: by `limit_bytes`, and by
+  the largest output that an input of this size can have in its codec. So a truncated stream of 63 bytes costs no more
+  than 63 bytes can. The buffer starts small and grows fourfold. An input that does not fit, or that a codec cannot
+  read, is CorruptMessage.
+- No decompressed data stays alive after an error. The frames that a traceback holds must have released it, because a
   traceback in a reference cycle lives until the next collection.
-- What others write is read: raw snappy (librdkafka) beside xerial's framing, several gzip members, several LZ4 and
-  Zstandard frames in a row.
+- Formats of other writers are read: raw snappy (librdkafka) and xerial's framing, several gzip members, several
+  consecutive LZ4 and Zstandard frames.
 """
 
 import zlib
@@ -25,13 +25,13 @@ from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.header import Buffer
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-# What one byte can stand for at most, by the format of each codec: a deflate match, a snappy copy of 64 bytes in 3,
-# a byte of an LZ4 match length, a Zstandard block of one repeated byte (128 KiB in 4).
+# The largest output of one byte in the format of each codec: a deflate match, a snappy copy of 64 bytes in 3, a byte of
+# an LZ4 match length, a Zstandard block of one repeated byte (128 KiB in 4).
 _EXPANSION_MAX = (1, 1032, 22, 255, 32 * 1024)
-ROOM_BYTES_MIN = 64 * 1024
-ROOM_GROWTH = 4
+OUTPUT_BYTES_MIN = 64 * 1024
+OUTPUT_GROWTH = 4
 GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
-GZIP_MEMBERS_MAX = 256  # each costs a copy of what follows it
+GZIP_MEMBERS_MAX = 256  # each costs a copy of the rest of the input
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # its version and the oldest that can read it
@@ -49,20 +49,20 @@ class Codec(IntEnum):
 
 
 def codec_of(number: int) -> Codec:
-    """The codec with this number; UnsupportedCompressionType for the numbers that have none."""
+    """Return the codec with this number. Raise UnsupportedCompressionType for an unknown number."""
     try:
         return Codec(number)
     except ValueError:
-        raise UnsupportedCompressionType(f"there is no codec with number {number}") from None
+        raise UnsupportedCompressionType(f"unknown compression codec {number}; use 0 to 4") from None
 
 
 def decompressed_bytes_max(codec: int, size: int) -> int:
-    """The most bytes that `size` bytes of this codec can stand for and still be read."""
+    """Return the largest readable output of `size` bytes in this codec."""
     return min(size * _EXPANSION_MAX[codec], DECOMPRESSED_BYTES_MAX) if codec else size
 
 
 def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """What `data` stands for; CorruptMessage when it stands for too much or is damaged."""
+    """Return the decompressed data. Raise CorruptMessage when it is too large or damaged."""
     bound_bytes = min(decompressed_bytes_max(codec, len(data)), limit_bytes)
     match codec:
         case Codec.NONE:
@@ -79,11 +79,11 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES
             return _into_room(cramjam.zstd.decompress_into, data, bound_bytes)
 
 
-def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int | None:
-    """Write what `data` stands for into `room`, for LZ4 and Zstandard; None when it does not fit, or is damaged."""
+def decompress_into(codec: Codec, data: Buffer, output: memoryview) -> int | None:
+    """Decompress LZ4 or Zstandard data into `output`. Return None when it does not fit or is damaged."""
     decode = cramjam.lz4.decompress_into if codec is Codec.LZ4 else cramjam.zstd.decompress_into
     try:
-        return int(decode(data, room))
+        return int(decode(data, output))
     except cramjam.DecompressionError:
         return None
 
@@ -93,22 +93,22 @@ def _too_large(limit_bytes: int) -> CorruptMessage:
 
 
 def _into_room(decode: Callable[[Any, memoryview], int], data: Buffer, limit_bytes: int) -> bytes:
-    # The decoders say by the same kind of error that the input is damaged or that the room is full, so both are
-    # tried again with more room.
-    room_bytes = min(max(ROOM_BYTES_MIN, ROOM_GROWTH * len(data)), limit_bytes)
+    # The decoders raise the same kind of error for damaged input and for a full buffer. So both are retried with a
+    # larger buffer.
+    output_bytes = min(max(OUTPUT_BYTES_MIN, OUTPUT_GROWTH * len(data)), limit_bytes)
     while True:
-        found, reason = _attempt(decode, data, room_bytes)
+        found, reason = _attempt(decode, data, output_bytes)
         if found is not None:
             return found
-        if room_bytes >= limit_bytes:
+        if output_bytes >= limit_bytes:
             raise CorruptMessage(f"the records cannot be decompressed into {limit_bytes} bytes: {reason}")
-        room_bytes = min(room_bytes * ROOM_GROWTH, limit_bytes)
+        output_bytes = min(output_bytes * OUTPUT_GROWTH, limit_bytes)
 
 
-def _attempt(decode: Callable[[Any, memoryview], int], data: Buffer, room_bytes: int) -> tuple[bytes | None, str]:
-    """The decompressed bytes, or why there are none. It does not raise: its frame would keep the room."""
-    # A bytearray is filled with zeros under the interpreter's lock: with 64 MiB nothing else runs for 20 ms.
-    with mmap(-1, max(room_bytes, 1)) as room, memoryview(room)[:room_bytes] as view:
+def _attempt(decode: Callable[[Any, memoryview], int], data: Buffer, output_bytes: int) -> tuple[bytes | None, str]:
+    """Return the decompressed bytes, or the reason for failure. It must not raise: its frame would keep the buffer."""
+    # A bytearray is filled with zeros under the interpreter lock, which blocks all other threads for 20 ms at 64 MiB.
+    with mmap(-1, max(output_bytes, 1)) as memory, memoryview(memory)[:output_bytes] as view:
         try:
             written = decode(data, view)
         except cramjam.DecompressionError as error:
@@ -137,7 +137,7 @@ def _join_members(data: Buffer, limit_bytes: int, parts: list[bytes]) -> bytes:
         if left_bytes < 0:
             raise _too_large(limit_bytes)
         if not member.eof:
-            raise CorruptMessage("the gzip stream of the records is cut")
+            raise CorruptMessage("the gzip stream of the records is truncated")
         if len(parts) > GZIP_MEMBERS_MAX:
             raise CorruptMessage(f"the records are more than {GZIP_MEMBERS_MAX} gzip members")
         rest = member.unused_data
@@ -158,22 +158,22 @@ def _join_blocks(view: memoryview, limit_bytes: int, parts: list[bytes]) -> byte
     left_bytes = limit_bytes
     position = 0
     while position < len(view):
-        if view[position : position + len(XERIAL_MAGIC)] == XERIAL_MAGIC:  # streams may follow one another
+        if view[position : position + len(XERIAL_MAGIC)] == XERIAL_MAGIC:  # several streams may follow each other
             position += len(XERIAL_HEADER)
             continue
         block_at = position + _BLOCK_LENGTH.size
         if block_at > len(view):
-            raise CorruptMessage("the snappy stream of the records is cut")
+            raise CorruptMessage("the snappy stream of the records is truncated")
         position = block_at + _BLOCK_LENGTH.unpack_from(view, position)[0]
         if position > len(view):
-            raise CorruptMessage("a snappy block of the records is cut")
+            raise CorruptMessage("a snappy block of the records is truncated")
         parts.append(_unsnappy_block(view[block_at:position], left_bytes))
         left_bytes -= len(parts[-1])
     return b"".join(parts)
 
 
 def _unsnappy_block(data: Buffer, limit_bytes: int) -> bytes:
-    # Raw snappy opens with the length that it claims, which a few bytes cannot stand for.
+    # Raw snappy starts with its claimed output length, which may be more than the input can produce.
     limit_bytes = min(decompressed_bytes_max(Codec.SNAPPY, len(data)), limit_bytes)
     try:
         length = cramjam.snappy.decompress_raw_len(data)

@@ -1,7 +1,7 @@
-"""How keys choose partitions: the two hashes that Kafka's clients use, so that all of them find the same one.
+"""The two hashes with which Kafka's clients assign keys to partitions.
 
-*consistent_random* is CRC-32, the default of librdkafka and what is built on it; *murmur2_random* is that of Java's
-clients. Records without a key go where the producer likes.
+*consistent_random* is CRC-32, the default of librdkafka and of clients built on it. *murmur2_random* is the default of
+Java's clients. All clients with the same hash choose the same partition. Records without a key go to any partition.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _SEED = 0x9747B28C
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's hash of a key, unsigned."""
+    """Return Kafka's murmur2 hash of a key, unsigned."""
     size = len(key)
     mixed = _SEED ^ size
     whole = size - size % 4

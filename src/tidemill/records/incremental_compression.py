@@ -1,8 +1,8 @@
-"""Records compressed piece by piece into one stream, in the form that every Kafka client can read.
+"""Compresses records piece by piece into one stream, in formats that every Kafka client can read.
 
-So a batch can be filled until it is full as it travels, and no more than a piece of it lies there uncompressed. Java
-must be able to read what is written: snappy in xerial's framing, LZ4 frames with independent blocks (Java's reader
-refuses linked ones).
+So a batch can be filled up to its compressed size, with only one uncompressed piece in memory. Java must be able to
+read the output: snappy in xerial's framing, and LZ4 frames with independent blocks, because Java's reader rejects
+linked ones.
 """
 
 import zlib
@@ -17,23 +17,26 @@ from tidemill.records.header import Buffer
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 LEVELS = {Codec.GZIP: range(1, 10), Codec.ZSTD: range(1, 23)}
-"""The codecs that have levels here, and which; a higher one takes longer, and less room."""
+"""The codecs with levels, and their levels. A higher level takes longer and compresses better."""
 
 LZ4_BLOCK_BYTES = 72 * 1024
-"""More than 64 KiB, up to which the library works with another table: slower by a fifth, with noise by three quarters.
-But not much more, for it only finds what repeats within 64 KiB, and looks in vain for the rest: with blocks of 256 KiB
-text takes 5 to 15 % more time and 1 to 3 % less room, and rows that repeat themselves take half as long again."""
+"""The block size for LZ4, slightly above 64 KiB.
+
+Up to 64 KiB the library uses another table, which is slower by a fifth, with noise by three quarters. Much larger
+blocks do not pay, because LZ4 only finds repeats within 64 KiB and searches the rest in vain. With blocks of 256 KiB,
+text takes 5 to 15 % more time and 1 to 3 % less space. Rows that repeat themselves take half as long again.
+"""
 LZ4_HEADER = bytes.fromhex("04224d18 60 50 fb")
 """Magic; version 1 with independent blocks and no checksums; blocks of 256 KiB at most; the checksum of these bytes."""
 LZ4_STORED = 1 << 31
-"""In the length of a block: it is as it was, because it does not become smaller."""
+"""In the length of a block: the block is stored uncompressed, because it does not become smaller."""
 _LZ4_LENGTH = Struct("<I")
 
 XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_LENGTH = Struct(">I")
 
 ZSTD_DESCRIPTOR_AT = 4
-"""Behind the magic; then comes the size of the window, and then the size of the content, if it is told."""
+"""After the magic. The window size follows, and then the content size if it is present."""
 ZSTD_CONTENT_AT = 6
 ZSTD_CONTENT_TOLD = 0xE0
 ZSTD_CONTENT_IN_4_BYTES = 0x80
@@ -41,23 +44,23 @@ _ZSTD_CONTENT = Struct("<I")
 
 
 class Pack(Protocol):
-    """A stream that is being written behind what its buffer has already."""
+    """A compressed stream that is appended to a buffer."""
 
     def add(self, piece: Buffer) -> None:
-        """Compress another piece: all of it is in the buffer then."""
+        """Compress another piece. All of it is in the buffer then."""
 
     def end(self) -> None:
-        """The stream is complete."""
+        """Complete the stream."""
 
 
 class Compression(NamedTuple):
-    """A codec, and how hard it tries (None: as hard as Kafka's own clients)."""
+    """A codec and its level (None: the level of Kafka's own clients)."""
 
     codec: Codec = Codec.NONE
     level: int | None = None
 
     def into(self, out: bytearray) -> Pack:
-        """A stream behind what is in `out`."""
+        """Start a stream at the end of `out`."""
         match self.codec:
             case Codec.NONE:
                 return _Plain(out)
@@ -72,8 +75,8 @@ class Compression(NamedTuple):
 
 
 def pack_whole(compression: Compression, data: Buffer, out: bytearray) -> None:
-    """Write `data` as one stream behind what is in `out`."""
-    if compression.codec is Codec.ZSTD:  # what knows its input from the beginning takes memory for as much, not more
+    """Append `data` to `out` as one stream."""
+    if compression.codec is Codec.ZSTD:  # with a known input size it allocates only as much memory
         out += cramjam.zstd.compress(data, level=compression.level or ZSTD_LEVEL)
         return
     pack = compression.into(out)
@@ -82,7 +85,7 @@ def pack_whole(compression: Compression, data: Buffer, out: bytearray) -> None:
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` as one stream."""
+    """Return `data` as one stream."""
     out = bytearray()
     pack_whole(Compression(codec), data, out)
     return bytes(out)
@@ -96,7 +99,7 @@ class _Plain:
         self._out += piece
 
     def end(self) -> None:
-        """Nothing is behind the records."""
+        """Do nothing, because nothing follows the records."""
 
 
 class _Gzip:
@@ -125,11 +128,11 @@ class _Xerial:
             self._out += block
 
     def end(self) -> None:
-        """The stream ends with its last block."""
+        """Do nothing, because the stream ends with its last block."""
 
 
 class _Lz4:
-    # Block by block it takes less than half the time of the library's own frames (measured).
+    # Writing blocks directly takes less than half the time of the library's own frames (measured).
     def __init__(self, out: bytearray) -> None:
         self._out = out
         self._out += LZ4_HEADER
@@ -158,12 +161,12 @@ class _Zstd:
         self._stream = cramjam.zstd.Compressor(level)
 
     def add(self, piece: Buffer) -> None:
-        self._stream.compress(bytes(piece))  # it takes nothing else
+        self._stream.compress(bytes(piece))  # it accepts only bytes
         self._out += self._stream.flush()
         self._size += len(piece)
 
     def end(self) -> None:
-        """Say how much it is, which is not known when the stream begins: readers make room for it at once."""
+        """Write the content size, which is unknown at the start. Readers allocate their buffer from it."""
         self._out += self._stream.finish()
         descriptor_at, content_at = self._start + ZSTD_DESCRIPTOR_AT, self._start + ZSTD_CONTENT_AT
         if not self._out[descriptor_at] & ZSTD_CONTENT_TOLD:

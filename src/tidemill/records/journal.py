@@ -1,4 +1,4 @@
-"""The journal of a coordinator: durable records in partitions, each with one order."""
+"""The journal interface of a coordinator: durable records in ordered partitions."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -11,16 +11,16 @@ class Journal(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
 
     def partition_of(self, key: str) -> int:
-        """The partition that keeps this group or transactional id."""
+        """Return the partition of this group or transactional id."""
 
     def leads(self, partition: int, epoch: int) -> bool:
-        """Whether this broker has led the partition since this epoch; if not, other brokers may have written to it."""
+        """Whether this broker has led the partition since this epoch. If not, other brokers may have written to it."""
 
     async def append(self, partition: int, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        """Write the records, all or none; returns when they are durable, in the order of the calls."""
+        """Write all records or none. Return when they are durable. Calls complete in order."""
 
     def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
-        """Every record that is still kept, oldest first."""
+        """Yield every retained record, oldest first."""

@@ -1,7 +1,7 @@
-"""One record, as a reader sees it.
+"""One decoded record.
 
-Records exist only where a batch is opened: in compaction, in searches by time and in the broker's own journals. They
-are NamedTuples because they are made by the hundred thousand.
+Records exist only where a batch is decoded: in compaction, in searches by time and in the broker's own journals. They
+are NamedTuples because they are created in large numbers.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -10,7 +10,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record at its place in a log."""
+    """A record at its position in a log."""
 
     offset: int
     timestamp: int

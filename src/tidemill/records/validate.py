@@ -1,14 +1,13 @@
-"""What a broker asks of a batch that a producer sends, as far as the batch alone can answer.
+"""Validates a batch that a producer sends, without knowledge of its topic.
 
-`check_produced` is on the hot path: one header, one CRC, no record is opened. Its order is Kafka's, because clients see
-which error comes first. The count moves the offsets of the log, so a batch may claim no more records than its bytes
-could stand for.
+`check_produced` is on the hot path: one header, one CRC, no decoded record. Its order is Kafka's, because clients see
+which error comes first. The record count moves the offsets of the log, so a batch must not claim more records than its
+bytes can hold.
 
-`check_records` follows where records can be seen without decompression, or where the topic asks for it
-(`tidemill.validate=records`). It takes time by the record, so it comes when the size of the batch is known to be
-allowed. Another `compression.type` (`recompress`) and keys on a compacted topic (`records_without_key`) check the
-records, too. The CRC is known to be right then, so bytes that make no sense are the producer's fault: InvalidRecord,
-which is not retried, and not CorruptMessage, which is.
+`check_records` runs if records are uncompressed, or if the topic requires it (`tidemill.validate=records`). It takes
+time per record, so it runs after the batch size was accepted. A change of `compression.type` (`recompress`) and the key
+check of a compacted topic (`records_without_key`) also check the records. The CRC is valid then, so malformed bytes are
+the producer's fault. The error is InvalidRecord, which is not retried, and not CorruptMessage, which is.
 """
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
@@ -31,28 +30,30 @@ from tidemill.records.header import (
 from tidemill.records.read import RECORD_BYTES_MIN, read_payload, read_records, read_varint, scan_records
 
 RECORD_ERRORS_MAX = 100
-"""Records that one answer names as refused; a batch may hold millions of them."""
-ZSTD_VERSION_MIN = 7  # KIP-110: consumers that fetch with old versions cannot read zstd
+"""The largest number of rejected records in one response. A batch may hold millions of them."""
+ZSTD_VERSION_MIN = 7  # KIP-110: consumers with older Fetch versions cannot read zstd
 TIMESTAMP_DELTA_BYTES_MAX = 6  # 42 bits: 69 years around the timestamp of the batch
 
 
 def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
-    """The header of the one batch that Produce of this `version` may carry; the error Kafka has for it otherwise."""
+    """Return the header of the one batch that Produce of this `version` may carry. Raise Kafka's error otherwise."""
     if len(buffer) == 0:
-        raise InvalidRecord("there is no record batch")
+        raise InvalidRecord("the request has no record batch for this partition")
     if len(buffer) > MAGIC_AT and buffer[MAGIC_AT] != MAGIC:
         raise InvalidRecord(f"the record batch has magic {buffer[MAGIC_AT]}, not {MAGIC}")
     if len(buffer) < HEADER_SIZE:
-        raise CorruptMessage(f"a record batch of {len(buffer)} bytes is cut within its header")
+        raise CorruptMessage(f"a record batch of {len(buffer)} bytes is truncated within its header")
     header = BatchHeader._make(HEADER.unpack_from(buffer))
     if LENGTH_MIN <= header.length < len(buffer) - LENGTH_END:
-        raise InvalidRecord("more than one record batch, or bytes behind it")
+        raise InvalidRecord("the request has more than one record batch for this partition, or extra bytes after it")
     if header.codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
-        raise UnsupportedCompressionType(f"zstd needs Produce {ZSTD_VERSION_MIN}, this is {version}")
+        raise UnsupportedCompressionType(
+            f"zstd requires Produce version {ZSTD_VERSION_MIN}, the request has {version}; upgrade the client"
+        )
     if header.codec > Codec.ZSTD:
-        raise UnsupportedCompressionType(f"there is no codec with number {header.codec}")
+        raise UnsupportedCompressionType(f"unknown compression codec {header.codec}; use 0 to 4")
     if header.length != len(buffer) - LENGTH_END:
-        raise CorruptMessage(f"a record batch says {header.length + LENGTH_END} bytes and has {len(buffer)}")
+        raise CorruptMessage(f"a record batch claims {header.length + LENGTH_END} bytes and has {len(buffer)}")
     check_crc(buffer, 0, header)
     _check_fields(header)
     return header
@@ -60,22 +61,22 @@ def check_produced(buffer: Buffer, *, version: int) -> BatchHeader:
 
 def _check_fields(header: BatchHeader) -> None:
     if header.count <= 0 or header.last_offset_delta + 1 != header.count:
-        raise InvalidRecord(f"a batch counts {header.count} records and ends with delta {header.last_offset_delta}")
+        raise InvalidRecord(f"a batch of {header.count} records has the last offset delta {header.last_offset_delta}")
     if header.control:
-        raise InvalidRecord("a producer cannot send markers")
+        raise InvalidRecord("a producer must not send control batches")
     if header.attributes & DELETE_HORIZON_BIT:
-        raise InvalidRecord("a producer cannot set the delete horizon of a batch: compaction does")
+        raise InvalidRecord("a producer must not set the delete horizon of a batch; only compaction sets it")
     if header.has_producer and header.base_sequence < 0:
-        raise InvalidRecord(f"producer {header.producer_id} sent no sequence")
+        raise InvalidRecord(f"a batch of producer {header.producer_id} has no sequence")
     if header.transactional and not header.has_producer:
-        raise InvalidRecord("a transactional batch names no producer")
+        raise InvalidRecord("a transactional batch has no producer id")
     possible_bytes = decompressed_bytes_max(header.codec, header.size - HEADER_SIZE)
     if header.count * RECORD_BYTES_MIN > possible_bytes:
-        raise InvalidRecord(f"a batch counts {header.count} records, more than its {header.size} bytes can hold")
+        raise InvalidRecord(f"a batch claims {header.count} records, more than its {header.size} bytes can hold")
 
 
 def check_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> None:
-    """InvalidRecord unless every record of the batch can be read; for a batch that `check_produced` has passed."""
+    """Raise InvalidRecord unless every record of the batch can be read. `check_produced` must have passed."""
     header = read_header(batch)
     if header.codec == Codec.NONE:
         check_payload(memoryview(batch)[HEADER_SIZE : header.size], header)
@@ -84,7 +85,7 @@ def check_records(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -
 
 
 def check_payload(payload: memoryview | bytes, header: BatchHeader) -> None:
-    """InvalidRecord unless the payload is the records that the header counts."""
+    """Raise InvalidRecord unless the payload has exactly the records that the header counts."""
     if is_plain(payload, header.count):
         return
     try:
@@ -97,11 +98,11 @@ def check_payload(payload: memoryview | bytes, header: BatchHeader) -> None:
 def is_plain(payload: memoryview | bytes, count: int) -> bool:
     """Whether `count` records fill the payload exactly, numbered from 0, with every length inside its record.
 
-    No record is opened. False also stands for what needs a closer look, such as an unusually long number.
+    No record is decoded. False also means that a full check is needed, for example after an unusually long varint.
     """
-    # This loop runs for every uncompressed record that is produced, so numbers of one and two bytes are written out.
+    # This loop runs for every uncompressed record that is produced, so varints of one and two bytes are inlined.
     # Zig-zag doubles a number and makes it odd when it is negative; -1 (the byte 1) is a missing key or value. The
-    # position only moves forward, so one comparison at a record's end proves that all its lengths lay inside.
+    # position only moves forward, so one comparison at a record's end proves that all its lengths were inside.
     at = 0
     try:
         for doubled_index in range(0, count * 2, 2):
@@ -146,24 +147,24 @@ def is_plain(payload: memoryview | bytes, count: int) -> bool:
 
 
 def _skip_timestamp(payload: memoryview | bytes, at: int) -> int:
-    """The last byte of a timestamp delta; CorruptMessage where the timestamp could be outside of 64 bits."""
+    """Return the last byte of a timestamp delta. Raise CorruptMessage if the timestamp could exceed 64 bits."""
     for last in range(at + 1, at + TIMESTAMP_DELTA_BYTES_MAX):
         if payload[last] < 0x80:
             return last
-    raise CorruptMessage("a timestamp is far from that of its batch")
+    raise CorruptMessage("a record timestamp is too far from that of its batch")
 
 
 def _skip_bytes(payload: memoryview | bytes, at: int) -> int:
     size, at = read_varint(payload, at)
     if size < -1:
-        raise CorruptMessage(f"a key or value has the length {size}")
+        raise CorruptMessage(f"a key or value has the invalid length {size}")
     return at + max(size, 0)
 
 
 def _skip_headers(payload: memoryview | bytes, at: int) -> int:
     count, at = read_varint(payload, at)
     if not 0 <= count <= len(payload) - at:
-        raise CorruptMessage(f"a record counts {count} headers")
+        raise CorruptMessage(f"a record has the invalid header count {count}")
     for _ in range(count):
         low = payload[at]
         if low & 1:
@@ -177,7 +178,7 @@ def _skip_headers(payload: memoryview | bytes, at: int) -> int:
 def recompress(
     batch: bytearray | memoryview, codec: Codec, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> bytearray | memoryview:
-    """The same batch with its records in `codec`; `batch` itself when they are already."""
+    """Return the batch with its records in `codec`, or `batch` itself when they already are."""
     header = read_header(batch)
     if header.codec == codec:
         return batch
@@ -194,7 +195,7 @@ def _decompressed(batch: Buffer, header: BatchHeader, limit_bytes: int) -> bytes
 
 
 def records_without_key(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[int]:
-    """The indexes within the batch of the first RECORD_ERRORS_MAX records that a compacted topic refuses."""
+    """Return the indexes of the first RECORD_ERRORS_MAX records that a compacted topic rejects."""
     missing: list[int] = []
     try:
         for index, record in enumerate(read_records(batch, limit_bytes=limit_bytes)):
@@ -206,9 +207,9 @@ def records_without_key(batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_
 
 
 def invalid_record(error: CorruptMessage) -> InvalidRecord:
-    """The error that a producer gets for bytes that make no sense.
+    """Return the error that a producer gets for malformed bytes.
 
-    It keeps no traceback of the first one: the frames in it hold everything that was decompressed.
+    It drops the traceback of the first error, because its frames hold all decompressed data.
     """
     error.__traceback__ = None
     return InvalidRecord(f"the records cannot be read: {error}")

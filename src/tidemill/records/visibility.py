@@ -1,7 +1,7 @@
-"""The records of a partition that a reader may see: without markers, and without those of aborted transactions.
+"""Selects the records of a partition that a reader may see: no control batches, no aborted transactions.
 
-A partition is read as whole batches, together with the transactions in them that were aborted. The records of such a
-transaction are dropped from its first offset on, up to its abort marker; markers themselves are nobody's records.
+A partition is read as whole batches, together with the aborted transactions in them. The records of such a transaction
+are dropped from its first offset up to its abort marker. Markers are never returned as records.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,9 +14,9 @@ from tidemill.records.header import BatchHeader, Buffer, iter_headers
 def visible_batches(
     chunks: Iterable[Buffer], aborted: Iterable[tuple[int, int]] = ()
 ) -> Iterator[tuple[BatchHeader, memoryview | None]]:
-    """Each batch in order with its bytes, or None where nobody may see its records.
+    """Yield each batch in order with its bytes, or None where the reader must not see its records.
 
-    `aborted` are pairs of a producer's id and the first offset of its transaction.
+    `aborted` has pairs of a producer's id and the first offset of its transaction.
     """
     beginnings = [(first_offset, producer_id) for producer_id, first_offset in aborted]
     heapify(beginnings)

@@ -1,1 +1,1 @@
-"""Streams: the log of a partition, from decision (core) to bytes on disk (segments)."""
+"""The log of a partition: decisions (`core`), segment files (`segments`) and ClickHouse tables (`clickhouse`)."""

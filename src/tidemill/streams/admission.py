@@ -1,13 +1,14 @@
-"""Checks the batches of one partition before they are written, and opens large ones in a thread.
+"""Checks the batches of one partition before the writer appends them. Decodes large batches on a thread.
 
-A topic may ask for records to be opened: it is compacted, wants another codec, checks every record or schedules. Small
-uncompressed batches are opened in place. All others are opened one at a time in one thread for the whole process, so
-that the memory of decompressed records is that of one batch (DECOMPRESSED_BYTES_MAX), however many connections send
-them, and so that other clients are served meanwhile. Partitions take turns: each has at most one batch in the thread.
+Some topics need decoded records: compacted topics, topics with another codec, topics that check every record or
+schedule records. Small uncompressed batches are decoded on the event loop. All other batches are decoded one at a time,
+on one thread for the whole process. This bounds the memory for decompressed records to one batch
+(DECOMPRESSED_BYTES_MAX), however many connections send batches. It also keeps the event loop free for other clients.
+Each partition has at most one batch on the thread, so partitions take turns.
 
-Batches of a partition keep their order: one that comes while another is opened waits behind it, because producers
-number their batches. `verify` runs last, and nothing waits after it: it finds the batch's transaction open, and the
-batch must be on its way to the log before a marker can be.
+Batches of a partition must keep their order, because producers number their batches. A batch that arrives while another
+is being decoded waits behind it. `verify` runs last, and nothing may await after it. It confirms that the batch's
+transaction is open, and the batch must reach the log before an end marker can.
 """
 
 import asyncio
@@ -22,9 +23,9 @@ from tidemill.records.validate import check_produced
 from tidemill.streams.core.admission import admit, check_opened, opens
 
 OPENED_IN_PLACE_BYTES_MAX = 16 * 1024
-"""Uncompressed batches up to this size are opened on the event loop: some milliseconds at most."""
+"""Uncompressed batches up to this size are decoded on the event loop, which takes a few milliseconds at most."""
 WALKED_IN_PLACE_MAX = 4_000
-"""Uncompressed batches of up to so many records are checked on the event loop: some milliseconds at most."""
+"""Uncompressed batches of up to this many records are checked on the event loop, for a few milliseconds at most."""
 _OPENER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidemill-opener")
 
 Admitted: TypeAlias = tuple[bytearray | memoryview, BatchHeader]
@@ -33,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class BatchAdmission:
-    """The order in which the batches of one partition are checked."""
+    """Keeps the order in which the batches of one partition are checked."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -48,7 +49,7 @@ class BatchAdmission:
         inspect: Callable[[], object] | None = None,
         verify: Verify | None = None,
     ) -> Admitted:
-        """The batch as the topic stores it; `inspect` is a further check that opens it."""
+        """Return the batch as the topic stores it. `inspect` is an additional check that decodes the batch."""
         header = check_produced(batch, version=version)
 
         def check() -> Admitted:
@@ -79,10 +80,10 @@ class BatchAdmission:
 
 
 def opened_in_place(header: BatchHeader) -> bool:
-    """Whether the batch is small and says itself how large its records are."""
+    """Whether the batch is small and uncompressed, so that its size is known before it is decoded."""
     return header.codec == Codec.NONE and header.size <= OPENED_IN_PLACE_BYTES_MAX
 
 
 async def run_aside(work: Callable[[], _T]) -> _T:
-    """Run work that opens a batch in the thread for it."""
+    """Run work that decodes a batch on the decoding thread."""
     return await asyncio.get_running_loop().run_in_executor(_OPENER, work)

@@ -1,13 +1,13 @@
-"""The shell of compaction: reads the log, lets the core decide, rewrites segment by segment.
+"""Runs compaction for one partition: reads the log, applies `core.compaction`, and rewrites segment by segment.
 
-A pass works beside readers and producers. It goes in pieces: one is read, decided about and written aside (on
-a thread), then the pass rests, so that it never has more than `WORK_SHARE` of the time. The rewritten segments get
-their name while writers are held back for a moment. Neighbours that have become small are written as one, so that the
-number of files does not grow with the life of the log.
+A pass runs concurrently with readers and producers. It processes the log in pieces. Each piece is read, decided on and
+written on a thread. Then the pass sleeps, so that it never takes more than `WORK_SHARE` of the time. The writer is
+paused only while a rewritten segment replaces the old ones. Small adjacent segments are merged, so that the number of
+files does not grow with the age of the log.
 
-One pass at a time runs in a broker, so that the memory for keys is bounded. A pass that is stopped half-way has
-rewritten some segments and not others: both are right, since it goes from old to new, and the next pass begins anew.
-It is stopped between two pieces and never cancelled: a thread may be writing to the file.
+One pass runs at a time in a broker, which bounds the memory for keys. A pass that is stopped early has rewritten some
+segments and not others. Both states are correct, because the pass goes from old to new; the next pass starts again. A
+pass is stopped between two pieces and never cancelled, because a thread may be writing to the file.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ WORK_SHARE = 0.5
 
 
 class CleaningStopped(TidemillError):
-    """The partition is closing: the pass ends where it is."""
+    """The partition is closing, so the pass stops before its next piece."""
 
 
 class Cleaner:
@@ -42,15 +42,15 @@ class Cleaner:
         self._changed = False
 
     def stop(self) -> None:
-        """Let the pass end before its next piece."""
+        """Stop the pass before its next piece."""
         self._stopping = True
 
-    def go_on(self) -> None:
-        """Let the next pass run."""
+    def resume(self) -> None:
+        """Allow the next pass to run."""
         self._stopping = False
 
     async def run(self, plan: CompactionPlan, now_ms: int) -> None:
-        """One pass. The log must have been saved, so that a start knows its closed segments as flushed."""
+        """Run one pass. The caller has saved a checkpoint, so that the next start treats closed segments as flushed."""
         aborted = AbortedRecords(self._leader.aborted.ranges())
         keys = KeyMap(aborted)
         end_offset = await self._learn(keys, plan)
@@ -69,7 +69,7 @@ class Cleaner:
         self._leader.clean_until = end_offset
 
     async def _learn(self, keys: KeyMap, plan: CompactionPlan) -> int:
-        """Take in the keys of the dirty part; the offset up to which they fit."""
+        """Record the keys of the dirty part. Return the offset up to which they fit."""
         async with aclosing(self._pieces(plan.dirty_offset, plan.end_offset)) as pieces:
             async for piece in pieces:
                 full_at = await self._log.aside(partial(_cover, keys, piece))
@@ -89,7 +89,7 @@ class Cleaner:
             await self._log.swap(rewritten)
 
     async def _kept(self, start: int, end: int, compactor: Compactor) -> AsyncGenerator[Sequence[Buffer], None]:
-        """What stays of the batches between two offsets."""
+        """Yield the batches between two offsets that compaction keeps."""
         async with aclosing(self._pieces(start, end)) as pieces:
             async for piece in pieces:
                 kept, changed = await self._log.aside(partial(_replace, compactor, piece))
@@ -98,7 +98,7 @@ class Cleaner:
                     yield kept
 
     async def _pieces(self, start: int, end: int) -> AsyncGenerator[Sequence[Buffer], None]:
-        """The batches between two offsets, some at a time; rests while the next is asked for."""
+        """Yield the batches between two offsets in pieces, and sleep between two pieces."""
         clock = asyncio.get_running_loop().time
         began, piece, size = clock(), list[Buffer](), 0
         async with aclosing(self._log.scan(start)) as scan:
@@ -122,7 +122,7 @@ class Cleaner:
 
 
 def _cover(keys: KeyMap, piece: Sequence[Buffer]) -> int | None:
-    """Take in the keys of the batches; the first offset that did not fit, if any."""
+    """Record the keys of the batches. Return the first offset that did not fit, or None."""
     for batch in piece:
         if not keys.cover(batch):
             return read_header(batch).base_offset
@@ -130,7 +130,7 @@ def _cover(keys: KeyMap, piece: Sequence[Buffer]) -> int | None:
 
 
 def _replace(compactor: Compactor, piece: Sequence[Buffer]) -> tuple[list[Buffer], bool]:
-    """What stays of the batches, and whether that is less than there was."""
+    """Return the batches that compaction keeps, and whether anything was removed."""
     replaced = [compactor.replace(batch) for batch in piece]
     changed = any(kept is None or kept != batch for kept, batch in zip(replaced, piece, strict=True))
     return [kept for kept in replaced if kept is not None], changed

@@ -1,4 +1,4 @@
-"""Those who wait until their records are committed: on all replicas that are in sync, up to the high watermark."""
+"""Holds producers that wait until their records are committed, which means below the high watermark."""
 
 import asyncio
 from heapq import heappop, heappush
@@ -16,7 +16,7 @@ class CommitWaiters:
         self._count = 0
 
     async def reach(self, offset: int, timeout_s: float | None) -> None:
-        """Return when everything before `offset` is committed; RequestTimedOut when that takes too long."""
+        """Return when everything before `offset` is committed. Raise RequestTimedOut when that takes too long."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._count += 1
@@ -31,14 +31,14 @@ class CommitWaiters:
             timer.cancel()
 
     def advance(self, high_watermark: int) -> None:
-        """Let go of all whose records are committed."""
+        """Release every waiter whose records are committed."""
         while self._waiting and self._waiting[0][0] <= high_watermark:
             waiter = heappop(self._waiting)[2]
             if not waiter.done():
                 waiter.set_result(None)
 
     def fail(self, error: KafkaError) -> None:
-        """Tell all who wait that it will not happen here; whether it happens elsewhere is not known."""
+        """Fail every waiter. Another leader may still commit the records; this broker cannot know."""
         waiting, self._waiting = self._waiting, []
         for _, _, waiter in waiting:
             if not waiter.done():
@@ -47,4 +47,6 @@ class CommitWaiters:
 
 def _give_up(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
-        waiter.set_exception(RequestTimedOut("the replicas did not take the records in time"))
+        waiter.set_exception(
+            RequestTimedOut("the in-sync replicas did not acknowledge the records within the request timeout; retry")
+        )

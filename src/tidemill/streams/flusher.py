@@ -1,7 +1,8 @@
-"""Group commit: one flush for everyone who waits.
+"""Group commit: one flush serves every caller that waits.
 
-Who needs an offset to be safe calls `reach`. While a flush runs, others gather; the next flush covers them all. No task
-lives while nobody waits. A flush that fails answers all who wait with the error, and the log stays failed.
+A caller that needs a durable offset calls `reach`. Callers that arrive during a flush wait for the next one, which
+covers them all. No task runs while no caller waits. A failed flush raises its error in every waiting caller, and the
+log stays failed.
 """
 
 import asyncio
@@ -25,9 +26,10 @@ class Flusher:
         self._task: asyncio.Task[None] | None = None
 
     async def reach(self, offset: int, *, timeout_s: float | None = None) -> None:
-        """Return when everything before `offset`, which has been appended, is safe; RequestTimedOut when it is late.
+        """Return when everything before `offset` is durable. Raise RequestTimedOut when `timeout_s` passes first.
 
-        The flush goes on for the others, and what was appended stays.
+        The caller has appended up to `offset`. After a timeout the flush continues for the other callers, and the
+        appended records stay.
         """
         if offset <= self.flushed_offset:
             return
@@ -45,12 +47,12 @@ class Flusher:
             timer.cancel()
 
     def begin(self) -> None:
-        """Flush what has been appended; nobody waits for it, `on_flushed` is called."""
+        """Start a flush of everything that was appended, without waiting. `on_flushed` is called at its end."""
         self._wanted = True
         self._start()
 
     def note_flushed(self) -> None:
-        """The log was flushed as a whole in another way, while nothing was appended."""
+        """Record that the whole log was flushed another way while nothing was appended."""
         self.flushed_offset = self._log.end_offset
         self._on_flushed()
 
@@ -81,7 +83,7 @@ class Flusher:
             self._on_flushed()
         except KafkaError as raised:
             error = raised
-        except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception as raised:  # noqa: BLE001 - every waiting caller must get the error, whatever it is
             error = KafkaStorageError(repr(raised))
         for waiter in waiting:
             if waiter.done():
@@ -94,4 +96,4 @@ class Flusher:
 
 def _give_up(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
-        waiter.set_exception(RequestTimedOut("the disk did not take the records in time"))
+        waiter.set_exception(RequestTimedOut("the disk did not flush the records within the request timeout; retry"))

@@ -1,6 +1,6 @@
-"""A follower's log: batches come in as its leader has them, and what its leader does not have goes.
+"""Applies a leader's batches to a follower's log, and removes what the leader does not have.
 
-The caller holds the writer (`PartitionWriter.exclusive`) and has checked that the leader's answer is still true.
+The caller holds the writer (`PartitionWriter.exclusive`) and has checked that the leader's response is still valid.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from tidemill.records.header import Buffer, check_crc, iter_headers
-from tidemill.streams.core.follower import BeginAt, Diverged, OutOfRange, Question, check_copied, mend
+from tidemill.streams.core.follower import BeginAt, Diverged, OutOfRange, Question, check_copied, next_step
 from tidemill.streams.core.leader import Leader
 from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import MaintainedLog, StoredBatch
@@ -21,14 +21,14 @@ LOGGER = structlog.get_logger(__name__)
 
 
 class Copied(NamedTuple):
-    """What a leader gave: whole batches one after the other, and up to where its log is committed."""
+    """A leader's response: consecutive whole batches, and the offset up to which its log is committed."""
 
     records: Buffer
     high_watermark: int
 
 
 class FollowerLog:
-    """Brings one log to the state of its leader's."""
+    """Brings one follower log to the state of its leader's log."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class FollowerLog:
         self._clock = clock
 
     async def copy(self, asked: Question, records: Buffer) -> None:
-        """Append the leader's batches byte for byte; nothing of a row with a damaged one."""
+        """Append the leader's batches byte for byte. One damaged batch rejects all of them."""
         view = memoryview(records)
         batches = []
         for position, header in iter_headers(view):
@@ -57,27 +57,27 @@ class FollowerLog:
             return
         first = batches[0].header
         if asked.last_epoch < 0 and first.base_offset < asked.offset < first.next_offset:
-            # The leader's log begins within a batch: an empty follower begins with the whole of it.
+            # The leader's log starts within a batch. An empty follower starts with the whole batch.
             await self._begin(first.base_offset)
             asked = asked._replace(offset=first.base_offset)
         check_copied([stored.header for stored in batches], asked, self._leader.epochs)
         await self._writer.copy(batches)
 
     async def mend(self, found: Diverged | OutOfRange, leader_start_offset: int) -> None:
-        """Drop what the leader does not have."""
+        """Truncate what the leader does not have."""
         log = self._log
-        step = mend(found, self._leader.epochs, log.start_offset, log.end_offset, leader_start_offset)
-        LOGGER.info("a replica is cut to its leader's log", found=found, step=step, end_offset=log.end_offset)
+        step = next_step(found, self._leader.epochs, log.start_offset, log.end_offset, leader_start_offset)
+        LOGGER.info("replica_truncated_to_leader", found=found, step=step, end_offset=log.end_offset)
         if isinstance(step, BeginAt):
             await self._begin(step.offset)
         else:
             await self.cut(step.end_offset)
 
     async def cut(self, end_offset: int) -> None:
-        """Drop everything from the batch with `end_offset` on; producers are as the rest of the log says.
+        """Truncate the log from the batch with `end_offset` on, and rebuild the producer state from the rest.
 
-        Where epochs began is kept: the batches that began them may have been left out by compaction. That leaves a
-        checkpoint; where the cut leaves none, a new one is saved.
+        The start offsets of epochs are kept, because compaction may have removed the batches that started them. Keeping
+        them requires a checkpoint. If the truncation did not leave one, a new one is saved.
         """
         if end_offset >= self._log.end_offset:
             return

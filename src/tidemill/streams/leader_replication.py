@@ -1,8 +1,8 @@
-"""The leader's side of replication, for one epoch: `core.insync` decides, this asks coordination and lets waiters go.
+"""The leader's side of replication for one leader epoch: proposes in-sync sets and releases waiting producers.
 
-A proposal for another in-sync set is made as soon as a follower may enter, or when `tick` finds one that lags. One is
-under way at a time. One that fails, or whose outcome is not known, stays counted (`InSync.counted`) and is made again
-a moment later: a proposal that is lost must not hold the high watermark for ever.
+`core.insync` decides. The leader proposes another in-sync set as soon as a follower may join, or when `tick` finds a
+follower that lags. One proposal is in flight at a time. A proposal that failed, or whose outcome is unknown, stays
+counted (`InSync.counted`) and is retried soon after. A lost proposal must not block the high watermark permanently.
 """
 
 import asyncio
@@ -29,7 +29,10 @@ Propose = Callable[[Term, tuple[int, ...]], Awaitable[Term]]
 
 
 class Agreement(NamedTuple):
-    """How a leader has the in-sync set changed (the new term, or an error), who lags, and who is in the cluster."""
+    """How a leader changes the in-sync set: the proposal call, the maximum lag, and which brokers are in the cluster.
+
+    `propose` returns the new term or raises an error.
+    """
 
     propose: Propose
     lag_max_ms: float = LAG_MAX_MS
@@ -37,7 +40,7 @@ class Agreement(NamedTuple):
 
 
 class LeaderReplication:
-    """A leader that has followers."""
+    """The replication state of a leader that has followers."""
 
     def __init__(
         self,
@@ -60,40 +63,40 @@ class LeaderReplication:
 
     @property
     def term(self) -> Term:
-        """What was agreed last."""
+        """The term that coordination agreed on last."""
         return self._insync.term
 
     @property
     def high_watermark(self) -> int:
-        """Everything before is committed."""
+        """The offset below which everything is committed."""
         return self._insync.high_watermark
 
     @property
     def start_offset(self) -> int:
-        """Where the log ended when this epoch began."""
+        """The end offset of the log when this epoch started."""
         return self._insync.start_offset
 
     def lags(self, end_offset: int) -> dict[int, Lag]:
-        """How far every follower is behind the end of the log."""
+        """Return how far each follower is behind the end of the log."""
         return self._insync.lags(end_offset, _now_ms())
 
     def check_enough(self) -> None:
-        """NotEnoughReplicas when acks=all cannot be kept now."""
+        """Raise NotEnoughReplicas when acks=all cannot be satisfied now."""
         if not self._insync.enough(self._min_insync()):
             raise NotEnoughReplicas(self._shortage())
 
     async def committed(self, offset: int, timeout_s: float | None) -> None:
-        """Return when everything before `offset` is on all replicas in sync."""
+        """Return when everything before `offset` is on all in-sync replicas."""
         if offset <= self._insync.high_watermark:
             return
         if self._over:
-            raise NotLeaderOrFollower("another broker leads this partition now")
+            raise NotLeaderOrFollower("another broker leads this partition now; refresh the metadata and retry")
         if not self._insync.enough(self._min_insync()):
             raise NotEnoughReplicasAfterAppend(self._shortage())
         await self._commits.reach(offset, timeout_s)
 
     def learn(self, term: Term) -> None:
-        """The in-sync set was changed."""
+        """Apply a changed in-sync set."""
         if self._over or not self._insync.learn(term, _now_ms()):
             return
         if not self._insync.enough(self._min_insync()):
@@ -101,14 +104,14 @@ class LeaderReplication:
         self.advance()
 
     def fetched(self, node: int, offset: int, end_offset: int) -> None:
-        """A follower has everything before `offset`."""
+        """Record that a follower has everything before `offset`."""
         self._insync.fetched(node, offset, end_offset, _now_ms())
         self.advance()
         if node not in self._insync.term.isr:
             self.tick()
 
     def advance(self) -> None:
-        """Move the high watermark as far as it may go."""
+        """Advance the high watermark as far as the in-sync replicas allow."""
         before = self._insync.high_watermark
         after = self._insync.advance(self._own_offset(), self._min_insync())
         if after > before:
@@ -116,7 +119,7 @@ class LeaderReplication:
             self._commits.advance(after)
 
     def tick(self) -> None:
-        """Propose the in-sync set that should be, if it is another and no proposal is under way."""
+        """Propose the desired in-sync set if it differs from the current one and no proposal is in flight."""
         now_ms = _now_ms()
         if self._proposing is not None or self._over or now_ms < self._not_before_ms:
             return
@@ -127,7 +130,7 @@ class LeaderReplication:
         self._proposing = asyncio.get_running_loop().create_task(self._propose(isr))
 
     async def end(self, error: KafkaError) -> None:
-        """The epoch is over: nobody waits here any more."""
+        """End the epoch and fail every waiter."""
         self.stop(error)
         if self._proposing is not None:
             self._proposing.cancel()
@@ -142,11 +145,11 @@ class LeaderReplication:
         try:
             term = await self._agreement.propose(self._insync.term, isr)
         except TidemillError as error:
-            LOGGER.info("a proposed in-sync set was not taken", isr=isr, error=str(error))
+            LOGGER.info("isr_change_rejected", isr=isr, error=str(error))
             self._not_before_ms = _now_ms() + RETRY_MS
             return
         except Exception:
-            LOGGER.exception("an in-sync set could not be proposed", isr=isr)
+            LOGGER.exception("isr_change_failed", isr=isr)
             self._not_before_ms = _now_ms() + RETRY_MS
             return
         finally:

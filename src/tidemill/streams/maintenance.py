@@ -1,8 +1,8 @@
-"""What time asks of a partition: retention, closing of old segments, compaction, flush.ms, checkpoints.
+"""Runs the periodic work of a partition: retention, segment rolling, compaction, flush.ms and checkpoints.
 
-Everything that changes files holds back the writer for a moment, and runs to its end even when its caller is
-cancelled: the next one must not meet it half done. Only a leader decides what is old; a follower's log begins where
-its leader's does.
+All work that changes files pauses the writer briefly and runs to completion even when its caller is cancelled. The next
+task must never find files in a half-changed state. Only a leader decides what is expired. A follower takes the start
+offset of its leader.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tidemill.streams.flusher import Flusher
 from tidemill.streams.interface import StreamLog
 from tidemill.streams.writer import PartitionWriter
 
-CHECKPOINT_BYTES = 64 * 1024 * 1024  # a start after a crash scans about this much of a partition
+CHECKPOINT_BYTES = 64 * 1024 * 1024  # a start after a crash scans about this many bytes of a partition
 
 LOGGER = structlog.get_logger(__name__)
 
@@ -29,19 +29,19 @@ Random = Callable[[], float]
 
 
 class MaintenanceTasks(NamedTuple):
-    """What one round of upkeep may do."""
+    """The work that one maintenance round may do."""
 
     retain: bool = True
-    """Retention is due."""
+    """Whether retention is due."""
     by_time: bool = True
-    """The wall clock is trusted: records, producers and tombstones may be deleted because they are old."""
+    """Whether the wall clock is trusted, so that records, producers and tombstones may be deleted by age."""
 
 
 ALL_TASKS = MaintenanceTasks()
 
 
 class _Jitter:
-    """A share of `segment.jitter.ms`, drawn once for each segment, so that segments begun together end apart."""
+    """A share of `segment.jitter.ms`, drawn once per segment, so that segments of one age roll at different times."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -49,14 +49,14 @@ class _Jitter:
         self._share = 0.0
 
     def of(self, base_offset: int) -> float:
-        """The share of the segment that begins at this offset."""
+        """Return the share for the segment with this base offset."""
         if base_offset != self._base_offset:
             self._base_offset, self._share = base_offset, self._random()
         return self._share
 
 
 class PartitionMaintenance:
-    """Looks after one log. `name` is for the operator, `state` gives what a checkpoint keeps of the partition."""
+    """Maintains one log. `name` identifies the partition in log events; `state` returns the state to checkpoint."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class PartitionMaintenance:
         expiry_ms: int,
         tasks: MaintenanceTasks = ALL_TASKS,
     ) -> None:
-        """Do what is due; nothing that is not committed is deleted or compacted."""
+        """Do the work that is due. Uncommitted records are never deleted or compacted."""
         if tasks.by_time:
             self._leader.producers.expire(now_ms, expiry_ms)
         if self._cleaning is None and not self._paused:
@@ -104,7 +104,7 @@ class PartitionMaintenance:
             if tasks.retain and self._leader.leads:
                 await self._retain(now_ms, high_watermark, by_time=tasks.by_time)
             await self._log.sweep(now_ms, by_time=tasks.by_time)
-            if tasks.by_time:  # a pass drops tombstones by their age, and spares records by theirs
+            if tasks.by_time:  # a pass drops tombstones by age and keeps recent records by age
                 self._start_cleaning(now_ms, stable_offset)
         await self._flush_by_time(now_ms)
         if self._writer.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES:
@@ -114,25 +114,25 @@ class PartitionMaintenance:
             raise failed
 
     async def move_start(self, start_offset: int) -> None:
-        """Let the log begin later."""
+        """Move the log's start offset forward."""
         await self.to_the_end(self._trim(start_offset))
 
     async def save(self) -> None:
-        """Leave a checkpoint."""
+        """Write a checkpoint."""
         await self.to_the_end(self._checkpoint())
 
     async def save_held(self) -> None:
-        """The same for who holds back the writer already."""
+        """Write a checkpoint while the caller holds the writer."""
         await self._log.save(self._state())
         self._note_saved()
 
     def forget_saved(self) -> None:
-        """The log was cut: the last checkpoint says nothing about it."""
+        """Mark the last checkpoint as invalid, because the log was truncated."""
         self._saved_at = -1
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """No compaction, no retention meanwhile: the log is cut, which they must not meet."""
+        """Pause compaction and retention, because the log is being truncated."""
         self._paused += 1
         try:
             await self._stop_cleaning()
@@ -140,22 +140,22 @@ class PartitionMaintenance:
         finally:
             self._paused -= 1
             if not self._paused:
-                self._cleaner.go_on()
+                self._cleaner.resume()
 
     async def stop(self) -> None:
-        """Finish what was begun, begin nothing more."""
+        """Finish the running work and start nothing new."""
         self._paused += 1
         await self._stop_cleaning()
         if self._work:
             await asyncio.wait(self._work)
 
     async def cleaned(self) -> None:
-        """Return when no compaction of this partition runs."""
+        """Return when no compaction of this partition is running."""
         if self._cleaning is not None:
             await asyncio.wait([self._cleaning])
 
     async def to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work on files to its end even when the caller is cancelled."""
+        """Run file work to completion even when the caller is cancelled."""
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
@@ -194,10 +194,10 @@ class PartitionMaintenance:
                 await self._cleaner.run(due, now_ms)
                 await self.save()
         except CleaningStopped:
-            LOGGER.debug("compaction ended early", partition=self._name)
+            LOGGER.debug("compaction_cancelled", partition=self._name)
         except KafkaError as error:
-            LOGGER.error("compaction stopped", partition=self._name, error=str(error))
-        except Exception as error:  # noqa: BLE001 - raised by the next `tend`, which is watched
+            LOGGER.error("compaction_failed", partition=self._name, error=str(error))
+        except Exception as error:  # noqa: BLE001 - raised by the next `tend`, which is supervised
             self._cleaning_error = error
         finally:
             self._cleaning = None
@@ -227,9 +227,9 @@ class PartitionMaintenance:
             self._unflushed_since_ms = -1
 
     async def close(self) -> None:
-        """Leave a checkpoint so that the next start need not scan."""
+        """Write a checkpoint so that the next start does not scan."""
         try:
             if self._log.failed is None and self._saved_at != self._log.end_offset:
                 await self.save()
         except KafkaStorageError as error:
-            LOGGER.error("partition closed without checkpoint", partition=self._name, error=str(error))
+            LOGGER.error("checkpoint_on_close_failed", partition=self._name, error=str(error))

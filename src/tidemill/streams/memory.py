@@ -1,7 +1,7 @@
-"""A StreamLog that keeps everything in memory: for tests, and for brokers that may forget.
+"""A StreamLog in memory, for tests and for brokers that may lose their data.
 
-It is the model that segments are compared with, so it is written to be obviously right. A flush is always true, and
-what is saved lives as long as the store.
+Tests compare the segment log with this one, so keep the code simple enough to be obviously correct. A flush always
+succeeds. A checkpoint lives as long as the store.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _MemorySegment:
-    """What a segment is on disk."""
+    """The counterpart of a segment on disk."""
 
     def __init__(self, base_offset: int, now_ms: int) -> None:
         self.base_offset = base_offset
@@ -28,14 +28,14 @@ class _MemorySegment:
         self.largest_timestamp = NO_TIMESTAMP
 
     def extend(self, batches: Iterable[StoredBatch]) -> None:
-        """Take batches at the end."""
+        """Append batches."""
         for stored in batches:
             self.batches.append(stored)
             self.size_bytes += stored.header.size
             self.largest_timestamp = max(self.largest_timestamp, stored.header.max_timestamp)
 
     def reset(self, batches: Iterable[StoredBatch]) -> None:
-        """Have these batches and no others."""
+        """Replace all batches."""
         self.batches, self.size_bytes, self.largest_timestamp = [], 0, NO_TIMESTAMP
         self.extend(batches)
 
@@ -55,31 +55,31 @@ class MemoryLog:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first readable offset."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next batch gets."""
+        """The offset of the next batch."""
         return self._end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
+        """The size of all batches in bytes."""
         return sum(piece.size_bytes for piece in self._pieces)
 
     @property
     def failed(self) -> BaseException | None:
-        """Memory does not fail."""
+        """Always None, because memory does not fail."""
         return None
 
     @property
     def saved(self) -> Saved | None:
-        """What `save` kept."""
+        """The last saved state."""
         return self._saved
 
     def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Keep the batches."""
+        """Append the batches."""
         active = self._pieces[-1]
         if active.batches and active.size_bytes + sum(map(len, batches)) > self.settings.segment_bytes:
             active = self._begin(now_ms)
@@ -89,42 +89,42 @@ class MemoryLog:
         self._end_offset = headers[-1].next_offset
 
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """The same: memory does not block."""
+        """Append the batches. Memory does not block, so no thread is needed."""
         self.append(batches, headers, now_ms)
 
     async def flush(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing, because memory needs no flush."""
 
     async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
-        """Whole batches within the limits."""
+        """Return whole batches within the limits."""
         found: list[Buffer] = []
-        room = max_bytes
+        remaining = max_bytes
         for header, batch in self._from(offset):
             first = at_least_one and not found
-            if header.base_offset >= end_offset or (header.size > room and not first):
+            if header.base_offset >= end_offset or (header.size > remaining and not first):
                 break
             found.append(batch)
-            room -= header.size
+            remaining -= header.size
         return found
 
     async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
-        """Every batch from `offset` on."""
+        """Yield every batch from `offset` on."""
         for stored in self._from(offset):
             yield stored
 
     def outline(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
-        """The same: nothing is saved by leaving bytes out."""
+        """Yield every batch from `offset` on. Leaving out the records would save nothing here."""
         return self.scan(offset)
 
     async def before_time(self, timestamp: int) -> int:
-        """The first batch that reaches `timestamp`."""
+        """Return the base offset of the first batch that reaches `timestamp`."""
         for stored in self._from(self._start_offset):
             if stored.header.max_timestamp >= timestamp:
                 return max(stored.header.base_offset, self._start_offset)
         return self._end_offset
 
     def segments(self) -> list[SegmentFacts]:
-        """The pieces, oldest first."""
+        """Return the segments, oldest first."""
         ends = [piece.base_offset for piece in self._pieces[1:]] + [self._end_offset]
         return [
             SegmentFacts(piece.base_offset, end, piece.size_bytes, piece.largest_timestamp, piece.first_append_ms)
@@ -132,22 +132,22 @@ class MemoryLog:
         ]
 
     async def roll(self, now_ms: int) -> None:
-        """Begin a new piece unless the last one is empty."""
+        """Start a new segment unless the last one is empty."""
         if self._pieces[-1].batches:
             self._begin(now_ms)
 
     async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
-        """Drop the pieces before the new start."""
+        """Drop the segments before the new start."""
         self._start_offset = max(self._start_offset, start_offset)
         ends = [piece.base_offset for piece in self._pieces[1:]]
-        gone = sum(end <= self._start_offset for end in ends)
-        del self._pieces[:gone]
+        dropped = sum(end <= self._start_offset for end in ends)
+        del self._pieces[:dropped]
         if self._start_offset == self._end_offset and self._pieces[-1].batches:
             self._pieces = [_MemorySegment(self._end_offset, 0)]
         await self.save(state)
 
     async def truncate(self, end_offset: int) -> None:
-        """Drop the batches at and beyond the new end."""
+        """Drop the batches at and after the new end."""
         for stored in self._from(end_offset):
             self._end_offset = max(stored.header.base_offset, self._start_offset)
             break
@@ -157,19 +157,19 @@ class MemoryLog:
         self._saved = None
 
     async def reset(self, offset: int) -> None:
-        """Forget all batches."""
+        """Drop all batches."""
         self._start_offset = self._end_offset = offset
         self._pieces = [_MemorySegment(offset, 0)]
         self._saved = None
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
-        """Gather the new batches."""
+        """Collect the new batches."""
         old = [piece for piece in self._pieces[:-1] if base_offset <= piece.base_offset < end_offset]
         kept = [StoredBatch(read_header(batch), batch) async for piece in batches for batch in piece]
         return Rewritten(base_offset, (old, kept))
 
     async def swap(self, rewritten: Rewritten) -> None:
-        """Put them in place."""
+        """Replace the old batches with the rewritten ones."""
         old, batches = rewritten.content
         if not all(piece in self._pieces[:-1] for piece in old):
             return
@@ -178,24 +178,24 @@ class MemoryLog:
         self._pieces[place : place + len(old)] = old[:1] if batches else []
 
     async def discard(self, rewritten: Rewritten) -> None:
-        """Nothing is kept of it."""
+        """Do nothing, because nothing was stored."""
 
     async def aside(self, call: Callable[[], T]) -> T:
-        """There are no threads."""
+        """Run the call here, because this log has no threads."""
         return call()
 
     async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
-        """Nothing waits."""
+        """Do nothing, because no file waits for deletion."""
 
     async def save(self, state: dict[str, Any]) -> None:
         """Keep the state."""
         self._saved = Saved(self._end_offset, state)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing, because no resource is held."""
 
     async def delete(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._start_offset = self._end_offset = 0
         self._pieces = [_MemorySegment(0, 0)]
         self._saved = None
@@ -227,27 +227,27 @@ class MemoryLogStore:
         index: int,
         settings: TopicSettings,
         *,
-        topic_id: str = "",  # noqa: ARG002 - nobody else writes here
-        leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes here
+        topic_id: str = "",  # noqa: ARG002 - no other broker writes here
+        leader_epoch: int = 0,  # noqa: ARG002 - no other broker writes here
         believe: bool = True,  # noqa: ARG002 - memory is not damaged
-        given_offset: int = 0,  # noqa: ARG002 - nor does it lose files
+        given_offset: int = 0,  # noqa: ARG002 - memory does not lose files
     ) -> MemoryLog:
-        """The log of a partition; the same one as before when it was opened before."""
+        """Return the log of a partition. A second call returns the same log."""
         log = self._logs.get((topic, index))
         if log is None:
             log = self._logs[topic, index] = MemoryLog(settings)
         return log
 
     def lost_from(self, topic: str, index: int) -> int | None:  # noqa: ARG002 - memory has no files
-        """Nothing is lost."""
+        """Always None, because nothing is lost."""
         return None
 
     async def free_reserve(self) -> bool:
-        """There is none."""
+        """Always False, because there is no reserve."""
         return False
 
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
-        """Memory has no folders that could be missing."""
+        """Do nothing, because memory has no folders that could be missing."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing, because no resource is held."""

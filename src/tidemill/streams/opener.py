@@ -1,4 +1,4 @@
-"""How partitions are opened: the log, then the state of producers and transactions that its batches tell."""
+"""Opens partitions: the log first, then the producer and transaction state that its batches describe."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ async def open_partition(
     one_cleaning: asyncio.Lock,
     random: Random,
 ) -> Partition:
-    """A partition over a log that has been opened; producers and transactions are as the log says."""
+    """Create a partition over an open log. Producers and transactions are rebuilt from the log."""
     leader = Leader(leader_epoch)
     await replay(log, leader, clock())
     leader.epoch = max(leader_epoch, leader.epochs.last)
@@ -38,7 +38,7 @@ async def open_partition(
 
 
 class OpenPartition(Protocol):
-    """What a broker opens partitions with."""
+    """The call with which a broker opens partitions."""
 
     async def __call__(
         self,
@@ -50,11 +50,11 @@ class OpenPartition(Protocol):
         *,
         given_offset: int = 0,
     ) -> Partition:
-        """The partition as it was left, or a new one; behind `given_offset` when files of it are missing."""
+        """Open an existing or new partition. If files are missing, the log continues after `given_offset`."""
 
 
 def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenPartition:
-    """What opens the partitions of a store; `random` gives numbers from 0 to 1."""
+    """Return the call that opens the partitions of a store. `random` returns numbers from 0 to 1."""
 
     one_cleaning = asyncio.Lock()
 
@@ -97,7 +97,7 @@ def opener(store: LogStore, clock: Clock, random: Random = uniform) -> OpenParti
         try:
             return await open_log(topic, index, settings, leader_epoch, topic_id, given_offset, believe=True)
         except CorruptMessage as error:
-            LOGGER.error("damage found; the whole log is checked", topic=topic, partition=index, error=str(error))
+            LOGGER.error("damaged_log_rechecked", topic=topic, partition=index, error=str(error))
             return await open_log(topic, index, settings, leader_epoch, topic_id, given_offset, believe=False)
 
     return open_one

@@ -1,4 +1,4 @@
-"""Bringing a leader to the state of its log, at the start and after a cut: by the same `accept` as live traffic."""
+"""Rebuilds a leader's state from its log, at start and after a truncation, with the same `accept` as live appends."""
 
 from struct import Struct
 
@@ -11,8 +11,8 @@ from tidemill.streams.interface import AppendLog
 _MARKER_VALUE = Struct(">hi")
 
 
-async def replay(log: AppendLog, leader: Leader, now_ms: int) -> None:
-    """Give a new leader what was saved, then the batches that came after."""
+async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
+    """Load the saved state into a new leader, then replay the batches after it."""
     offset = log.start_offset
     saved = log.saved
     if saved is not None and offset <= saved.offset <= log.end_offset:
@@ -25,10 +25,9 @@ async def replay(log: AppendLog, leader: Leader, now_ms: int) -> None:
 
 
 def marker_in(header: BatchHeader, batch: Buffer) -> ControlMarker | None:
-    """The end of a transaction that the batch says, if it is a marker.
+    """Return how the batch ends a transaction, or None if it is not an end marker.
 
-    Compaction may have emptied it. That happens only when no record of the transaction is left, so nobody needs to
-    know any more how it ended.
+    Compaction empties a marker only when no record of the transaction is left. The outcome does not matter then.
     """
     if not header.control:
         return None

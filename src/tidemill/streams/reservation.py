@@ -1,22 +1,22 @@
-"""Offsets that a partition may give out, recorded ahead of its records.
+"""Reserves offsets ahead of the records, so that a log that lost files never reuses an offset.
 
-A start that finds files missing cannot see how far the log went. So before a batch is acknowledged, a bound above its
-offsets is durable somewhere other than in the log. The bound moves in large steps: one small write covers very many
-batches, and the next step is recorded in the background before the present one is used up.
+A start that finds files missing cannot see where the log ended. So a bound above a batch's offsets is durable outside
+of the log before the batch is acknowledged. The bound moves in large steps. One small write covers very many batches,
+and the next step is recorded in the background before the current one is used up.
 
-The log is flushed before the first bound is recorded. So a log with a bound has a checkpoint, and a start knows that a
-log without one has lost it.
+The log is flushed before the first bound is recorded. So every log with a bound has a checkpoint, and a log with a
+bound but no checkpoint has lost it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 RESERVED_OFFSETS = 1_000_000
-"""How far ahead of the log its offsets are recorded: the largest gap that missing files leave."""
+"""How far ahead of the log its offsets are reserved. This is the largest gap that missing files can leave."""
 
 
 class Reservation:
-    """What is recorded of one partition; `record` makes a bound durable and returns the bound that is."""
+    """The reserved offsets of one partition. `record` makes a bound durable and returns the durable bound."""
 
     __slots__ = ("_flush", "_offset", "_record", "_recording", "_turn", "due_offset", "waiting")
 
@@ -28,13 +28,13 @@ class Reservation:
         self._record = record
         self._recording: asyncio.Task[None] | None = None
         self.due_offset = offset - RESERVED_OFFSETS // 2
-        """When the log reaches it, the next step has to be recorded (`cover`)."""
+        """When the log reaches this offset, the next step must be recorded (`cover`)."""
         self.waiting = 0
-        """Batches that wait for a step. Later batches wait behind them (`cover`), so that calls return in order."""
+        """How many batches wait for a step. Later batches wait behind them (`cover`), so that calls return in order."""
         self._turn = asyncio.Lock()
 
     async def cover(self, next_offset: int) -> None:
-        """Record the next step; return when everything before `next_offset` is covered, or cannot be for now."""
+        """Record the next step. Return when everything before `next_offset` is covered, or recording failed for now."""
         if self._recording is None:
             self._recording = asyncio.get_running_loop().create_task(self._extend(next_offset))
             self._recording.add_done_callback(self._ended)

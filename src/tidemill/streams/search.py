@@ -1,8 +1,8 @@
-"""Finding records by their time.
+"""Finds records by timestamp.
 
-The log names a place at or before the record; from there on batches are looked at by the largest time in their
-header, and only one that reaches the wanted time is opened; a large or compressed one in a thread, because a producer
-can make it hold millions of records, and say in its header what it likes.
+The log's index returns an offset at or before the record. From there the search compares the largest timestamp in each
+batch header, and decodes only a batch that reaches the wanted time. Large or compressed batches are decoded on a
+thread. A producer can put millions of records into one batch and write any value into its header.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
 class FoundOffset(NamedTuple):
-    """A record found by time; all -1 when there is none."""
+    """A record found by timestamp. All fields are -1 when there is none."""
 
     offset: int
     timestamp: int
@@ -28,8 +28,8 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
-async def first_at(log: RewritableLog, end_offset: int, timestamp: int) -> FoundOffset:
-    """The first record before `end_offset` whose time is `timestamp` or later."""
+async def first_at(log: StreamLog, end_offset: int, timestamp: int) -> FoundOffset:
+    """Return the first record before `end_offset` with a timestamp of at least `timestamp`."""
     async for stored in log.scan(await log.before_time(timestamp)):
         if stored.header.base_offset >= end_offset:
             break
@@ -40,8 +40,8 @@ async def first_at(log: RewritableLog, end_offset: int, timestamp: int) -> Found
     return NOT_FOUND
 
 
-async def first_with_largest(log: RewritableLog, end_offset: int) -> FoundOffset:
-    """The first record with the largest time of all."""
+async def first_with_largest(log: StreamLog, end_offset: int) -> FoundOffset:
+    """Return the first record with the largest timestamp."""
     largest = max(facts.largest_timestamp for facts in log.segments())
     if largest < 0:
         return NOT_FOUND
@@ -49,8 +49,8 @@ async def first_with_largest(log: RewritableLog, end_offset: int) -> FoundOffset
     return found if found != NOT_FOUND else await _largest_by_scan(log, end_offset)
 
 
-async def _largest_by_scan(log: RewritableLog, end_offset: int) -> FoundOffset:
-    """The same when the largest time that segments know of lies before the log's start."""
+async def _largest_by_scan(log: StreamLog, end_offset: int) -> FoundOffset:
+    """Scan for the largest timestamp when the one that segments know is before the log's start."""
     best = NOT_FOUND
     async for stored in log.scan(log.start_offset):
         if stored.header.base_offset >= end_offset:
@@ -66,7 +66,7 @@ async def _opened(stored: StoredBatch, look: Callable[[], FoundOffset]) -> Found
 
 
 def _largest_in(stored: StoredBatch, start_offset: int) -> FoundOffset:
-    """The first record of a batch with the largest time, in one pass."""
+    """Return the first record of a batch with the largest timestamp, in one pass."""
     header = stored.header
     if header.log_append_time:
         return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch)
@@ -91,6 +91,6 @@ def _first_in(stored: StoredBatch, start_offset: int, timestamp: int) -> FoundOf
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
     except _UNREADABLE:
-        # Its header says that it reaches the time; a reader that begins there misses nothing.
+        # The batch header claims that it reaches the time. A reader that starts there misses nothing.
         return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch)
     return NOT_FOUND

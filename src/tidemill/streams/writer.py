@@ -1,17 +1,17 @@
-"""The way of a batch into the log: one writer per partition, a bounded queue in front of it.
+"""Appends batches to the log: one writer per partition, with a bounded queue in front of it.
 
-Most batches never queue: when nothing is being written, a small batch is judged, placed and written in place, without
-a task. A large one goes to the disk aside while the loop serves other partitions; what arrives meanwhile queues, and
-is written together in one call. When the queue is full producers wait in the order in which they came, which is how
-they feel backpressure; a slow partition holds only its own.
+Most batches never queue. When no write is running, a small batch is validated, assigned offsets and written on the
+event loop, without a task. A large batch is written on a thread while the event loop serves other partitions. Batches
+that arrive during a write queue, and the next write takes them together. When the queue is full, producers wait in
+arrival order. This is their backpressure, and a slow partition delays only its own producers.
 
-Who needs the log for itself (retention, checkpoints, a change of roles) gets it after the group that is being written,
-however much is queued: producers that never pause must not keep retention out until the disk is full. Between two of
-these one group is written.
+Retention, checkpoints and role changes need exclusive access to the log (`exclusive`). They get it after the group that
+is being written, however long the queue is. Otherwise producers that never pause would block retention until the disk
+is full. One group is written between two exclusive sections.
 
-The leader judges a batch just before it is written and not when it queues, so its state is always that of the log
-plus the one group on its way to the disk. When that write fails the group is taken back and each of its producers
-gets the error.
+The leader validates a batch just before it is written, not when it is queued. So its state is always the state of the
+log plus the one group that is being written. When that write fails, the writer undoes the group in the leader's state,
+and every producer of the group gets the error.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ GROUP_BATCHES_MAX = 256  # well below IOV_MAX, which is 1024
 
 
 class Placed(NamedTuple):
-    """Where a batch is in the log."""
+    """The position of a batch in the log."""
 
     base_offset: int
     next_offset: int
@@ -49,7 +49,7 @@ class _PendingBatch(NamedTuple):
 
 
 class _Group:
-    """Batches on their way to the disk together, and what each caller will hear."""
+    """Batches that one write covers, with the outcome for each caller."""
 
     __slots__ = ("batches", "headers", "outcomes", "undos")
 
@@ -61,7 +61,7 @@ class _Group:
 
 
 class PartitionWriter:
-    """Writes the batches of one partition in the order in which they came."""
+    """Writes the batches of one partition in arrival order."""
 
     def __init__(
         self, log: AppendLog, leader: Leader, clock: Callable[[], int], on_written: Callable[[], None]
@@ -75,7 +75,7 @@ class PartitionWriter:
         self.written_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._held = False
-        self._claims = 0  # those who wait to hold the log
+        self._claims = 0  # callers that wait in `exclusive`
         self._inline_bytes_max = log.inline_bytes_max
         self._gate = asyncio.Lock()
         self._at_gate = 0
@@ -90,9 +90,10 @@ class PartitionWriter:
         *,
         timeout_s: float | None = None,
     ) -> Placed:
-        """Append the batch; where it is, or was when it is a repetition. Raises what refused it.
+        """Append the batch and return its position. For a duplicate, return the position of the first copy.
 
-        A log that takes longer than `timeout_s` is a RequestTimedOut; the batch goes its way.
+        Raise the error that rejected the batch. Raise RequestTimedOut when the write takes longer than `timeout_s`; the
+        batch is still written.
         """
         placed = await self._write(batch, header, marker, timeout_s)
         reservation = self.reservation
@@ -118,7 +119,7 @@ class PartitionWriter:
             if isinstance(outcome, KafkaError):
                 raise outcome
             return outcome
-        await self._wait_for_room()
+        await self._wait_for_capacity()
         done: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
         self._queue.append(_PendingBatch(batch, header, marker, done))
         self._queued_bytes += len(batch)
@@ -128,10 +129,10 @@ class PartitionWriter:
         try:
             return await asyncio.wait_for(done, timeout_s)
         except TimeoutError:
-            raise RequestTimedOut("the log did not take the records in time") from None
+            raise RequestTimedOut("the log did not write the records within the request timeout; retry") from None
 
     async def copy(self, batches: Sequence[StoredBatch]) -> None:
-        """Append a leader's batches as they are; for a follower, which holds the log (`exclusive`)."""
+        """Append a leader's batches unchanged. The caller is a follower that holds the log (`exclusive`)."""
         for first, end in self._shares(batches):
             group = _Group()
             try:
@@ -145,7 +146,7 @@ class PartitionWriter:
                 raise
 
     def _shares(self, batches: Sequence[StoredBatch]) -> Iterator[tuple[int, int]]:
-        """The batches in runs that go into one write and one segment each."""
+        """Split the batches into runs that fit into one write and one segment."""
         limit = min(GROUP_BYTES_MAX, self._log.settings.segment_bytes)
         first = size = 0
         for number, (header, _) in enumerate(batches):
@@ -157,13 +158,13 @@ class PartitionWriter:
             yield first, len(batches)
 
     async def settled(self) -> None:
-        """Return when all that was queued is written or refused."""
+        """Return when everything in the queue is written or rejected."""
         while self._task is not None or self._queue:
             await self._next_change()
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Hold back every write for a while: the leader's state is exactly that of the log."""
+        """Pause all writes. Meanwhile the leader's state equals the state of the log."""
         await self._hold()
         try:
             yield
@@ -180,7 +181,8 @@ class PartitionWriter:
             self._held = True
         finally:
             self._claims -= 1
-            self._start()  # what has waited for this claim, when it was given up
+            # Start the writes that waited for this caller, in case it gave up.
+            self._start()
 
     async def _next_change(self) -> None:
         if self._task is not None:
@@ -191,13 +193,13 @@ class PartitionWriter:
 
     @property
     def _free(self) -> bool:
-        """Whether a batch may be written in place: nobody was here before it."""
+        """Whether a batch may be written at once, because no earlier batch is waiting."""
         return self._task is None and not self._held and not self._queue and not self._at_gate
 
     def _full(self) -> bool:
         return self._queued_bytes >= QUEUE_BYTES_MAX or len(self._queue) >= QUEUE_BATCHES_MAX
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_capacity(self) -> None:
         if not self._full() and not self._at_gate:
             return
         self._at_gate += 1
@@ -210,7 +212,7 @@ class PartitionWriter:
             self._at_gate -= 1
 
     def _start(self, *, in_turn: bool = False) -> None:
-        """Write what is queued; while somebody waits to hold the log, only if the queue has its turn."""
+        """Write the queue. If a caller waits in `exclusive`, write only when it is the queue's turn."""
         if self._task is None and not self._held and self._queue and (in_turn or not self._claims):
             self._task = asyncio.get_running_loop().create_task(self._drain())
 
@@ -225,7 +227,7 @@ class PartitionWriter:
             self._changed.set()
 
     def _take(self) -> list[_PendingBatch]:
-        """The oldest of the queue, as many as go into one write and one segment."""
+        """Take the oldest batches, as many as fit into one write and one segment."""
         limit = min(GROUP_BYTES_MAX, self._log.settings.segment_bytes)
         taken = [self._queue.popleft()]
         size = len(taken[0].batch)
@@ -246,7 +248,7 @@ class PartitionWriter:
         except KafkaError as error:
             self._take_back(group)
             group.outcomes = [error] * len(taken)
-        except Exception as error:  # noqa: BLE001 - the producers must hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001 - the producers must get the error, whatever it is
             self._take_back(group)
             group.outcomes = [KafkaStorageError(repr(error))] * len(taken)
         for pending, outcome in zip(taken, group.outcomes, strict=True):

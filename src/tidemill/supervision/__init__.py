@@ -1,1 +1,1 @@
-"""Supervision of the broker's background tasks: restart with backoff, health and metrics."""
+"""Supervises the broker's background tasks: restart with backoff, health and metrics."""

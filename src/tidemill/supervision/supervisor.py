@@ -1,10 +1,10 @@
-"""Runs the background tasks of one broker, restarts those that fail, and knows which are failing.
+"""Runs the background tasks of one broker, restarts failed ones, and reports which are failing.
 
-`keep` is for loops that run as long as the broker does: an unexpected error is logged, the loop starts again after a
-pause that grows, and `reasons` names it meanwhile, which makes `/health` degraded. `spawn` is for a job that ends by
-itself and has no caller waiting for it: its error is logged, counted and named for a while. Both return a task;
-cancelling that task cancels the work, also during a pause. `keep` calls its factory for each start, so a loop has to
-bring its own state into order when it begins.
+`keep` is for loops that run as long as the broker does. An unexpected error is logged, and the loop restarts after a
+growing pause. Meanwhile `reasons` lists it, which makes `/health` degraded. `spawn` is for a job that ends by itself
+and has no waiting caller. Its error is logged, counted and listed for a while. Both return a task. Cancelling that task
+cancels the work, also during a pause. `keep` calls its factory for each start, so a loop must restore its own state
+when it starts.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import structlog
 from tidemill.supervision.policy import STABLE_S, TaskState, describe
 
 FAILED_JOBS_MAX = 100
-"""Failed jobs that are named at a time."""
+"""The largest number of failed jobs that are listed."""
 T = TypeVar("T")
 
 log = structlog.get_logger("tidemill.tasks")
@@ -33,9 +33,9 @@ class Supervisor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.restarts: Counter[str] = Counter()
-        """Restarts by the name of the task."""
+        """Restarts by task name."""
         self.failures: Counter[str] = Counter()
-        """Jobs that failed, by name; a loop that failed is counted as restarted."""
+        """Failed jobs by name. A failed loop is counted as restarted."""
         self._clock_s = clock_s
         self._sleep = sleep
         self._states: dict[asyncio.Task[None], tuple[str, str, TaskState]] = {}
@@ -43,14 +43,14 @@ class Supervisor:
         self._failed_jobs: dict[tuple[str, str], tuple[float, str]] = {}
 
     def keep(self, name: str, work: Callable[[], Awaitable[None]], *, about: str = "") -> asyncio.Task[None]:
-        """Run a loop until it is cancelled or returns; `about` tells tasks of one name apart."""
+        """Run a loop until it is cancelled or returns. `about` distinguishes tasks of one name."""
         task = asyncio.get_running_loop().create_task(self._keep(name, about, work))
         self._states[task] = (name, about, TaskState(self._clock_s()))
         task.add_done_callback(self._forget)
         return task
 
     def repeat(self, name: str, interval_s: float, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Do the same again and again, with a pause before each time."""
+        """Run the work repeatedly, with a pause before each run."""
 
         async def forever() -> None:
             while True:
@@ -60,21 +60,21 @@ class Supervisor:
         return self.keep(name, forever)
 
     def spawn(self, name: str, work: Coroutine[Any, Any, T], *, about: str = "") -> asyncio.Task[T]:
-        """Run a job to its end; the supervisor keeps it alive and reports its failure."""
+        """Run a job to its end. The supervisor holds a reference to it and reports its failure."""
         task = asyncio.get_running_loop().create_task(work)
         self._jobs.add(task)
         task.add_done_callback(lambda done: self._job_ended(name, about, done))
         return task
 
     def note_failure(self, name: str, error: BaseException, *, about: str = "") -> None:
-        """Log and count an unexpected error that was handled where it happened."""
+        """Log and count an unexpected error that was handled where it occurred."""
         self.failures[name] += 1
         if len(self._failed_jobs) < FAILED_JOBS_MAX or (name, about) in self._failed_jobs:
             self._failed_jobs[name, about] = (self._clock_s(), describe(error))
-        log.error("job failed", job=name, about=about, error=describe(error), exc_info=error)
+        log.error("job_failed", job=name, about=about, error=describe(error), exc_info=error)
 
     def reasons(self) -> list[str]:
-        """What is failing now, and which jobs failed of late; without figures, because brokers publish these lines."""
+        """Return what is failing now, and which jobs failed recently. It has no figures, as brokers publish it."""
         now_s = self._clock_s()
         self._failed_jobs = {job: last for job, last in self._failed_jobs.items() if now_s - last[0] < STABLE_S}
         tasks = [
@@ -86,7 +86,7 @@ class Supervisor:
         return tasks + jobs
 
     def failing(self) -> dict[str, int]:
-        """How many tasks of each name are failing; every name that runs is there."""
+        """Return how many tasks of each name are failing. Every running name is included."""
         now_s = self._clock_s()
         counts: Counter[str] = Counter()
         for name, _, state in self._states.values():
@@ -99,16 +99,16 @@ class Supervisor:
     async def _keep(self, name: str, about: str, work: Callable[[], Awaitable[None]]) -> None:
         own = asyncio.current_task()
         if own is None:
-            raise RuntimeError("a supervised loop runs in a task")
+            raise RuntimeError("a supervised loop must run in a task")
         while True:
             try:
                 await work()
             except (Exception, asyncio.CancelledError) as error:
                 if own.cancelling():
-                    raise  # the loop itself is asked to end; anything else was cancelled below it
+                    raise  # the loop itself was cancelled; otherwise something below it was
                 state = self._states[own][2].failed(error, self._clock_s())
                 self._states[own] = (name, about, state)
-                log.exception("task failed", task=name, about=about, failures=state.failures, pause_s=state.pause_s())
+                log.exception("task_failed", task=name, about=about, failures=state.failures, pause_s=state.pause_s())
                 await self._sleep(state.pause_s())
                 self.restarts[name] += 1
                 self._states[own] = (name, about, state.restarted(self._clock_s()))

@@ -1,1 +1,1 @@
-"""Bytes to messages and back, without IO."""
+"""Converts bytes to messages and back, without I/O."""

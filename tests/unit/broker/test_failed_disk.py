@@ -32,7 +32,7 @@ def test_every_partition_refuses_and_the_broker_is_not_ready(tmp_path: Path, mon
                     await broker.view.partition("orders", index).leader.append(batch_of(b"refused"), acks=1)
             [reason] = health_of(broker)["streams"]["reasons"]
             assert "orders-0, orders-1, orders-2 and 2 more" in reason
-            assert "start the broker anew" in reason
+            assert "restart the broker" in reason
         assert not (tmp_path / CLEAN_MARKER).exists(), "what the disk holds is not known: the next start has to look"
         async with running(tmp_path) as broker:
             assert broker.view.partition("orders", 0).high_watermark == 1

@@ -158,7 +158,7 @@ def not_started(started_with: Callable[[str], None], program: str) -> dict[str, 
 
     with capture_logs() as logged:
         with_processes(test)
-    (found,) = [dict(each) for each in logged if each["event"] == "query process did not start"]
+    (found,) = [dict(each) for each in logged if each["event"] == "query_process_start_failed"]
     return found
 
 

@@ -12,7 +12,7 @@ from tests.unit.records.batches import COMPRESSED
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.compression import (
     GZIP_MEMBERS_MAX,
-    ROOM_BYTES_MIN,
+    OUTPUT_BYTES_MIN,
     XERIAL_MAGIC,
     Codec,
     codec_of,
@@ -32,7 +32,7 @@ def test_what_is_compressed_comes_back(content: bytes, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@pytest.mark.parametrize("size", [1, ROOM_BYTES_MIN - 1, ROOM_BYTES_MIN, ROOM_BYTES_MIN + 1, 3_000_000])
+@pytest.mark.parametrize("size", [1, OUTPUT_BYTES_MIN - 1, OUTPUT_BYTES_MIN, OUTPUT_BYTES_MIN + 1, 3_000_000])
 def test_the_limit_is_exact(codec: Codec, size: int) -> None:
     packed = compress(codec, bytes(size))
     assert len(decompress(codec, packed, size)) == size

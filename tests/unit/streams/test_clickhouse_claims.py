@@ -14,7 +14,7 @@ from tidemill.streams.clickhouse.claims import NUMBER_BITS, SINCE_S, claim_after
 from tidemill.streams.clickhouse.committer import BrokerRun, Committer
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUncertain
 from tidemill.streams.clickhouse.rows import BatchRows
-from tidemill.streams.clickhouse.schema import BURIED, TAKEN_OVER
+from tidemill.streams.clickhouse.schema import DELETED_TOPIC, TAKEN_OVER
 from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.clickhouse.url import Server, ServerLayout
 
@@ -28,7 +28,7 @@ def test_a_later_epoch_takes_over_and_an_earlier_one_does_not() -> None:
     second = claim_after(first, 1, NOW_S)
     assert second == (1 << NUMBER_BITS) + 1000
     assert claim_after(second, 0, NOW_S + 500) is None
-    assert claim_after(BURIED, 2**31 - 1, NOW_S) is None, "nobody leads a topic that was deleted"
+    assert claim_after(DELETED_TOPIC, 2**31 - 1, NOW_S) is None, "nobody leads a topic that was deleted"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(SINCE_S - 10, SINCE_S + 50))))
@@ -60,7 +60,7 @@ class Servers:
             PartitionRef(row["topic"], row["partition"], row["topic_id"]): row["claim"] for row in rows.to_pylist()
         }
         if any(self.newest_claims[place] != claim for place, claim in claims.items()):
-            raise EngineRefused(f"ClickHouse refused with code 395: {TAKEN_OVER}")
+            raise EngineRefused(f"ClickHouse rejected the statement with code 395: {TAKEN_OVER}")
         self.stored.setdefault(token, list(claims))
         if self._lost:
             self._lost -= 1
@@ -118,7 +118,7 @@ def test_a_partition_whose_rows_are_rejected_fails_alone() -> None:
     class Strict(Servers):
         async def insert(self, table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
             if any(row["topic"] == "a" for row in rows.to_pylist()):
-                rejected = EngineRefused("ClickHouse refused with code 117: incorrect data")
+                rejected = EngineRefused("ClickHouse rejected the statement with code 117: incorrect data")
                 rejected.reason = 117
                 raise rejected
             await super().insert(table, rows, token=token, server=server, query_id=query_id)
@@ -137,7 +137,7 @@ def test_a_server_that_rejects_everything_is_asked_once() -> None:
     class Full(Servers):
         async def insert(self, _table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
             asked.append(token)
-            full = EngineRefused("ClickHouse refused with code 243: no space")
+            full = EngineRefused("ClickHouse rejected the statement with code 243: no space")
             full.reason = 243
             raise full
 

@@ -36,7 +36,7 @@ def test_servers_own_ranges() -> None:
 def test_partitions_of_a_spread_topic_are_dealt_to_as_many_servers_as_there_were_at_its_creation() -> None:
     layout = parse("clickhouse://one,two,three", DATA)
     assert [layout.owner_of(partition, 2) for partition in range(5)] == [0, 1, 0, 1, 0]
-    with pytest.raises(InvalidConfig, match="spread over 4 ClickHouse servers, and --streams names 3"):
+    with pytest.raises(InvalidConfig, match="spread over 4 ClickHouse servers, but --streams names 3"):
         layout.owner_of(0, 4)
 
 

@@ -16,7 +16,7 @@ from tidemill.streams.core.follower import (
     Question,
     check_copied,
     compare,
-    mend,
+    next_step,
     question,
     still_true,
 )
@@ -41,15 +41,15 @@ def test_a_log_that_lies_before_the_leaders_begins_anew() -> None:
     leader = Epochs([(3, 100)])
     assert compare(Question(1, 7, 50, 3), leader, 100, 140) == OutOfRange(100)
     assert compare(Question(1, 7, 50, -1), leader, 0, 40) == OutOfRange(0)
-    assert mend(OutOfRange(100), Epochs([(3, 0)]), 0, 50, 100) == BeginAt(100)
+    assert next_step(OutOfRange(100), Epochs([(3, 0)]), 0, 50, 100) == BeginAt(100)
 
 
 def test_a_cut_goes_to_where_both_agree() -> None:
     own = Epochs([(0, 0), (2, 10), (4, 20)])
-    assert mend(Diverged(2, 30), own, 0, 35, 0) == CutTo(20)
-    assert mend(Diverged(2, 15), own, 0, 35, 0) == CutTo(15)
-    assert mend(Diverged(-1, -1), own, 0, 35, 7) == BeginAt(7)
-    assert mend(Diverged(1, 9), Epochs([(4, 20)]), 20, 35, 3) == BeginAt(3), "nothing in common"
+    assert next_step(Diverged(2, 30), own, 0, 35, 0) == CutTo(20)
+    assert next_step(Diverged(2, 15), own, 0, 35, 0) == CutTo(15)
+    assert next_step(Diverged(-1, -1), own, 0, 35, 7) == BeginAt(7)
+    assert next_step(Diverged(1, 9), Epochs([(4, 20)]), 20, 35, 3) == BeginAt(3), "nothing in common"
 
 
 def test_b4_a_late_answer_is_not_true_any_more() -> None:
@@ -91,7 +91,7 @@ def _brought_to(own: list[int], leader: list[int], copied: int) -> list[int]:
         if found is None:
             assert own == leader[: len(own)]
             return own + leader[len(own) : len(own) + copied]
-        step = mend(found, _epochs(own), 0, len(own), 0)
+        step = next_step(found, _epochs(own), 0, len(own), 0)
         shorter = own[: step.end_offset] if isinstance(step, CutTo) else []
         assert len(shorter) < len(own), "every step drops something"
         own = shorter

@@ -1,1 +1,1 @@
-"""Decisions about the wall clock, from times that come in as arguments."""
+"""Decisions about the wall clock. All times are arguments."""

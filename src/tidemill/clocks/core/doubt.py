@@ -1,20 +1,20 @@
-"""Clock doubt: decides whether the wall clock is trusted or in doubt, with reasons.
+"""Decides whether the wall clock is trusted or in doubt, and why.
 
-Nothing is deleted by time while the clock is in doubt. Two kinds of evidence count:
+Nothing may be deleted by time while the clock is in doubt. Two kinds of evidence count:
 
-- This broker's own past: the wall clock must agree with the time that has passed by a clock that cannot be set. Where
-  both looks fall into one boot of the machine that is exact, also across a restart of the broker. After a reboot only
-  a range is known: not before the last time that the data directory saw, and not later than `stop_ms` after it.
-- Other clocks: brokers, coordination, storage. A majority of the other brokers that is apart puts this broker in
-  doubt; one broker alone proves nothing, unless it is the only one.
+- This broker's own past. The wall clock must agree with the elapsed time of a clock that cannot be set. Within one boot
+  of the machine this is exact, also across a restart of the broker. After a reboot only a range is known: not before
+  the last time in the data directory, and not later than `stop_ms` after it.
+- Other clocks: brokers, coordination, storage. If a majority of the other brokers differs, this broker is in doubt. One
+  broker alone proves nothing, unless it is the only one.
 
-Timestamps in records are not evidence, because clients write them: one client could stop retention for ever.
+Timestamps in records are not evidence, because clients write them. One client could stop retention permanently.
 
-A doubt from the broker's own past ends when the clock agrees again, when a majority of brokers with trusted clocks
-agrees with it, when an operator accepts it, or when it has stood unchanged for `accept_ms`. A disagreement with other
-clocks does not end by waiting: it ends when the clocks agree, or when an operator accepts the difference.
+A doubt from the broker's own past ends in one of four ways: the clock agrees again, a majority of brokers with trusted
+clocks agrees with it, an operator accepts it, or it stays unchanged for `accept_ms`. A disagreement with other clocks
+does not end by waiting. It ends when the clocks agree, or when an operator accepts the difference.
 
-All times are milliseconds. `boot_ms` is a clock that nobody can set and that goes on while the machine sleeps.
+All times are milliseconds. `boot_ms` is a clock that cannot be set and that continues while the machine sleeps.
 """
 
 from collections.abc import Iterable
@@ -22,9 +22,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 SLEW_PER_MILLE = 1
-"""Differences that grow slower than this are followed, so that many small steps of a daemon never add up."""
+"""Differences that grow slower than this are followed, so that many small steps of a time daemon never add up."""
 READING_AGE_MS = 60_000
-"""Another clock that was not read for this long says nothing any more."""
+"""A reading of another clock that is older than this is ignored."""
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
@@ -40,7 +40,7 @@ class DoubtKind(StrEnum):
 
 
 class DoubtLimits(NamedTuple):
-    """From where on a difference is doubtful, and how long a doubt stands before the clock is accepted."""
+    """From which difference on the clock is in doubt, and after how long an unchanged doubt is accepted."""
 
     jump_ms: int = MINUTE_MS
     difference_ms: int = MINUTE_MS
@@ -49,23 +49,23 @@ class DoubtLimits(NamedTuple):
 
 
 class LastTrusted(NamedTuple):
-    """What the data directory keeps: the last wall time that was trusted, and the boot clock at that moment."""
+    """The record in the data directory: the last trusted wall time, and the boot clock at that moment."""
 
     wall_ms: int
     boot_id: str
     boot_ms: int
     doubted_ms: int = 0
-    """How long the clock had been in doubt when this was written; 0 while it was trusted."""
+    """How long the clock had been in doubt when this was written. 0 while it was trusted."""
     is_earliest: bool = False
-    """`wall_ms` is only the earliest time that it can have been: the clock was in doubt since a reboot."""
+    """Whether `wall_ms` is only the earliest possible time, because the clock was in doubt since a reboot."""
     stood_ms: int = 0
-    """How long the doubtful change had stood; shorter than `doubted_ms` after a second change."""
+    """How long the doubtful change was unchanged. Shorter than `doubted_ms` after a second change."""
     offset_ms: int = 0
-    """That change: how far the wall clock was ahead of the expected time."""
+    """The doubtful change: how far the wall clock was ahead of the expected time."""
 
 
 class Reading(NamedTuple):
-    """Another clock: `their_ms` at our `boot_ms`, give or take `error_ms` (half of the round trip)."""
+    """Another clock: `their_ms` at our `boot_ms`, plus or minus `error_ms` (half of the round trip)."""
 
     kind: DoubtKind
     target: str
@@ -93,17 +93,17 @@ class Reason(NamedTuple):
 
 
 class ClockVerdict(NamedTuple):
-    """What the evidence says now."""
+    """The current conclusion from the evidence."""
 
     reasons: tuple[Reason, ...]
     doubted_ms: int
     """How long the clock has been in doubt."""
     accepted_in_ms: int | None
-    """When it is accepted if nothing changes; None while it is trusted or only an operator can accept it."""
+    """When the clock is accepted if nothing changes. None while it is trusted or only an operator can accept it."""
 
     @property
     def trusted(self) -> bool:
-        """Whether the wall clock may be used to delete."""
+        """Whether the wall clock may be used for deletion."""
         return not self.reasons
 
 
@@ -134,7 +134,8 @@ class ClockDoubt:
         verdict = self.look(wall_ms, boot_ms)
         if before is not None and verdict.reasons:
             self._since_ms -= before.doubted_ms
-            # Only the same change inherits its age: the clock may have been set to another wrong time meanwhile.
+            # Only the same change inherits its age, because the clock may have been set to another wrong time
+            # meanwhile.
             if abs(self._offset_ms - before.offset_ms) <= limits.jump_ms:
                 self._stands_ms -= before.stood_ms
                 self._offset_ms = before.offset_ms
@@ -150,16 +151,16 @@ class ClockDoubt:
 
     @property
     def steady_ms(self) -> int:
-        """The time of day without the doubtful change: the wall clock while it is trusted."""
+        """Return the time of day without the doubtful change. This is the wall clock while it is trusted."""
         return self._wall_ms if self._own is None else self._expected_ms
 
     @property
     def has_base(self) -> bool:
-        """Whether lengths of time can be measured from a right time of day: not after a reboot, nor beside others."""
+        """Whether durations can be added to a right time of day. Not after a reboot, nor when other clocks differ."""
         return not self._others and (self._own is None or not self._rebooted)
 
     def seen(self) -> LastTrusted:
-        """What the data directory should keep."""
+        """Return the record for the data directory."""
         if self._own is None:
             return LastTrusted(self._wall_ms, self._boot_id, self._boot_ms)
         return LastTrusted(
@@ -173,11 +174,11 @@ class ClockDoubt:
         )
 
     def read(self, reading: Reading) -> None:
-        """Another clock was read."""
+        """Record a reading of another clock."""
         self._readings[reading.target] = reading
 
     def look(self, wall_ms: int, boot_ms: int) -> ClockVerdict:
-        """Compare the wall clock with everything that is known."""
+        """Compare the wall clock with all evidence."""
         was_trusted = self._own is None and not self._others
         passed_ms = max(0, boot_ms - self._boot_ms)
         self._boot_ms += passed_ms
@@ -192,7 +193,7 @@ class ClockDoubt:
         return self.verdict()
 
     def verdict(self) -> ClockVerdict:
-        """The result of the last look."""
+        """Return the result of the last `look`."""
         reasons = (*(() if self._own is None else (self._own,)), *self._others)
         if not reasons:
             return ClockVerdict((), 0, None)
@@ -200,19 +201,19 @@ class ClockDoubt:
         return ClockVerdict(reasons, self._doubted_ms(), left_ms)
 
     def accept(self) -> None:
-        """An operator says that the wall clock is right."""
+        """Trust the wall clock, because an operator confirmed it."""
         self._follow()
         self._accepted = {one.target: one.offset_ms for one in self.differences()}
         self._others = ()
 
     def differences(self) -> list[Difference]:
-        """Every other clock that was read lately, by name."""
+        """Return every other clock with a recent reading, by name."""
         oldest_ms = self._boot_ms - READING_AGE_MS
         self._readings = {name: one for name, one in self._readings.items() if one.boot_ms >= oldest_ms}
         return [self._difference(one) for _, one in sorted(self._readings.items())]
 
     def _difference(self, reading: Reading) -> Difference:
-        # Carried on to this moment: our own jump after the reading shows at once, and never as agreement.
+        # The reading is extrapolated to now. Our own jump after the reading shows at once, and never as agreement.
         their_ms = reading.their_ms + self._boot_ms - reading.boot_ms
         return Difference(reading.kind, reading.target, their_ms - self._wall_ms, reading.error_ms)
 
@@ -221,7 +222,7 @@ class ClockDoubt:
         if -self._early_ms <= offset_ms <= self._late_ms:
             if self._own is not None or self._started:
                 self._follow()
-            # With the rest of the last look: looks may be so frequent that each alone allows less than 1 ms.
+            # The remainder of the last look is added. Looks may be so frequent that each alone allows less than 1 ms.
             most_ms, self._slew_rest = divmod(passed_ms * SLEW_PER_MILLE + self._slew_rest, 1000)
             self._expected_ms += max(-most_ms, min(most_ms, self._wall_ms - self._expected_ms))
             return
@@ -235,9 +236,9 @@ class ClockDoubt:
             when = " while the broker was stopped" if self._started else ""
             return Reason(DoubtKind.JUMP, f"the wall clock jumped by {offset_ms} ms ({_length(offset_ms)}){when}")
         if offset_ms < 0:
-            text = f"the wall clock is {_length(offset_ms)} before the last time that the data directory saw"
+            text = f"the wall clock is {_length(offset_ms)} before the last time recorded in the data directory"
             return Reason(DoubtKind.EARLIER, text)
-        text = f"the wall clock is {_length(offset_ms)} after the last time that the data directory saw"
+        text = f"the wall clock is {_length(offset_ms)} after the last time recorded in the data directory"
         return Reason(DoubtKind.LATER, text)
 
     def _judge_others(self) -> Iterable[Reason]:
@@ -262,7 +263,7 @@ class ClockDoubt:
         return bool(brokers) and 2 * len(agree) > len(brokers) and not self._others
 
     def _follow(self) -> None:
-        """Take the wall clock as right from here on."""
+        """Trust the wall clock from here on."""
         self._expected_ms = self._wall_ms
         self._early_ms = self._late_ms = self._limits.jump_ms
         self._rebooted = self._started = False
@@ -276,7 +277,7 @@ class ClockDoubt:
 
 
 def _length(ms: int) -> str:
-    """`+30 d 2 h`, `-5 min 3 s`: two units, with a sign."""
+    """Return a signed duration in two units: `+30 d 2 h`, `-5 min 3 s`."""
     sign, rest = ("-" if ms < 0 else "+"), abs(ms)
     units = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS), ("s", 1_000), ("ms", 1))
     parts = []

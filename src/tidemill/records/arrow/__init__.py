@@ -1,4 +1,4 @@
-"""Record batches as Arrow columns and back; see `decoder`, `encoder` and `twins`."""
+"""Converts record batches to Arrow columns and back; see `decoder`, `encoder` and `kernels`."""
 
 from tidemill.records.arrow.batch_builder import BatchProducer, Draft, Encoded
 from tidemill.records.arrow.buffers import DecompressedRecords

@@ -1,6 +1,6 @@
-"""A batch that is being written: room that records fill, the rows of several Arrow batches one after the other.
+"""Builds a record batch in a buffer that takes the rows of several Arrow batches.
 
-So the size of a batch does not depend on how large the Arrow batches are, or on how many partitions share their rows.
+So the size of a batch does not depend on the size of the Arrow batches, or on how many partitions share their rows.
 """
 
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from tidemill.records.header import HEADER_SIZE, LENGTH_MIN, MAGIC, TRANSACTIONA
 from tidemill.records.incremental_compression import Compression, Pack
 
 UNPACKED_BYTES_MAX = 4 * 1024 * 1024
-"""Records of a batch before compression. Longer batches cost a little less to send, but readers hold all of it."""
+"""The size of a batch's records before compression. Larger batches cost slightly less, but readers hold all of it."""
 PIECES = 8
-"""A batch is full when less than this part of it is left: smaller pieces cost more than they save."""
+"""A batch is full when less than this fraction of it is left, because smaller pieces cost more than they save."""
 PLAIN = Compression()
 
 
 class BatchProducer(NamedTuple):
-    """Whose batches they are: an idempotent or transactional producer, or nobody."""
+    """The producer of a batch: idempotent, transactional, or none."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -29,17 +29,17 @@ class BatchProducer(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A sealed batch and how many records it holds."""
+    """A sealed batch and its number of records."""
 
     batch: bytearray | memoryview
     count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
 
 
 class Draft:
-    """Records of one partition, with room for their header before them.
+    """The records of one partition in a buffer, with space for their header in front.
 
-    Where records are compressed, the room is a piece of the batch: when it is full, it is compressed and used again.
-    A piece is never larger than what is left of the batch, so the batch fits even if nothing becomes smaller.
+    With compression, the buffer holds a piece of the batch. When it is full, it is compressed and reused. A piece is
+    never larger than the rest of the batch, so the batch fits even if compression saves nothing.
     """
 
     __slots__ = (
@@ -49,28 +49,28 @@ class Draft:
         "_packed",
         "_unpacked_bytes",
         "base_time",
+        "buffer",
         "count",
         "end",
         "max_time",
-        "room",
         "stop",
     )
 
     def __init__(self, batch_bytes: int, compression: Compression = PLAIN) -> None:
-        self.room = np.empty(max(batch_bytes, HEADER_SIZE), np.uint8)
+        self.buffer = np.empty(max(batch_bytes, HEADER_SIZE), np.uint8)
         self.end = HEADER_SIZE
         self.count = 0
         self.base_time = self.max_time = 0
         self._compression = compression
         self._batch_bytes = batch_bytes
-        self.stop = len(self.room)
-        """Where the room ends for now."""
+        self.stop = len(self.buffer)
+        """The current end of the usable buffer."""
         self._packed = bytearray(HEADER_SIZE)
         self._pack: Pack | None = None
         self._unpacked_bytes = 0
 
     def grow(self) -> bool:
-        """Make room by compressing what is there; False when the batch is full."""
+        """Free buffer space by compressing its contents. Return False when the batch is full."""
         if self._compression.codec is Codec.NONE or self.end == HEADER_SIZE:
             return False
         self._squeeze()
@@ -80,11 +80,11 @@ class Draft:
         return left > self._batch_bytes // PIECES
 
     def close(self) -> None:
-        """Take no more: what is there is larger than a batch should be."""
+        """Accept no more records, because the batch is already larger than it should be."""
         self._batch_bytes = self.stop = 0
 
     def sealed(self, writer: BatchProducer) -> Encoded:
-        """The batch; without compression it is where its records are, so the draft must not be used any more."""
+        """Return the batch. Without compression it shares the draft's memory, so the draft must not be used again."""
         codec, level = self._compression
         header = BatchHeader(
             base_offset=0,
@@ -106,7 +106,7 @@ class Draft:
             self._pack.end()
             head(header, self._packed)
             return Encoded(self._packed, self.count)
-        written = self.room[: self.end].data
+        written = self.buffer[: self.end].data
         if codec is not Codec.NONE:
             return Encoded(wrap(header, written[HEADER_SIZE:], level), self.count)
         head(header, written)
@@ -115,6 +115,6 @@ class Draft:
     def _squeeze(self) -> None:
         if self._pack is None:
             self._pack = self._compression.into(self._packed)
-        self._pack.add(self.room[HEADER_SIZE : self.end].data)
+        self._pack.add(self.buffer[HEADER_SIZE : self.end].data)
         self._unpacked_bytes += self.end - HEADER_SIZE
         self.end = HEADER_SIZE

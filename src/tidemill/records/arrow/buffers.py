@@ -1,7 +1,8 @@
-"""Where decompressed records lie side by side for the kernels, in memory that is used again for the next group.
+"""Memory for the decompressed records of a group of batches, reused for the next group.
 
-New memory costs more than decompressing into it: each of its pages is a fault. The kernels copy what they keep, so one
-piece serves a whole partition. It grows when something does not fit, and is never larger than a group of batches.
+New memory costs more than decompressing into it, because each of its pages is a fault. The kernels copy what they keep,
+so one buffer serves a whole partition. It grows when something does not fit, and is never larger than a group of
+batches.
 """
 
 import numpy as np
@@ -28,15 +29,15 @@ class DecompressedRecords:
 
     @property
     def used(self) -> int:
-        """Bytes of the group so far."""
+        """The size of the group so far, in bytes."""
         return self._ends[-1] if self._ends else 0
 
     def clear(self) -> None:
-        """Begin a new group in the same memory."""
+        """Start a new group in the same memory."""
         self._ends = []
 
     def add(self, codec: Codec, data: Buffer) -> None:
-        """Decompress one batch behind the others; CorruptMessage as `decompress` says it."""
+        """Decompress one batch after the others. Raise CorruptMessage like `decompress`."""
         written = self._decompressed(codec, data)
         while written is None:
             if len(self._memory) - self.used >= self._limit_bytes:
@@ -46,7 +47,7 @@ class DecompressedRecords:
         self._ends.append(self.used + written)
 
     def laid(self, table: Table) -> tuple[memoryview, Table]:
-        """The memory, and the table that says where the records of the batches lie in it."""
+        """Return the memory, and the table with the positions of the batches' records in it."""
         moved = table.copy()
         moved[:, END] = np.array(self._ends)
         moved[0, START] = 0
@@ -64,7 +65,7 @@ class DecompressedRecords:
         return len(found)
 
     def _grow(self, more_bytes: int = 0) -> None:
-        """Take larger memory; that of the last group may still be looked at, so it is not made larger itself."""
+        """Replace the memory with a larger one. Readers may still use the last group, so it is not resized."""
         size = max(FIRST_BYTES, GROWTH * len(self._memory), self.used + more_bytes)
         larger = np.empty(min(size, self.used + max(self._limit_bytes, more_bytes)), np.uint8).data
         larger[: self.used] = self._memory[: self.used]

@@ -1,7 +1,7 @@
-"""Columns that are going to be records: taken from an Arrow record batch, checked, and brought to one form.
+"""The columns that become records: taken from an Arrow record batch, checked and normalised.
 
-`key` and `value` may be binary or text (large or not) or be missing; `headers` is a list of (key, value) structs;
-`timestamp` may be missing or null, and is the given time then. Other columns are not looked at.
+`key` and `value` may be binary or text (large or not) or missing. `headers` is a list of (key, value) structs. A
+missing or null `timestamp` gets the given time. Other columns are ignored.
 """
 
 from typing import NamedTuple, Self
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.arrow.schema import HEADER
 
-# What a record needs beside its parts, at most: four lengths of 5 bytes, the attributes, a delta of 10 and one of 5.
+# The largest overhead of a record: four lengths of 5 bytes, the attributes, a delta of 10 and one of 5.
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 10
 
@@ -28,15 +28,15 @@ class Bytes(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Neighbouring rows that were batches and become the same batches again: all rows belong to a run, in order."""
+    """Runs of adjacent rows that were batches and become the same batches again. Every row belongs to a run."""
 
-    ends: npt.NDArray[np.int64]  # for each run, the row behind its last
-    base_times: npt.NDArray[np.int64]  # for each run, the time that its records count from
+    ends: npt.NDArray[np.int64]  # for each run, the row after its last
+    base_times: npt.NDArray[np.int64]  # for each run, the base timestamp of its batch
     deltas: npt.NDArray[np.int64]  # for each row, its offset within its batch
 
 
 class Columns(NamedTuple):
-    """The parts of the records; all have the same number of rows."""
+    """The parts of the records. All have the same number of rows."""
 
     key: pa.Array  # binary, large or not
     value: pa.Array  # binary, large or not
@@ -47,7 +47,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, now_ms: int) -> Self:
-        """The columns of a record batch; InvalidRecord says which column cannot be written."""
+        """Return the columns of a record batch. InvalidRecord names a column that cannot be written."""
         headers = _column(batch, "headers")
         return cls.laid(
             _binary(batch, "key"),
@@ -60,11 +60,11 @@ class Columns(NamedTuple):
     def laid(
         cls, key: pa.Array, value: pa.Array, headers: pa.ListArray | None, timestamps_ms: npt.NDArray[np.int64]
     ) -> Self:
-        """The columns with their memory."""
+        """Return the columns with their memory."""
         return cls(key, value, bytes_of(key), bytes_of(value), headers, timestamps_ms)
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """The most bytes that each row can take as a record."""
+        """Return the largest number of bytes that each row can take as a record."""
         sizes = np.full(len(self.key), RECORD_OVERHEAD_BYTES, np.int64)
         sizes += np.diff(self.keys.offsets)
         sizes += np.diff(self.values.offsets)
@@ -93,7 +93,7 @@ def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
         return column.view(pa.binary())
     if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
         return column.view(pa.large_binary())
-    raise InvalidRecord(f"the column {name} is {kind}; only binary and string can be written")
+    raise InvalidRecord(f"column {name} has type {kind}, which cannot be written; use binary or string")
 
 
 def _headers(column: pa.Array) -> pa.ListArray:
@@ -101,10 +101,11 @@ def _headers(column: pa.Array) -> pa.ListArray:
         column = column.cast(pa.list_(HEADER))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise InvalidRecord(
-            f"the column headers is {column.type}; only list<struct<key: string, value: binary>> can be written"
+            f"column headers has type {column.type}, which cannot be written; "
+            "use list<struct<key: string, value: binary>>"
         ) from None
     if column.flatten().field("key").null_count:
-        raise InvalidRecord("the key of a header is null")
+        raise InvalidRecord("a header key is null; set it or remove the header")
     return column
 
 
@@ -114,13 +115,13 @@ def _timestamps(column: pa.Array | None, rows: int, now_ms: int) -> npt.NDArray[
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_int64(column.type):
-        raise InvalidRecord(f"the column timestamp is {column.type}; only timestamp and long can be written")
+        raise InvalidRecord(f"column timestamp has type {column.type}, which cannot be written; use timestamp or long")
     filled: npt.NDArray[np.int64] = pc.fill_null(column, now_ms).to_numpy(zero_copy_only=False)
     return filled
 
 
 def bytes_of(column: pa.Array) -> Bytes:
-    """The memory of a binary or text column."""
+    """Return the memory of a binary or text column."""
     _, offsets, data = column.buffers()
     rows = len(column)
     wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
@@ -135,7 +136,7 @@ def bytes_of(column: pa.Array) -> Bytes:
 
 
 def valid_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which rows are not null."""
+    """Return which rows are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -143,12 +144,12 @@ def valid_of(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def header_parts(headers: pa.ListArray) -> tuple[pa.Array, pa.Array]:
-    """The keys and the values of all headers of all rows, one after the other."""
+    """Return the keys and values of all headers of all rows, concatenated."""
     entries = headers.flatten()
     return entries.field("key"), entries.field("value")
 
 
 def list_offsets(headers: pa.ListArray) -> npt.NDArray[np.int64]:
-    """Where the headers of each row start among all of them, and the end."""
+    """Return where the headers of each row start in the concatenation, and its end."""
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])

@@ -1,11 +1,11 @@
-"""Record batches to Arrow record batches.
+"""Converts record batches to Arrow record batches.
 
-The batches of a fetch are gathered until they hold about as many rows or bytes as wanted; each such group is one call
-of the kernels. Records that are not compressed are read where they lie in the fetch; compressed ones are decompressed
-side by side first (`room`). Only the wanted columns are made.
+The batches of a fetch are collected until they hold about the requested number of rows or bytes. Each such group is one
+kernel call. Uncompressed records are read directly from the fetch. Compressed ones are decompressed into one buffer
+first (`DecompressedRecords`). Only the requested columns are built.
 
-When a group cannot be read, its batches are decoded one by one: the readable ones still come, and the error names the
-batch that is not.
+When a group cannot be read, its batches are decoded one by one. The readable ones are still returned, and the error
+names the unreadable batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,24 +24,24 @@ from tidemill.records.compression import codec_of
 from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
 
 ROWS = 10_000
-"""Rows per Arrow batch that Spark takes fastest (SPARK.md)."""
+"""The number of rows per Arrow batch that Spark processes fastest (SPARK.md)."""
 GROUP_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of a group; with the largest batch behind it still far below the 2 GiB that an Arrow array can address."""
+"""The size of a group. Even with the largest batch added it is far below the 2 GiB that an Arrow array can address."""
 OnUnreadable: TypeAlias = Callable[[UnreadableBatch], None]
 _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
 def fail(error: UnreadableBatch) -> None:
-    """Raise the error: the reader stops at a batch that cannot be read."""
+    """Raise the error, so that the reader stops at an unreadable batch."""
     raise error
 
 
 class Decoder:
-    """Makes Arrow record batches of one partition's batches.
+    """Converts one partition's batches to Arrow record batches.
 
-    An Arrow batch has at most `rows` rows, and those of one more record batch when it comes to `group_bytes`.
-    `room` is memory of an earlier decoder that is done: taking it costs nothing, new memory grows step by step.
-    `on_unreadable` is called with each batch that cannot be read; where it returns, the batch is left out.
+    An Arrow batch has at most `rows` rows, plus those of one more record batch when it reaches `group_bytes`. `room` is
+    the memory of a finished decoder. Reusing it costs nothing, while new memory grows step by step. `on_unreadable` is
+    called with each unreadable batch. If it returns, the batch is skipped.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Decoder:
         self._on_unreadable = on_unreadable
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
         self._repeated: dict[str, pa.Array] = {}
-        self._room = DecompressedRecords() if room is None else room
+        self._memory = DecompressedRecords() if room is None else room
 
     def decode(
         self, buffer: Buffer, start: int = 0, end: int = OFFSET_MAX, aborted: Iterable[tuple[int, int]] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """The records with offsets from `start` to before `end`; a cut last batch is left out.
+        """Yield the records with offsets from `start` to before `end`. A truncated last batch is skipped.
 
-        `aborted` is what a fetch for committed records says. A batch that is damaged is an UnreadableBatch, and
-        CorruptMessage where the batches cannot be told apart.
+        `aborted` comes from a read_committed fetch. A damaged batch is an UnreadableBatch. If the batch boundaries are
+        unknown, CorruptMessage is raised.
         """
         view = memoryview(buffer)
         table = self._twin.scan(view, start, end, tuple(aborted))
@@ -89,7 +89,7 @@ class Decoder:
                 yield from self._alone(view, table[line : line + 1], start, end)
 
     def _decoded(self, view: memoryview, table: Table, start: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Each group: how many batches it has, and their rows."""
+        """Yield each group: its number of batches, and their rows."""
         if self._verify:
             _check_crcs(view, table)
         for data, group in self._groups(view, table):
@@ -97,7 +97,7 @@ class Decoder:
             yield len(group), self._assemble(found, len(found["offset"]))
 
     def _alone(self, view: memoryview, line: Table, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one batch, unless it cannot be read."""
+        """Yield the rows of one batch, unless it cannot be read."""
         try:
             decoded = list(self._decoded(view, line, start, end))
         except _UNREADABLE as error:
@@ -108,24 +108,24 @@ class Decoder:
             yield from self._sliced(batch)
 
     def _groups(self, view: memoryview, table: Table) -> Iterator[tuple[memoryview, Table]]:
-        """Neighbours that make about as many rows as wanted; all of them are compressed, or none is."""
+        """Yield groups of adjacent batches with about the wanted number of rows. A group never mixes compression."""
         first = rows = size = 0
-        room = self._room
-        room.clear()
+        memory = self._memory
+        memory.clear()
         lines = table[:, [POSITION, SIZE, ATTRIBUTES, RECORDS]].tolist()
         for index, (position, batch_size, attributes, count) in enumerate(lines):
             codec = attributes & CODEC_BITS
-            full = rows + count > self._rows or max(size, room.used) >= self._group_bytes
-            if index > first and (full or bool(room) != bool(codec)):
-                yield _laid(view, table[first:index], room)
+            full = rows + count > self._rows or max(size, memory.used) >= self._group_bytes
+            if index > first and (full or bool(memory) != bool(codec)):
+                yield _laid(view, table[first:index], memory)
                 first, rows, size = index, 0, 0
-                room.clear()
+                memory.clear()
             if codec:
-                room.add(codec_of(codec), view[position + HEADER_SIZE : position + batch_size])
+                memory.add(codec_of(codec), view[position + HEADER_SIZE : position + batch_size])
             rows += count
             size += batch_size
         if len(lines) > first:
-            yield _laid(view, table[first:], room)
+            yield _laid(view, table[first:], memory)
 
     def _assemble(self, found: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
         arrays = [self._constant(name, rows) if name in self._constants else found[name] for name in self.schema.names]
@@ -150,6 +150,6 @@ def _check_crcs(view: memoryview, table: Table) -> None:
             raise CorruptMessage(f"the CRC of the record batch at byte {position} does not match")
 
 
-def _laid(view: memoryview, table: Table, room: DecompressedRecords) -> tuple[memoryview, Table]:
-    """Where the records of these batches can be read: in the room when they were compressed, else where they came."""
-    return room.laid(table) if room else (view, table)
+def _laid(view: memoryview, table: Table, memory: DecompressedRecords) -> tuple[memoryview, Table]:
+    """Return the memory and table of these batches: the buffer if they were compressed, else the fetch."""
+    return memory.laid(table) if memory else (view, table)

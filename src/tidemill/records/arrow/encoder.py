@@ -1,7 +1,7 @@
-"""Arrow record batches to record batches, ready to be sent.
+"""Converts Arrow record batches to record batches that are ready to send.
 
-Each batch takes as many rows as fit. A row that is larger than a batch may be goes alone: the broker says whether it
-takes it.
+Each batch takes as many rows as fit. A row that is larger than a batch is sent alone, and the broker accepts or rejects
+it.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from tidemill.records.header import HEADER_SIZE, SEQUENCE_MAX
 from tidemill.records.incremental_compression import Compression
 
 BATCH_BYTES = 1024 * 1024 - 12 * 1024
-"""Bytes of a batch: just below the largest that Kafka's defaults take."""
+"""The size of a batch: just below the largest that Kafka's defaults accept."""
 
 
 class Encoder:
-    """The rows of one Arrow record batch on their way into batches."""
+    """Converts the rows of one Arrow record batch."""
 
     def __init__(self, rows: pa.RecordBatch, *, now_ms: int, twin: Kernels | None = None) -> None:
         self._twin = load_kernels() if twin is None else twin
@@ -31,11 +31,11 @@ class Encoder:
         self._prepared = self._twin.prepare(self._columns)
 
     def partitions(self, count: int, unkeyed: int, partitioner: str = DEFAULT_PARTITIONER) -> npt.NDArray[np.int64]:
-        """The partition of each row by its key."""
+        """Return the partition of each row by its key."""
         return partitions_of(self._columns, count, unkeyed, self._twin, partitioner)
 
     def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
-        """The rows of each partition of so many, in their order; partitions without rows are not there."""
+        """Return the rows of each of `count` partitions, in order. Partitions without rows are left out."""
         return self._twin.dealt(partitions, count)
 
     def fill(
@@ -46,7 +46,7 @@ class Encoder:
         batch_bytes: int = BATCH_BYTES,
         compression: Compression = PLAIN,
     ) -> Iterator[Draft]:
-        """Drafts with these rows in their order; all but the last one are full. Rows go behind those of `draft`."""
+        """Return drafts with these rows in order. All but the last are full. The first rows are added to `draft`."""
         draft = Draft(batch_bytes, compression) if draft is None else draft
         start = self._write(rows, draft)
         while start < len(rows):
@@ -67,9 +67,9 @@ class Encoder:
         *,
         codec: Codec = Codec.NONE,
         batch_bytes: int = BATCH_BYTES,
-        writer: BatchProducer = BatchProducer(),  # noqa: B008 - it cannot be changed
+        writer: BatchProducer = BatchProducer(),  # noqa: B008 - it is immutable
     ) -> Iterator[Encoded]:
-        """Batches of these rows (None: all) in their order."""
+        """Return batches of these rows (None: all) in order."""
         chosen = np.arange(len(self._columns.key), dtype=np.int64) if rows is None else rows
         for draft in self.fill(chosen, batch_bytes=batch_bytes, compression=Compression(codec)):
             yield draft.sealed(writer)

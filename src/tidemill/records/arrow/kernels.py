@@ -1,8 +1,8 @@
-"""What a twin must do, and which twin does it.
+"""The interface of the kernels, and the choice of an implementation.
 
-`python` is the reference: plain, slow, obviously right. `numba` does the same without any Python per record. Both pass
-the same tests; whoever uses them sees only `Kernels`. Which one it is comes in from outside, since this package
-knows no environment.
+`python` is the reference: plain, slow and obviously correct. `numba` does the same without any Python code per record.
+Both pass the same tests, and callers use only `Kernels`. The caller chooses, because this package does not read the
+environment.
 """
 
 from collections.abc import Sequence
@@ -29,40 +29,40 @@ class Kernels(Protocol):
     name: str
 
     def scan(self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> Table:
-        """The batches that `selection` chooses; CorruptMessage when a header is damaged."""
+        """Return the batches that `selection` chooses. Raise CorruptMessage when a header is damaged."""
 
     def read(
         self, data: memoryview, table: Table, start: int, end: int, wanted: AbstractSet[str]
     ) -> dict[str, pa.Array]:
-        """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`.
+        """Return the requested columns of the records with offsets from `start` to before `end`, and always `offset`.
 
-        CorruptMessage when any record of the table is damaged, wanted or not.
+        Raise CorruptMessage when any record of the table is damaged, requested or not.
         """
 
     def prepare(self, columns: Columns) -> Any:
-        """The columns in the form that `write` takes."""
+        """Return the columns in the form that `write` takes."""
 
     def write(self, prepared: Any, rows: npt.NDArray[np.int64], draft: Draft) -> tuple[int, int, int]:
-        """Write these rows behind the records of a draft, as many as it takes.
+        """Append as many of these rows to a draft as it takes.
 
-        How many that are, where they end, and the latest time in the draft then.
+        Return how many were written, where they end, and the latest timestamp in the draft.
         """
 
     def write_runs(self, prepared: Any, runs: Runs, capacity: int) -> list[bytes]:
-        """The rows as the records of one batch for each run, in at most `capacity` bytes together."""
+        """Return the rows as the records of one batch for each run, in at most `capacity` bytes together."""
 
     def by_crc32(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
-        """The CRC-32 of each key, modulo `count`; null and empty keys go to `unkeyed`."""
+        """Return the CRC-32 of each key, modulo `count`. Null and empty keys get `unkeyed`."""
 
     def by_murmur2(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
-        """The positive part of Kafka's murmur2 of each key, modulo `count`; null keys go to `unkeyed`."""
+        """Return the positive part of Kafka's murmur2 of each key, modulo `count`. Null keys get `unkeyed`."""
 
     def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
-        """The rows of each partition of so many, in their order; partitions without rows are not there."""
+        """Return the rows of each of `count` partitions, in order. Partitions without rows are left out."""
 
 
 def load_kernels(name: str | None = None) -> Kernels:
-    """The twin of this name, or the fastest that is installed; ValueError when there is none of this name."""
+    """Return the kernels of this name, or the fastest that are installed. Raise ValueError for an unknown name."""
     name = name or _fastest()
     if name not in NAMES:
         raise ValueError(f"there are no kernels {name!r}; choose one of {', '.join(NAMES)}")

@@ -1,4 +1,4 @@
-"""The compiled twin: makes room, calls the compiled functions, and wraps the room into Arrow arrays without a copy."""
+"""The compiled kernels: they allocate memory, call compiled functions, and wrap it into Arrow arrays without a copy."""
 
 import zlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from tidemill.records.arrow.table import END, RECORDS, START, WIDTH, Table
 from tidemill.records.header import HEADER_SIZE
 from tidemill.records.read import RECORD_BYTES_MIN
 
-# The table of CRC-32, got back from the CRCs of single bytes: crc32(byte) is table[byte ^ 0xFF] ^ 0xFF000000.
+# The table of CRC-32, derived from the CRCs of single bytes: crc32(byte) is table[byte ^ 0xFF] ^ 0xFF000000.
 _CRC_TABLE = np.array([zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)], np.uint32)
 _SCAN_REASONS = {
     scanning.BAD_HEADER: "the header of a record batch is impossible",
@@ -33,15 +33,15 @@ _SCAN_REASONS = {
 _NONE = bytes_of(pa.nulls(0, pa.large_binary()))
 
 
-class _Room(NamedTuple):
-    """Memory of a binary column to be."""
+class _ColumnMemory(NamedTuple):
+    """The memory of a future binary column."""
 
     ends: npt.NDArray[np.int32]
     data: npt.NDArray[np.uint8]
     bits: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, rows: int, size: int) -> "_Room":
+    def of(cls, rows: int, size: int) -> "_ColumnMemory":
         ends = np.empty(rows + 1, np.int32)
         ends[0] = 0
         return cls(ends, np.empty(size, np.uint8), _bits(rows))
@@ -68,7 +68,7 @@ class NumbaKernels:
     name = "numba"
 
     def scan(self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> Table:
-        """The batches that `selection` chooses."""
+        """Return the batches that `selection` chooses."""
         producers, firsts = np.array(aborted, np.int64).reshape(len(aborted), 2).T.copy()
         table = np.empty((len(data) // HEADER_SIZE, WIDTH), np.int64)
         opened = np.zeros(len(aborted), np.int8)
@@ -80,11 +80,11 @@ class NumbaKernels:
     def read(
         self, data: memoryview, table: Table, start: int, end: int, wanted: AbstractSet[str]
     ) -> dict[str, pa.Array]:
-        """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`."""
+        """Return the wanted columns of the records with offsets from `start` to before `end`, and always `offset`."""
         memory = _memory(data)
-        rows, size = _room_for(table)
+        rows, size = _capacity_for(table)
         want = (int("key" in wanted), int("value" in wanted))
-        keys, values = (_Room.of(rows * each, size * each) for each in want)
+        keys, values = (_ColumnMemory.of(rows * each, size * each) for each in want)
         fixed = (np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.int64))
         totals = np.zeros(len(reading.TOTALS), np.int64)
         status = reading.read(memory, table, start, end, want, tuple(keys), tuple(values), fixed, totals)
@@ -105,7 +105,7 @@ class NumbaKernels:
         return columns
 
     def prepare(self, columns: Columns) -> _Prepared:
-        """The columns as memory."""
+        """Return the columns as memory."""
         keys, values = columns.keys, columns.values
         if columns.headers is None:
             first = np.zeros(len(columns.key) + 1, np.int64)
@@ -115,15 +115,15 @@ class NumbaKernels:
         return _read_only(_Prepared(columns.timestamps_ms, keys, values, first, names, contents))
 
     def write(self, prepared: _Prepared, rows: npt.NDArray[np.int64], draft: Draft) -> tuple[int, int, int]:
-        """These rows behind the records of a draft, as many as it takes."""
+        """Append as many of these rows to a draft as it takes."""
         times, keys, values, first, names, contents = prepared
         begun = draft.end, draft.stop, draft.count, draft.base_time, draft.max_time
         parts = (times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
-        count, end, latest = writing.write(draft.room, *begun, np.ascontiguousarray(rows), *parts)
+        count, end, latest = writing.write(draft.buffer, *begun, np.ascontiguousarray(rows), *parts)
         return int(count), int(end), int(latest)
 
     def write_runs(self, prepared: _Prepared, runs: Runs, capacity: int) -> list[bytes]:
-        """The records of each run."""
+        """Return the records of each run."""
         times, keys, values, first, names, contents = prepared
         out, out_ends = np.empty(capacity, np.uint8), np.zeros(len(runs.ends) + 1, np.int64)
         parts = (times, tuple(keys), tuple(values), first, tuple(names), tuple(contents))
@@ -132,21 +132,21 @@ class NumbaKernels:
         return [out[start:end].tobytes() for start, end in pairwise(places)]
 
     def by_crc32(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
-        """By the CRC-32 of each key."""
+        """Assign partitions by the CRC-32 of each key."""
         data, offsets, valid = columns.keys
         out = np.empty(len(valid), np.int64)
         dealing.by_crc32(_frozen(data), _frozen(offsets), _frozen(valid), _CRC_TABLE, count, unkeyed, out)
         return out
 
     def by_murmur2(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
-        """By Kafka's murmur2 of each key."""
+        """Assign partitions by Kafka's murmur2 of each key."""
         data, offsets, valid = columns.keys
         out = np.empty(len(valid), np.int64)
         dealing.by_murmur2(_frozen(data), _frozen(offsets), _frozen(valid), count, unkeyed, out)
         return out
 
     def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
-        """The rows of each partition."""
+        """Return the rows of each partition."""
         ends, rows = np.zeros(count, np.int64), np.empty(len(partitions), np.int64)
         dealing.deal(partitions, ends, rows)
         places = enumerate(pairwise((0, *ends.tolist())))
@@ -159,8 +159,8 @@ def _memory(data: memoryview) -> npt.NDArray[np.uint8]:
     return memory
 
 
-def _room_for(table: Table) -> tuple[int, int]:
-    """The rows and bytes that these records can be at most."""
+def _capacity_for(table: Table) -> tuple[int, int]:
+    """Return the largest possible number of rows and bytes of these records."""
     sizes = table[:, END] - table[:, START]
     if (table[:, RECORDS] * RECORD_BYTES_MIN > sizes).any():
         raise CorruptMessage("a batch counts more records than its bytes can hold")
@@ -175,7 +175,7 @@ def _headers(
         int(totals[each]) for each in (reading.ENTRIES, reading.NAME_BYTES, reading.CONTENT_BYTES)
     )
     ends, bits = np.zeros(rows + 1, np.int32), _bits(rows)
-    names, contents = _Room.of(entries, name_bytes), _Room.of(entries, content_bytes)
+    names, contents = _ColumnMemory.of(entries, name_bytes), _ColumnMemory.of(entries, content_bytes)
     without = reading.read_headers(memory, headers_at, ends, bits, tuple(names), tuple(contents))
     keys = _text(names.array(pa.binary(), entries, name_bytes, 0))
     values = contents.array(pa.binary(), entries, content_bytes, -1 if entries else 0)
@@ -185,7 +185,7 @@ def _headers(
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """Keys of headers as text; bytes that are not UTF-8 are replaced, as Java does it."""
+    """Return header keys as text. Invalid UTF-8 is replaced, as Java does."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

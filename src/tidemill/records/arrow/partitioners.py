@@ -1,11 +1,12 @@
-"""Which partition a key belongs to, as other producers decide it, so that keys written by both line up.
+"""Assigns keys to partitions like other producers do, so that keys written by both match.
 
-- `consistent_random`, the default: CRC-32 of the key. librdkafka's default, and so what confluent-kafka and
-  `tidemill produce` do.
-- `murmur2_random`: murmur2 of the key. The default of Java's producer, of Spark's own kafka sink, of Kafka Streams.
+- `consistent_random`, the default: CRC-32 of the key. This is librdkafka's default, and so that of confluent-kafka and
+  `tidemill produce`.
+- `murmur2_random`: murmur2 of the key. This is the default of Java's producer, of Spark's own kafka sink and of Kafka
+  Streams.
 
-Rows without a key (for `consistent_random` also with an empty one) go where the caller says: `unkeyed`. Both producers
-choose such a partition at random and stay with it for a while.
+Rows without a key (for `consistent_random` also with an empty one) go to the partition that the caller gives:
+`unkeyed`. Both producers choose such a partition at random and keep it for a while.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ DEFAULT_PARTITIONER = CONSISTENT_RANDOM
 def partitions_of(
     columns: Columns, count: int, unkeyed: int, twin: Kernels, partitioner: str = DEFAULT_PARTITIONER
 ) -> npt.NDArray[np.int64]:
-    """The partition of each row, 0 to `count` - 1."""
+    """Return the partition of each row, 0 to `count` - 1."""
     if partitioner == MURMUR2_RANDOM:
         return twin.by_murmur2(columns, count, unkeyed)
     if partitioner == CONSISTENT_RANDOM:

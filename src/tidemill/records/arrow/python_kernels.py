@@ -1,4 +1,4 @@
-"""The reference: one record at a time, by the same code that the broker reads and writes records with."""
+"""The reference kernels: one record at a time, with the code that the broker uses for records."""
 
 import zlib
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ class PythonKernels:
     name = "python"
 
     def scan(self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> Table:
-        """The batches that `selection` chooses."""
+        """Return the batches that `selection` chooses."""
         return table_of(select(data, start, end, aborted))
 
     def read(
         self, data: memoryview, table: Table, start: int, end: int, wanted: AbstractSet[str]
     ) -> dict[str, pa.Array]:
-        """The wanted columns of the records with offsets from `start` to before `end`; always also `offset`."""
+        """Return the wanted columns of the records with offsets from `start` to before `end`, and always `offset`."""
         rows: dict[str, list[Any]] = {name: [] for name in {*wanted, "offset"} - {"topic", "partition"}}
         for line in table.tolist():
             header = header_of(line)
@@ -49,7 +49,7 @@ class PythonKernels:
         return {name: _array(name, values) for name, values in rows.items()}
 
     def prepare(self, columns: Columns) -> list[NewRecord]:
-        """The rows as records."""
+        """Return the rows as records."""
         headers = _header_tuples(columns)
         parts = zip(
             columns.key.to_pylist(),
@@ -61,18 +61,18 @@ class PythonKernels:
         return [NewRecord(*part) for part in parts]
 
     def write(self, prepared: list[NewRecord], rows: npt.NDArray[np.int64], draft: Draft) -> tuple[int, int, int]:
-        """These rows behind the records of a draft, as many as it takes."""
+        """Append as many of these rows to a draft as it takes."""
         count, end, latest = 0, draft.end, draft.max_time
         for row in rows.tolist():
             payload = encode_records([prepared[row]], draft.base_time, [draft.count + count])
             if end + len(payload) > draft.stop:
                 break
-            draft.room[end : end + len(payload)] = np.frombuffer(payload, np.uint8)
+            draft.buffer[end : end + len(payload)] = np.frombuffer(payload, np.uint8)
             count, end, latest = count + 1, end + len(payload), max(latest, prepared[row].timestamp)
         return count, end, latest
 
     def write_runs(self, prepared: list[NewRecord], runs: Runs, capacity: int) -> list[bytes]:  # noqa: ARG002 - lists grow
-        """The records of each run."""
+        """Return the records of each run."""
         written, start = [], 0
         deltas = runs.deltas.tolist()
         for end, base_time in zip(runs.ends.tolist(), runs.base_times.tolist(), strict=True):
@@ -81,16 +81,16 @@ class PythonKernels:
         return written
 
     def by_crc32(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
-        """By the CRC-32 of each key."""
+        """Assign partitions by the CRC-32 of each key."""
         return np.array([zlib.crc32(key) % count if key else unkeyed for key in columns.key.to_pylist()], np.int64)
 
     def by_murmur2(self, columns: Columns, count: int, unkeyed: int) -> npt.NDArray[np.int64]:
-        """By Kafka's murmur2 of each key."""
+        """Assign partitions by Kafka's murmur2 of each key."""
         chosen = [unkeyed if key is None else _positive(key) % count for key in columns.key.to_pylist()]
         return np.array(chosen, np.int64)
 
     def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:  # noqa: ARG002 - dicts grow
-        """The rows of each partition."""
+        """Return the rows of each partition."""
         rows: dict[int, list[int]] = {}
         for row, partition in enumerate(partitions.tolist()):
             rows.setdefault(partition, []).append(row)
@@ -102,7 +102,7 @@ def _positive(key: bytes) -> int:
 
 
 def microseconds(timestamp_ms: int) -> int:
-    """A time in Spark's unit, as far as it fits."""
+    """Return a time in Spark's unit, clamped to its range."""
     return max(-TIMESTAMP_MS_MAX, min(timestamp_ms, TIMESTAMP_MS_MAX)) * MICROSECONDS
 
 

@@ -1,8 +1,8 @@
-"""The columns of a topic, named and typed as Spark's own kafka source has them.
+"""The columns of a topic, with the names and types of Spark's own kafka source.
 
-`timestamp` counts microseconds, because that is Spark's unit; times that do not fit (beyond the year 294,000) are set
-to the last that does. `timestampType` is 0 for the producer's time and 1 for the broker's. A record without headers has
-null there and not an empty list, as Spark has it.
+`timestamp` counts microseconds, because that is Spark's unit. Times that do not fit (after the year 294,000) are
+clamped. `timestampType` is 0 for the producer's time and 1 for the broker's. A record without headers has null and not
+an empty list, as in Spark.
 """
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ TIMESTAMP_MS_MAX = (2**63 - 1) // MICROSECONDS
 
 
 def schema_of(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of these columns in their order; ValueError names one that there is not."""
+    """Return the schema of these columns in their order. ValueError names an unknown column."""
     for name in columns:
         if name not in COLUMNS:
             raise ValueError(f"there is no column {name}; the columns are {', '.join(COLUMNS)}")

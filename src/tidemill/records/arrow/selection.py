@@ -1,8 +1,8 @@
-"""Which batches of a fetch a reader sees: none of the broker's markers, nothing aborted, nothing outside of the range.
+"""Selects the batches of a fetch that a reader may see: no control batches, nothing aborted, nothing out of range.
 
-A fetch for committed records comes with the aborted transactions that reach into it: (producer id, first offset). From
-that offset on, the producer's transactional batches are aborted, until its marker; with the marker the transaction is
-over, and a later one of the same producer has an entry of its own.
+A read_committed fetch lists the aborted transactions that overlap with it: (producer id, first offset). From that
+offset on, the producer's transactional batches are aborted, until its marker. The marker ends the transaction, and a
+later transaction of the same producer has its own entry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,14 +15,14 @@ OFFSET_MAX = 2**63 - 1
 
 
 class Aborted:
-    """The aborted transactions of one fetch, as its batches go by."""
+    """Tracks the aborted transactions of one fetch while its batches are read in order."""
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
         self._coming = sorted(((first, producer) for producer, first in transactions), reverse=True)
         self._open: set[int] = set()
 
     def covers(self, header: BatchHeader) -> bool:
-        """Whether this transactional batch, which follows the one asked before, is aborted."""
+        """Whether this transactional batch is aborted. Batches must be passed in order."""
         while self._coming and self._coming[-1][0] <= header.last_offset:
             self._open.add(self._coming.pop()[1])
         if header.control:
@@ -32,14 +32,14 @@ class Aborted:
 
 
 class BatchPosition(NamedTuple):
-    """A batch, and where in the buffer it starts."""
+    """A batch, and its position in the buffer."""
 
     position: int
     header: BatchHeader
 
 
 def select(buffer: Buffer, start: int, end: int, aborted: Iterable[tuple[int, int]] = ()) -> Iterator[BatchPosition]:
-    """The batches that hold offsets from `start` to before `end`, in order; a cut last batch is left out."""
+    """Yield the batches with offsets from `start` to before `end`, in order. A truncated last batch is skipped."""
     filtered = Aborted(aborted)
     for position, header in iter_headers(buffer, partial_ok=True):
         base, last = header.base_offset, header.last_offset

@@ -1,7 +1,7 @@
-"""The batches of a fetch as numbers: one line per batch, so that many batches are one call of a kernel.
+"""The batches of a fetch as a table of numbers: one line per batch, so that one kernel call handles many batches.
 
-`START` and `END` say where the records lie in the memory that goes with the table: in the fetch itself, or, once they
-are decompressed, somewhere else.
+`START` and `END` are the bounds of the records in the memory that belongs to the table. That is the fetch itself, or
+the buffer with the decompressed records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ POSITION, SIZE, CRC, ATTRIBUTES, BASE_OFFSET, LAST_DELTA, BASE_TIME, MAX_TIME, R
 
 
 def table_of(places: Iterable[BatchPosition]) -> Table:
-    """The table of these batches, whose records are where they came."""
+    """Return the table of these batches, whose records are in the fetch."""
     lines = [
         (
             position,
@@ -41,7 +41,7 @@ def table_of(places: Iterable[BatchPosition]) -> Table:
 
 
 def header_of(line: Sequence[int]) -> BatchHeader:
-    """The header in a line, without its producer."""
+    """Return the header of a line, without its producer."""
     return BatchHeader(
         base_offset=line[BASE_OFFSET],
         length=line[SIZE] - LENGTH_END,

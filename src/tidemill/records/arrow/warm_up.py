@@ -1,4 +1,4 @@
-"""Compilation off the hot path: every kernel is used once on a few records, so that the first real ones are fast."""
+"""Compiles the kernels ahead of time by running each once on a few records, so that the first real call is fast."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from tidemill.records.hashing import PARTITIONERS
 
 
 def warm_up(twin: Kernels) -> None:
-    """Compile everything, or load it from the cache; takes seconds once per machine and milliseconds later."""
+    """Compile all kernels, or load them from the cache. Takes seconds once per machine and milliseconds later."""
     headers = pa.array([[{"key": "h", "value": b"1"}], None], pa.list_(HEADER))
     rows = pa.record_batch({"key": [b"a", None], "value": [b"1", None], "headers": headers})
     encoder = Encoder(rows, now_ms=0, twin=twin)

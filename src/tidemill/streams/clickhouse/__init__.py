@@ -1,4 +1,4 @@
-"""Streams as rows of ClickHouse: embedded (chDB) or on servers that own ranges of partitions."""
+"""Stores streams as ClickHouse rows: embedded (chDB), or on servers that own ranges of partitions."""
 
 from tidemill.streams.clickhouse.committer import BrokerRun
 from tidemill.streams.clickhouse.engine import Engine

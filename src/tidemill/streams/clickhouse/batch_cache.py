@@ -1,7 +1,7 @@
-"""Batches that are kept in memory: the newest of each log, and what was read ahead for a reader of old ones.
+"""Caches batches in memory: the newest of each log, and batches prefetched for readers of old records.
 
-Whoever follows a topic reads its tail, which never has to be asked for. One budget bounds the memory of all logs
-together; the oldest entries go first.
+A consumer at the end of a topic reads from this cache and causes no query. One budget bounds the memory of all logs.
+The oldest entries are evicted first.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ WINDOW_BYTES_MAX = 64 * 1024 * 1024
 
 
 class BatchWindow:
-    """Batches without a gap between them, up to `next_offset`."""
+    """Consecutive batches without a gap, up to `next_offset`."""
 
     __slots__ = ("batches", "next_offset")
 
@@ -24,17 +24,17 @@ class BatchWindow:
         self.next_offset = next_offset
 
     def covers(self, offset: int) -> bool:
-        """Whether the batch with `offset` is here."""
+        """Whether the window has the batch with `offset`."""
         return bool(self.batches) and self.batches[0].header.base_offset <= offset < self.next_offset
 
     def from_offset(self, offset: int) -> list[StoredBatch]:
-        """The batches from the one with `offset` on."""
+        """Return the batches from the one with `offset` on."""
         batches = list(self.batches)
         return batches[bisect_right(batches, offset, key=lambda stored: stored.header.next_offset) :]
 
 
 class CacheBudget:
-    """The memory that windows may take together."""
+    """The memory budget that all windows share."""
 
     def __init__(self, limit_bytes: int = WINDOW_BYTES_MAX) -> None:
         self._limit_bytes = limit_bytes
@@ -42,7 +42,7 @@ class CacheBudget:
         self._bytes = 0
 
     def hold(self, window: BatchWindow, batches: Iterable[StoredBatch]) -> None:
-        """Count batches that stand at the end of a window; the oldest of all give way."""
+        """Count batches at the end of a window, and evict the oldest batches of all windows."""
         for stored in batches:
             self._held.append((window, stored))
             self._bytes += len(stored.batch)
@@ -54,13 +54,13 @@ class CacheBudget:
 
 
 def cut(batches: Iterable[StoredBatch], end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
-    """As many of these batches as a reader asked for."""
+    """Return as many of these batches as a reader requested."""
     found: list[Buffer] = []
-    room = max_bytes
+    remaining = max_bytes
     for header, batch in batches:
         first = at_least_one and not found
-        if header.base_offset >= end_offset or (header.size > room and not first):
+        if header.base_offset >= end_offset or (header.size > remaining and not first):
             break
         found.append(batch)
-        room -= header.size
+        remaining -= header.size
     return found

@@ -1,6 +1,6 @@
-"""What is asked while a round is under way is answered together by the next one.
+"""Batches concurrent requests: requests that arrive during a round are sent together in the next one.
 
-So many partitions that are opened, or whose state is noted, at the same time cost the server a few statements.
+So opening many partitions at the same time, or saving their state, costs the server only a few statements.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ A = TypeVar("A")
 
 
 class Gathering(Generic[Q, A]):
-    """Rounds of questions, one round at a time; `answer` has an answer or an error for each of them."""
+    """Collects requests into rounds, one round at a time. `answer` returns a result or an error for each request."""
 
     def __init__(self, answer: Callable[[Sequence[Q]], Awaitable[Sequence[A | KafkaError]]]) -> None:
         self._answer = answer
@@ -22,7 +22,7 @@ class Gathering(Generic[Q, A]):
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, question: Q) -> A:
-        """The answer to this one; an error when there is none."""
+        """Return the result of this request, or raise its error."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[A] = loop.create_future()
         self._waiting.append((question, done))
@@ -49,5 +49,5 @@ class Gathering(Generic[Q, A]):
             return await self._answer(questions)
         except KafkaError as error:
             return [error] * len(questions)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - every waiting caller must get the error, whatever it is
             return [KafkaStorageError(repr(error))] * len(questions)

@@ -1,19 +1,19 @@
-"""Claims: who may write the rows of a partition, where several brokers share servers.
+"""Claims decide which broker may write the rows of a partition on shared servers.
 
-ClickHouse has no compare-and-put, but an insert can be made to look before it is stored. Each row comes in with the
-claim under which its broker writes, and a view refuses a block with a claim that is not the newest of its partition.
-A broker that begins to lead takes a claim first. Then it waits until every insert has ended that was under way: that
-one may have looked before the claim was there. What comes later, from a broker that was paused or a network that held
-it back, is refused as a whole. So when the new leader reads where the log ends, nothing can be added by anybody else.
+ClickHouse has no compare-and-swap, but a view can check an insert before it is stored. Each row carries the claim of
+its broker, and the view rejects a block whose claim is not the newest of its partition. A broker that starts to lead
+takes a claim first. Then it waits until every insert that was in flight has ended, because such an insert may have been
+checked before the claim existed. Later inserts from a paused broker or a slow network are rejected as a whole. So when
+the new leader reads the end of the log, no other broker can add rows.
 
-A claim is the leader epoch and a number that grows within it: a broker that starts again under the same epoch has
-another claim than the process before it. A claim of an epoch that is over is refused.
+A claim is the leader epoch and a number that increases within it. So a broker that restarts under the same epoch has
+another claim than its previous process. A claim of an older epoch is rejected.
 
-Claims are kept by the topic's id, since a topic that is made again begins with the first epoch. A topic that is deleted
-is buried: one more row says that nobody may write or claim it any more, however late its last leader wakes up. The row
-goes after a while (see `schema`).
+Claims are stored by topic id, because a topic that is created again starts with the first epoch. A deleted topic gets
+one more row (`DELETED_TOPIC`). It rejects every write and claim, however late the last leader wakes up. The row expires
+later (see `schema`).
 
-This holds for one server at each address: one process knows of all inserts under way.
+All of this requires one server process per address, because that process must know all inserts in flight.
 """
 
 import asyncio
@@ -25,31 +25,31 @@ import pyarrow as pa
 
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.streams.clickhouse.engine import Engine
-from tidemill.streams.clickhouse.schema import BURIED, WHOLE_TOPIC
+from tidemill.streams.clickhouse.schema import DELETED_TOPIC, WHOLE_TOPIC
 from tidemill.streams.clickhouse.statements import PartitionRef, listed, of_topic, text
 
 NUMBER_BITS = 32
 SINCE_S = 1_700_000_000
-"""Numbers count seconds from here: they last for more than a century."""
+"""Claim numbers count seconds from here, which lasts for more than a century."""
 INSERTS = "tidemill-%"
-"""How the names of all inserts of records begin."""
+"""The query ids of all record inserts match this pattern."""
 PATIENCE_S = 5.0
 LOOK_S = 0.05
 
 
 class Wish(NamedTuple):
-    """A broker wants to write a partition under a leader epoch."""
+    """A broker's request to write a partition under a leader epoch."""
 
     place: PartitionRef
     epoch: int
 
 
 def claim_after(known: int | None, epoch: int, now_s: int) -> int | None:
-    """The claim that comes after the newest one; None when the epoch is over, or the topic was deleted."""
+    """Return the claim after the newest one, or None when the epoch is over or the topic was deleted."""
     first = (epoch << NUMBER_BITS) + max(0, now_s - SINCE_S)
     if known is None:
         return first
-    if known == BURIED or known >> NUMBER_BITS > epoch:
+    if known == DELETED_TOPIC or known >> NUMBER_BITS > epoch:
         return None
     return max(first, known + 1)
 
@@ -63,7 +63,7 @@ class Claims:
         self._tokens = (f"{prefix}claims-{server}-{number}" for number in count())
 
     async def newest(self, places: Iterable[PartitionRef]) -> dict[PartitionRef, int]:
-        """The claim that counts, of each of these partitions; BURIED where its topic was deleted."""
+        """Return the valid claim of each partition: DELETED_TOPIC where the topic was deleted."""
         wanted = set(places)
         whole = {PartitionRef(each.topic, WHOLE_TOPIC) for each in wanted}
         found = await self._engine.query(
@@ -77,7 +77,7 @@ class Claims:
         }
         newest: dict[PartitionRef, int] = {}
         for each in wanted:
-            # A claim from before ids were kept counts too.
+            # A claim from before topic ids were stored counts too.
             same = (each, each._replace(topic_id=""), each._replace(partition=WHOLE_TOPIC))
             claims = [known[place] for place in same if place in known]
             if claims:
@@ -85,16 +85,16 @@ class Claims:
         return newest
 
     async def take(self, wishes: Sequence[Wish], now_s: int) -> list[int | NotLeaderOrFollower]:
-        """A claim for each wish; when this returns, nobody without one of them adds rows any more."""
+        """Take a claim for each wish. When this returns, no broker without one of these claims adds rows."""
         known = await self.newest(wish.place for wish in wishes)
         taken = {wish.place: claim_after(known.get(wish.place), wish.epoch, now_s) for wish in wishes}
         await self._write({place: claim for place, claim in taken.items() if claim is not None})
         await self._settle()
         return [_or_refusal(taken[wish.place], wish) for wish in wishes]
 
-    async def bury(self, topic: str, topic_id: str) -> None:
-        """Nobody may write the partitions of this topic, and nobody does any more when this returns."""
-        await self._write({PartitionRef(topic, WHOLE_TOPIC, topic_id): BURIED})
+    async def mark_deleted(self, topic: str, topic_id: str) -> None:
+        """Reject all writes to a deleted topic. When this returns, no write is in flight."""
+        await self._write({PartitionRef(topic, WHOLE_TOPIC, topic_id): DELETED_TOPIC})
         await self._settle()
         where = f"topic = {text(topic)} AND partition != {WHOLE_TOPIC}{of_topic(topic_id)}"
         await self._engine.command(f"DELETE FROM claims WHERE {where}", server=self._server)
@@ -113,7 +113,7 @@ class Claims:
         await self._engine.insert("claims", rows, token=next(self._tokens), server=self._server)
 
     async def _settle(self) -> None:
-        """Return when the inserts have ended that are under way now; the slow ones are ended."""
+        """Wait until all current inserts have ended. Slow ones are killed."""
         waited_s = 0.0
         running = await self._running(f"query_id LIKE {text(INSERTS)}")
         while running and waited_s < PATIENCE_S:
@@ -134,5 +134,7 @@ class Claims:
 def _or_refusal(claim: int | None, wish: Wish) -> int | NotLeaderOrFollower:
     if claim is None:
         topic, partition, _ = wish.place
-        return NotLeaderOrFollower(f"{topic}-{partition} was taken over by another broker")
+        return NotLeaderOrFollower(
+            f"{topic}-{partition} was taken over by another broker; refresh the metadata and retry"
+        )
     return claim

@@ -1,8 +1,8 @@
-"""The one home of ClickHouse's client and of the embedded engine: blocking calls, made in threads of their own.
+"""The only module that uses the ClickHouse client and the embedded engine. Blocking calls run on dedicated threads.
 
-A `Lane` is a thread with a client: what is asked of it runs in order, and a slow question on one lane keeps no insert
-on another waiting. The client is connected on first use and again after the server went away. Both libraries are loaded
-here and only when a lane is used, so that a broker with segment files never pays for them.
+A `Lane` is a thread with a client. Its calls run in order, and a slow query on one lane does not delay inserts on
+another. The client connects on first use, and again after the server was unreachable. Both libraries are imported here
+and only when a lane is used, so that a broker with segment files does not load them.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from tidemill.streams.clickhouse.url import Server, ServerLayout
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60
 SETTINGS: Mapping[str, Any] = {
-    # Rows come as bytes: a key, a value or the name of a header need not be UTF-8.
+    # Strings arrive as bytes, because a key, a value or a header name need not be UTF-8.
     "output_format_arrow_string_as_string": 0,
     "output_format_arrow_compression_method": "none",
-    # An answer to an insert means that it is stored, and a token covers it on its way through a view too.
+    # The response to an insert means that it is stored. The token covers the insert through a view too.
     "async_insert": 0,
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
-    # A deletion or change is done when it is answered.
+    # A deletion or change is complete when the server responds.
     "mutations_sync": 2,
     "lightweight_deletes_sync": 2,
 }
 _NEVER_SENT = ("NewConnectionError", "ConnectionRefusedError", "ConnectTimeoutError", "gaierror")
 _LIBRARIES = ("clickhouse_connect", "urllib3.connectionpool")
-"""They warn of what is an error for us, and is told once."""
+"""These libraries log warnings for conditions that this module raises as errors, so they are silenced."""
 _NOT_TRUSTED = "SSLCertVerificationError"
 _NOT_LET_IN = frozenset({192, 193, 194, 516})
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Lane:
-    """A thread that talks to one server."""
+    """A thread with a connection to one server."""
 
     def __init__(
         self, layout: ServerLayout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None
@@ -58,13 +58,13 @@ class Lane:
         self._thread = ThreadPoolExecutor(1, f"clickhouse-{purpose}")
 
     async def run(self, call: Callable[[Any], T]) -> T:
-        """What `call` makes of the client; an EngineError when that fails."""
+        """Run `call` with the client and return its result. Raise EngineError when it fails."""
         if self._closed:
             raise EngineClosed
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, call)
 
     async def close(self) -> None:
-        """Let go of the client when what is under way has ended."""
+        """Close the client after the running calls."""
         self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown(wait=False)
@@ -78,7 +78,7 @@ class Lane:
             raise
         except Exception as error:
             if self._layout.embedded:
-                self._disconnect()  # what a failed question has written so far would begin the next answer
+                self._disconnect()  # the partial output of a failed query would be the start of the next response
             raise translate(error, self._server) from error
 
     def _disconnect(self) -> None:
@@ -88,8 +88,8 @@ class Lane:
 
 
 def connect(layout: ServerLayout, server: Server, settings: Mapping[str, Any]) -> Any:
-    """A client of this server, whose database may not be there yet."""
-    from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an extra, and slow to load
+    """Connect to this server. The database may not exist yet."""
+    from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an optional extra, and slow to load
 
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(logging.ERROR)
@@ -112,25 +112,27 @@ def connect(layout: ServerLayout, server: Server, settings: Mapping[str, Any]) -
 
 
 def translate(error: Exception, server: Server) -> EngineError:
-    """The same error in this house's words: certain or not."""
+    """Convert a library error to an EngineError that says whether the outcome is certain."""
     where = f"ClickHouse at {server.name}"
     code = getattr(error, "code", None)
     if code in _NOT_LET_IN:
-        refused = EngineRefused(f"{where} does not let this user in: check user and password in --streams")
+        refused = EngineRefused(f"{where} rejected the login; check user and password in --streams")
         refused.reason = code
         return refused
     if code is not None:
-        text = f"{where} refused with code {code}: {_first_line(error)}"
-        told = EngineRefused(text) if code in CERTAIN_CODES else EngineUncertain(text)
-        told.reason = code
-        return told
+        text = f"{where} rejected the statement with code {code}: {_first_line(error)}"
+        translated = EngineRefused(text) if code in CERTAIN_CODES else EngineUncertain(text)
+        translated.reason = code
+        return translated
     causes = {type(each).__name__: each for each in _causes(error)}
     if _NOT_TRUSTED in causes:
         reason = getattr(causes[_NOT_TRUSTED], "verify_message", "")
-        return EngineRefused(f"the certificate of {where} is not trusted ({reason}): name who signed it with ?ca=FILE")
+        return EngineRefused(
+            f"the certificate of {where} is not trusted ({reason}); name the CA that signed it with ?ca=FILE"
+        )
     if not causes.keys().isdisjoint(_NEVER_SENT):
         return EngineUnreachable(f"{where} cannot be reached: {_first_line(error)}")
-    return EngineUncertain(f"{where} did not answer: {_first_line(error)}")
+    return EngineUncertain(f"{where} did not respond: {_first_line(error)}")
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -1,17 +1,17 @@
-"""Group commit: one insert for all that producers of all partitions wait for.
+"""Group commit: one insert carries the batches of all partitions that wait.
 
-While an insert is under way, what arrives gathers; the next insert takes it all, up to a limit. Each insert carries a
-token of its own. When its answer is lost, nobody knows whether it is stored, so it is repeated with the same token
-until there is an answer: ClickHouse drops the repeat of what it has. Until then the partitions of that insert wait;
-their producers hear RequestTimedOut, and nobody gets the offsets of records that may be there.
+Batches that arrive during an insert are collected. The next insert takes all of them, up to a limit. Each insert has
+its own token. When its response is lost, it is unknown whether the rows are stored. So the insert is repeated with the
+same token until there is a response; ClickHouse drops a repeat of stored rows. Until then the partitions of that insert
+wait. Their producers get RequestTimedOut, and no other record gets the offsets of records that may exist.
 
-When the server answers with an error, it has ended the insert, and a look into the table says how. An answer that
-is certain, or no connection at all, fails the whole insert: nothing was stored. When the answer is about rows (or the
-rows cannot be made), the insert is split until only the partition with the bad rows fails.
+When the server responds with an error, the insert has ended, and a query of the table shows how. A certain error, or no
+connection at all, fails the whole insert: nothing was stored. If the error is about rows (or the rows cannot be built),
+the insert is split until only the partition with the bad rows fails.
 
-On servers another broker may have taken over some of the partitions (`claims`): then the insert is refused, those who
-wait for these partitions are sent to it, and the rest goes in with the same token. That is safe even if the answer to
-an earlier attempt was lost: a token counts once, and an attempt that still comes is refused like this one.
+On shared servers another broker may have taken over some of the partitions (`claims`). Then the server rejects the
+insert. Producers of these partitions are redirected, and the other batches are inserted with the same token. This is
+safe even if the response to an earlier attempt was lost: a token counts once, and a late attempt is rejected too.
 """
 
 import asyncio
@@ -31,36 +31,38 @@ from tidemill.streams.clickhouse.rows import BatchRows, rows_of
 from tidemill.streams.clickhouse.schema import ENTRY, TAKEN_OVER
 
 BLOCK_BYTES_MAX = 32 * 1024 * 1024
-"""Batches of one insert; a part of a table that is written at once."""
+"""The largest size of the batches in one insert. One insert becomes one part of a table."""
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 ABOUT_ROWS = frozenset({6, 27, 53, 70, 117, 321, 395})
-"""Answers that reject some rows of an insert and say nothing about the others: values that cannot be read or do not
-fit their column, and the check of the view on servers."""
+"""Error codes that reject some rows of an insert and do not concern the others.
+
+They are values that cannot be read or do not fit their column, and the check of the view on servers.
+"""
 UNDECIDED = frozenset({159, 209, 210, 319})
-"""Answers after which the server may still be at work: timeouts, and a status that it does not know itself."""
+"""Error codes after which the server may still be working: timeouts, and an unknown status."""
 
 log = structlog.get_logger("tidemill.streams")
 
 
 class BrokerRun(NamedTuple):
-    """One life of a broker: its inserts are known by it."""
+    """One run of a broker process, which identifies its inserts."""
 
     node: str
     run_id: str
 
     @property
     def family(self) -> str:
-        """How the names of this broker's inserts begin in all its lives."""
+        """The prefix of this broker's query ids, across all runs."""
         return f"tidemill-{self.node}-"
 
     @property
     def prefix(self) -> str:
-        """How they begin in this life."""
+        """The prefix of this run's query ids."""
         return f"{self.family}{self.run_id}-"
 
 
 class _WaitingBatches:
-    """Batches of one partition."""
+    """Batches of one partition that wait for an insert."""
 
     __slots__ = ("claim", "done", "entries", "place", "size")
 
@@ -89,7 +91,7 @@ class Committer:
         self._closing = asyncio.Event()
 
     async def store(self, entries: Sequence[BatchRows]) -> None:
-        """Return when all of these batches of a partition are stored; after an error none of them is."""
+        """Return when all of these batches of a partition are stored. After an error none of them is."""
         if self._closing.is_set():
             raise EngineClosed
         loop = asyncio.get_running_loop()
@@ -100,7 +102,7 @@ class Committer:
         await waiting.done
 
     async def close(self) -> None:
-        """Insert what waits; give up what a server that is away was asked for."""
+        """Insert the waiting batches. Give up inserts on a server that is unreachable."""
         self._closing.set()
         while self._task is not None:
             await asyncio.wait([self._task])
@@ -113,7 +115,7 @@ class Committer:
             self._task = None
 
     async def _settle(self, group: list[_WaitingBatches]) -> None:
-        """Store the group, or as much of it as the server accepts; everyone who waits gets an answer."""
+        """Store as much of the group as the server accepts. Every waiting caller gets a result."""
         try:
             await self._commit(group)
         except EngineError as raised:
@@ -123,14 +125,14 @@ class Committer:
                 _answer(group, raised)
         except KafkaError as raised:
             _answer(group, raised)
-        except Exception as raised:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception as raised:  # noqa: BLE001 - every waiting caller must get the error, whatever it is
             if len(group) > 1:
                 await self._split(group)
             else:
                 _answer(group, KafkaStorageError(repr(raised)))
 
     async def _split(self, group: list[_WaitingBatches]) -> None:
-        """Halves that fail on their own: one partition's bad rows hold back no other partition."""
+        """Retry both halves separately, so that bad rows of one partition do not block other partitions."""
         left = [each for each in group if not _has_failed(each)]
         middle = len(left) // 2
         for half in (left[:middle], left[middle:]):
@@ -161,7 +163,7 @@ class Committer:
             group = await self._still_ours(group)
 
     async def _insert(self, block: pa.RecordBatch, first: BatchRows, token: str) -> bool:
-        """Whether the block is stored; if not, another broker has taken over something of it."""
+        """Whether the block is stored. If not, another broker has taken over at least one of its partitions."""
         lost = False
         for attempt in count():
             try:
@@ -177,21 +179,28 @@ class Committer:
                     raise
                 if not lost:
                     return True
-                log.warning("an insert is in doubt and repeated", server=self._server, error=str(error))
+                log.warning("insert_uncertain_retrying", server=self._server, error=str(error))
             else:
                 return True
             await self._rest(RETRY_S[min(attempt, len(RETRY_S) - 1)])
         raise AssertionError("attempts do not end")
 
     async def _still_ours(self, group: list[_WaitingBatches]) -> list[_WaitingBatches]:
-        """Send those away whose partition another broker writes now; who is left."""
+        """Fail the batches whose partition another broker took over. Return the others."""
         newest = await self._claims.newest({each.place for each in group})
         gone = [each for each in group if newest.get(each.place) != each.claim]
         if not gone:
-            raise KafkaStorageError("an insert was refused for a partition that nobody took over")
+            raise KafkaStorageError(
+                "ClickHouse rejected an insert for a taken-over partition, but no partition has a newer claim; retry"
+            )
         for each in gone:
             topic, partition, _ = each.place
-            _answer([each], NotLeaderOrFollower(f"{topic}-{partition} was taken over by another broker"))
+            _answer(
+                [each],
+                NotLeaderOrFollower(
+                    f"{topic}-{partition} was taken over by another broker; refresh the metadata and retry"
+                ),
+            )
         return [each for each in group if each not in gone]
 
     async def _rest(self, seconds: float) -> None:
@@ -199,7 +208,7 @@ class Committer:
             await asyncio.wait_for(self._closing.wait(), seconds)
         except TimeoutError:
             return
-        raise EngineClosed("the broker stops while an insert is in doubt")
+        raise EngineClosed("the broker stopped before the outcome of an insert was known; retry")
 
     async def _is_stored(self, first: BatchRows) -> bool:
         found = await self._engine.query(
@@ -215,12 +224,12 @@ def _is_answer(error: EngineError) -> bool:
 
 
 def _block_of(entries: list[BatchRows], rows: int, appended_ms: int) -> pa.RecordBatch:
-    """The kernels are chosen where they are used: the first choice of the fastest loads them."""
+    """Build the block. The kernels are chosen here, because the first choice of the fastest loads them."""
     return rows_of(entries, appended_ms, CHOICE.for_rows(rows))
 
 
 def _has_failed(waiting: _WaitingBatches) -> bool:
-    """Whether it has its error already; a producer that stopped waiting has none, and its rows are still wanted."""
+    """Whether the batches already failed. If a producer stopped waiting there is no error, and its rows are stored."""
     return waiting.done.done() and not waiting.done.cancelled()
 
 

@@ -1,7 +1,7 @@
-"""ClickHouse as the rest of the house sees it: questions, inserts and commands, by server.
+"""Runs queries, inserts and commands on ClickHouse servers.
 
-One engine lives in a process. It brings the schema of a server up to date before the first use of it, and again when a
-server that was away at the start comes back.
+A process has one engine. It migrates the schema of a server before its first use, and again when a server that was
+unreachable at start returns.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tidemill.streams.interface import StoreAway
 READ = "read"
 WRITE = "write"
 UPKEEP = "upkeep"
-TOKEN = "insert_deduplication_token"  # noqa: S105 -- a setting of the server
+TOKEN = "insert_deduplication_token"  # noqa: S105 -- a server setting, not a secret
 Parameters = Mapping[str, Any] | None
 T = TypeVar("T")
 
@@ -41,28 +41,28 @@ class _Served:
 
 
 class Engine:
-    """The servers of a layout, or the one inside of this process."""
+    """The servers of a layout, or the embedded one."""
 
     def __init__(self, layout: ServerLayout) -> None:
         self.layout = layout
-        self.owner = ""  # the cluster whose tables these have to be
-        self.outages = 0  # how often a server went away or came back
+        self.owner = ""  # the cluster that must own these tables
+        self.outages = 0  # how often a server became unreachable or returned
         self._served = [_Served(layout, place) for place in range(len(layout.servers))]
 
     def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
-        """The place of the server that keeps the partition of a topic with this `tidemill.spread.servers`."""
+        """Return the index of the server that stores the partition of a topic with this `tidemill.spread.servers`."""
         return self.layout.owner_of(partition, spread)
 
     def is_away(self, server: int) -> bool:
-        """Whether the server was out of reach when it was last asked."""
+        """Whether the server was unreachable at the last call."""
         return self._served[server].away
 
     async def ping(self, server: int) -> None:
-        """See whether the server is there."""
+        """Check whether the server responds."""
         await self.raw("SELECT 1", fmt="TabSeparated", server=server)
 
     async def prepare(self, server: int) -> None:
-        """Bring the tables of a server up to date; EngineError when it is away."""
+        """Migrate the tables of a server. Raise EngineError when it is unreachable."""
         served = self._served[server]
         if served.ready:
             return
@@ -72,25 +72,25 @@ class Engine:
                 served.ready = True
 
     async def prepare_all(self) -> None:
-        """Bring the tables of all servers up to date that can be reached."""
+        """Migrate the tables of all reachable servers."""
         results = await asyncio.gather(*map(self.prepare, range(len(self._served))), return_exceptions=True)
         for result in results:
             if isinstance(result, EngineUnreachable):
-                log.warning("a server of ClickHouse is away", error=str(result))
+                log.warning("clickhouse_unreachable", error=str(result))
             elif isinstance(result, BaseException):
                 raise result
 
     async def query(
         self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
     ) -> pa.Table:
-        """The rows that a SELECT finds; text comes as bytes."""
+        """Return the rows of a SELECT. Text columns arrive as bytes."""
         found = await self.raw(sql, parameters, fmt="ArrowStream", server=server, settings=settings)
         return pa.ipc.open_stream(found).read_all()
 
     async def raw(
         self, sql: str, parameters: Parameters = None, *, fmt: str, server: int = 0, settings: Parameters = None
     ) -> bytes:
-        """What a SELECT finds, in one of ClickHouse's formats."""
+        """Return the result of a SELECT in one of ClickHouse's formats."""
         await self.prepare(server)
 
         def ask(client: Any) -> bytes:
@@ -103,7 +103,7 @@ class Engine:
     async def insert(
         self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0, query_id: str = ""
     ) -> None:
-        """Store rows as one block; a repeat with the same token changes nothing."""
+        """Store rows as one block. A repeat with the same token changes nothing."""
         await self.prepare(server)
         settings = {TOKEN: token, **({"query_id": query_id} if query_id else {})}
 
@@ -116,7 +116,7 @@ class Engine:
     async def command(
         self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
     ) -> None:
-        """Do what a statement says that finds nothing: definitions, deletions, changes."""
+        """Run a statement without a result: a definition, deletion or change."""
         await self.prepare(server)
 
         def do(client: Any) -> None:
@@ -126,7 +126,7 @@ class Engine:
         await self._run(server, UPKEEP, do)
 
     async def _run(self, server: int, lane: str, call: Callable[[Any], T]) -> T:
-        """Have a lane do it, and learn from how that goes whether the server is there."""
+        """Run a call on a lane, and record from the outcome whether the server is reachable."""
         try:
             result = await self._served[server].lanes[lane].run(call)
         except EngineError as error:
@@ -140,11 +140,11 @@ class Engine:
         if served.away != away:
             served.away = away
             self.outages += 1
-            told = "a server of ClickHouse went away" if away else "a server of ClickHouse is back"
-            log.warning(told, server=self.layout.servers[server].name)
+            event = "clickhouse_unreachable" if away else "clickhouse_reachable"
+            log.warning(event, server=self.layout.servers[server].name)
 
     async def close(self) -> None:
-        """Let go of all servers."""
+        """Close the connections to all servers."""
         for served in self._served:
             for lane in served.lanes.values():
                 await lane.close()
@@ -153,7 +153,8 @@ class Engine:
 def _prepare(layout: ServerLayout, place: int, owner: str, client: Any) -> None:
     _migrate(layout, client)
     if layout.embedded:
-        # Its clock is the broker's, which may be in doubt: only the broker's own retention deletes by time here.
+        # The embedded engine uses the broker's clock, which may be wrong. Only the broker's retention deletes by time
+        # here.
         client.command("SYSTEM STOP TTL MERGES")
         return
     server = layout.servers[place]
@@ -175,13 +176,13 @@ def _migrate(layout: ServerLayout, client: Any) -> None:
 
 
 def _own(layout: ServerLayout, server: Server, owner: str, client: Any) -> None:
-    """Belong to this cluster if the tables belong to none: of all inserts with one token the first is stored."""
+    """Record this cluster as the owner of unowned tables. Of all inserts with one token only the first is stored."""
     client.command(f"INSERT INTO owner (cluster_id) SETTINGS {TOKEN} = 'owner' VALUES ({text(owner)})")
     found = client.command("SELECT cluster_id FROM owner ORDER BY since LIMIT 1")
     if found != owner:
         raise EngineRefused(
-            f"the database {layout.database} at {server.name} belongs to cluster {found}, this broker to {owner}: "
-            "give brokers that share it the same --coordination etcd://..., or name another database in --streams"
+            f"the database {layout.database} at {server.name} belongs to cluster {found}, this broker to {owner}; "
+            "give all brokers that share it the same --coordination etcd://..., or name another database in --streams"
         )
 
 

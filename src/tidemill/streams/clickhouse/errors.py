@@ -1,14 +1,14 @@
-"""What can go wrong with ClickHouse, told in two kinds: certain and uncertain.
+"""The errors of ClickHouse, in two kinds: certain and uncertain.
 
-After `EngineRefused` and `EngineUnreachable` nothing was changed. After `EngineUncertain` nobody knows: the answer was
-lost, or the server itself was not sure. An insert that is uncertain is repeated with the same token until it is
+After `EngineRefused` and `EngineUnreachable` nothing was changed. After `EngineUncertain` the outcome is unknown: the
+response was lost, or the server itself did not know. An uncertain insert is repeated with the same token until it is
 certain; see `committer`.
 """
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.streams.interface import StoreAway
 
-# Answers to an insert that leave no doubt: nothing of it was stored.
+# Error codes of an insert that stored nothing for certain.
 CERTAIN_CODES = frozenset(
     {
         16,  # NO_SUCH_COLUMN_IN_TABLE
@@ -33,21 +33,21 @@ CERTAIN_CODES = frozenset(
 
 
 class EngineError(KafkaStorageError):
-    """ClickHouse did not do what it was asked for; `reason` is its own number for why, where it gave one."""
+    """A ClickHouse call failed. `reason` is ClickHouse's error code, where it returned one."""
 
     reason: int | None = None
 
 
 class EngineUnreachable(EngineError, StoreAway):
-    """The server cannot be reached; it was not asked."""
+    """The server is unreachable; it did not get the statement."""
 
 
 class EngineUncertain(EngineError, StoreAway):
-    """The server may or may not have done what it was asked for."""
+    """The server may or may not have run the statement."""
 
 
 class EngineRefused(EngineError):
-    """The server said no."""
+    """The server rejected the statement."""
 
 
 class EngineClosed(EngineError):

@@ -1,7 +1,7 @@
-"""Which kernels turn records into rows: compiled ones are worth loading only for many records.
+"""Chooses the kernels that turn records into rows. Compiled kernels are loaded only for many records.
 
-numba takes a second to load and a hundred megabytes to keep. A broker whose blocks are small (journals, a few records
-now and then) never loads it; from the first large block on everything goes through it.
+numba takes a second to load and uses a hundred megabytes. A broker with small blocks (journals, a few records) never
+loads it. After the first large block, all blocks use it.
 """
 
 from threading import Lock
@@ -12,7 +12,7 @@ SMALL_ROWS_MAX = 2_000
 
 
 class RowKernels:
-    """The kernels of a process; may be asked from several threads."""
+    """The kernels of a process. Thread-safe."""
 
     def __init__(self) -> None:
         self._loading = Lock()
@@ -20,7 +20,7 @@ class RowKernels:
         self._large: Kernels | None = None
 
     def for_rows(self, rows: int) -> Kernels:
-        """Kernels for about so many rows."""
+        """Return kernels for about this many rows."""
         if self._large is None and rows <= SMALL_ROWS_MAX:
             return self._small
         with self._loading:

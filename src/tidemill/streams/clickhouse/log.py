@@ -1,19 +1,18 @@
-"""A StreamLog in rows of ClickHouse.
+"""A StreamLog in ClickHouse rows.
 
-Every append goes through the committer and returns when its insert is stored, so nobody is told of a record, and no
-reader sees one, that a crash could take back; `flush` has nothing left to do. An append that fails has stored nothing.
-The newest batches stay in memory as they came. Older ones are built from rows, and some more than asked for, since
-readers go on.
+Every append goes through the committer and returns when its insert is stored. So no record is acknowledged or served
+that a crash could undo, and `flush` has nothing to do. A failed append has stored nothing. The newest batches stay in
+memory unchanged. Older ones are built from rows, with some prefetched, because readers usually continue.
 
-The log begins where its newest note says. Rows below go later (`sweep`), as rows do whose time is over. A truncation is
-noted before rows are deleted, so that a crash between the two is finished at the next start.
+The start of the log is in its newest note. Rows below the start, and expired rows, are deleted later (`sweep`). A
+truncation is noted before rows are deleted, so that the next start finishes it after a crash.
 
-Rows expire by the server's clock, also while no broker runs. So that the next one does not give their offsets again,
-offsets are noted before they are given, many at a time. While the time that rows are kept changes, new ones are kept
-for the longer of both: of two rows the newer one never expires first.
+Rows expire by the server's clock, also while no broker runs. So offsets are noted before they are assigned, many at a
+time, and no later broker assigns them again. While the retention time changes, new rows are kept for the longer of both
+times. Invariant: of two rows, the newer one never expires first.
 
-While this broker's clock is in doubt, new rows do not expire (`EXPIRES_UNKNOWN_S`): an expiry that is computed from a
-wrong time may be in the past. When the clock is trusted again, `sweep` gives them an expiry that counts from then.
+While this broker's clock is not trusted, new rows do not expire (`EXPIRES_UNKNOWN_S`), because an expiry computed from
+a wrong time may be in the past. When the clock is trusted again, `sweep` sets an expiry that counts from then.
 """
 
 import asyncio
@@ -42,17 +41,17 @@ from tidemill.streams.core.retention import SegmentFacts
 from tidemill.streams.interface import Rewritten, Saved, StoredBatch
 
 AHEAD_BYTES = 4 * 1024 * 1024
-"""What is read at once for a reader of old records."""
+"""How many bytes are read at once for a reader of old records."""
 NEVER_INLINE = -1
 GIVEN_AHEAD = 1_000_000
-"""Offsets that one note covers."""
+"""How many offsets one note reserves."""
 
 T = TypeVar("T")
 log = structlog.get_logger("tidemill.streams")
 
 
 class ServerResources(NamedTuple):
-    """What the logs on one server share."""
+    """The resources that the logs on one server share."""
 
     engine: Engine
     server: int
@@ -64,7 +63,7 @@ class ServerResources(NamedTuple):
 
 
 class OpenedRows(NamedTuple):
-    """What was found of a partition."""
+    """The stored data of a partition, as found when it is opened."""
 
     note: Note
     start_offset: int
@@ -101,32 +100,32 @@ class ClickHouseLog:
         self._rows_before = opened.start_offset > 0
         self._kept_ms = opened.note.kept_ms if opened.note.kept_ms != UNKNOWN else _kept_ms(settings)
         self._noting = asyncio.Lock()
-        self._has_unknown = not shared.is_clock_trusted()  # an earlier run may have left such rows
+        self._has_unknown = not shared.is_clock_trusted()  # an earlier run may have left rows without an expiry
         self._closed = False
 
     @property
     def start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first readable offset."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next batch gets."""
+        """The offset of the next batch."""
         return self._end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches, as they came."""
+        """The size of all batches in bytes, as produced."""
         return self._pieces.size_bytes
 
     @property
     def failed(self) -> BaseException | None:
-        """A server that is away comes back; nothing is fenced."""
+        """Always None. An unreachable server returns, so the log is never fenced."""
         return None
 
     @property
     def away(self) -> bool:
-        """Whether the server was out of reach when it was last asked."""
+        """Whether the server was unreachable at the last call."""
         return self._shared.engine.is_away(self._shared.server)
 
     @property
@@ -137,14 +136,14 @@ class ClickHouseLog:
     def append(
         self,
         batches: Sequence[Buffer],
-        headers: Sequence[BatchHeader],  # noqa: ARG002 - the interface's
-        now_ms: int,  # noqa: ARG002 - the interface's
+        headers: Sequence[BatchHeader],  # noqa: ARG002 - required by the interface
+        now_ms: int,  # noqa: ARG002 - required by the interface
     ) -> None:
-        """An insert blocks, so nothing is small enough for this."""
-        raise KafkaStorageError(f"{len(batches)} batches can only be appended aside")
+        """Always raise, because an insert blocks and no batch is small enough for the event loop."""
+        raise KafkaStorageError(f"{len(batches)} batches cannot be inserted on the event loop; use append_aside")
 
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Insert the batches together with what others append at the same time."""
+        """Insert the batches, together with concurrent appends of other partitions."""
         self._check_open()
         await self._give(headers[-1].next_offset, now_ms)
         expires_s = self._expires_s(now_ms)
@@ -160,16 +159,16 @@ class ClickHouseLog:
         self._end_offset = self._tail.next_offset = headers[-1].next_offset
 
     async def flush(self) -> None:
-        """What was appended is stored."""
+        """Do nothing, because everything that was appended is stored."""
 
     async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
-        """Whole batches within the limits."""
+        """Return whole batches within the limits."""
         self._check_open()
         batches = await self._from(offset, end_offset, max_bytes)
         return cut(batches, end_offset, max_bytes, at_least_one=at_least_one)
 
     async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
-        """Every batch from `offset` on."""
+        """Yield every batch from `offset` on."""
         while offset < self._end_offset:
             batches = await self._from(offset, self._end_offset, AHEAD_BYTES)
             if not batches:
@@ -179,7 +178,7 @@ class ClickHouseLog:
             offset = batches[-1].header.next_offset
 
     async def outline(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
-        """Every batch from `offset` on, without the records of those that are data."""
+        """Yield every batch from `offset` on, without the records of data batches."""
         while offset < self._end_offset:
             batches = await self._reader.outline(offset, self._end_offset)
             if not batches:
@@ -189,7 +188,7 @@ class ClickHouseLog:
             offset = batches[-1].header.next_offset
 
     async def before_time(self, timestamp: int) -> int:
-        """The first row whose time is late enough."""
+        """Return the offset of the first row that reaches the timestamp."""
         self._check_open()
         late = [facts for facts in self.segments() if facts.largest_timestamp >= timestamp]
         if not late:
@@ -198,15 +197,15 @@ class ClickHouseLog:
         return self._end_offset if found is None else min(found, self._end_offset)
 
     def segments(self) -> list[SegmentFacts]:
-        """The pieces, oldest first."""
+        """Return the segments, oldest first."""
         return self._pieces.facts(self._end_offset)
 
-    async def roll(self, now_ms: int) -> None:  # noqa: ARG002 - rows know when they were appended
-        """Begin a new piece."""
+    async def roll(self, now_ms: int) -> None:  # noqa: ARG002 - rows store their append time
+        """Start a new segment."""
         self._pieces.roll(self._end_offset)
 
     async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
-        """Note the new start; the rows before it go with the next `sweep`."""
+        """Note the new start. The next `sweep` deletes the rows before it."""
         self._check_open()
         start_offset = max(self._start_offset, start_offset)
         pieces = Pieces.load(self._pieces.dump())
@@ -217,7 +216,7 @@ class ClickHouseLog:
         self._rows_before = True
 
     async def truncate(self, end_offset: int) -> None:
-        """Note the cut, delete what is behind it, note that it is done."""
+        """Note the truncation, delete the rows, and note that it is done."""
         self._check_open()
         reached = await self._reader.batch_reaching(end_offset)
         end_offset = self._end_offset if reached is None else max(reached, self._start_offset)
@@ -231,7 +230,7 @@ class ClickHouseLog:
         await self._write_note()
 
     async def reset(self, offset: int) -> None:
-        """Note that nothing stays, delete all rows, note that it is done."""
+        """Note that nothing stays, delete all rows, and note that it is done."""
         self._check_open()
         pieces = Pieces([OffsetSegment(offset)])
         await self._write_note(start_offset=offset, end_offset=offset, cut_offset=0, pieces=pieces)
@@ -243,14 +242,14 @@ class ClickHouseLog:
         await self._write_note()
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
-        """Learn what stays; nothing is written yet."""
+        """Record which batches stay. Nothing is written yet."""
         kept = Kept(base_offset, end_offset)
         async for piece in batches:
             await self.aside(partial(kept.learn, piece))
         return Rewritten(base_offset, kept)
 
     async def swap(self, rewritten: Rewritten) -> None:
-        """Change the rows of the range in place: first what is marked, then what goes."""
+        """Change the rows of the range in place: first the marked rows, then the deleted ones."""
         self._check_open()
         kept: Kept = rewritten.content
         if not self._pieces.has(kept.base_offset, kept.end_offset):
@@ -264,14 +263,14 @@ class ClickHouseLog:
             self._tail.batches.popleft()
 
     async def discard(self, rewritten: Rewritten) -> None:
-        """Nothing was written."""
+        """Do nothing, because nothing was written."""
 
     async def aside(self, call: Callable[[], T]) -> T:
-        """On a thread."""
+        """Run the call on a thread."""
         return await asyncio.to_thread(call)
 
     async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
-        """Delete rows that nobody may read, and let the rest expire as the topic says now."""
+        """Delete rows below the start, and apply the topic's current retention to the others."""
         try:
             if self.away:
                 await self._shared.engine.ping(self._shared.server)
@@ -282,21 +281,21 @@ class ClickHouseLog:
                 await self._renew_expiry(now_ms)
         except EngineError as error:
             topic, partition, _ = self._place
-            log.warning("old rows stay for now", topic=topic, partition=partition, error=str(error))
+            log.warning("row_cleanup_failed", topic=topic, partition=partition, error=str(error))
 
     async def save(self, state: dict[str, Any]) -> None:
-        """Note the state as true for the present end."""
+        """Save the state as valid for the current end offset."""
         self._check_open()
         await self._write_note(state=state)
 
     async def close(self) -> None:
-        """Forget what is in memory."""
+        """Drop the cached batches."""
         self._closed = True
         self._forget()
         self._tail = BatchWindow()
 
     async def delete(self) -> None:
-        """Delete the rows, then the notes that say where they were."""
+        """Delete the rows, then the notes that locate them."""
         self._closed = True
         await self._command(f"DELETE FROM messages WHERE {self._where}")
         await self._command(f"DELETE FROM partitions WHERE {self._where}")
@@ -310,7 +309,7 @@ class ClickHouseLog:
         self._ahead = BatchWindow()
 
     def _expires_s(self, now_ms: int) -> int:
-        # Until `sweep` has given older rows an expiry, newer ones have none: they must not expire first.
+        # Until `sweep` has set an expiry on older rows, newer rows have none, because they must not expire first.
         self._has_unknown = self._has_unknown or not self._shared.is_clock_trusted()
         if self._has_unknown:
             return EXPIRES_UNKNOWN_S
@@ -320,9 +319,9 @@ class ClickHouseLog:
         return min((now_ms + max(times)) // 1000 + 1, EXPIRES_MAX_S)
 
     async def _renew_expiry(self, now_ms: int) -> None:
-        """Rewrite what expires at another time than the topic and the trusted clock say now."""
+        """Update rows whose expiry differs from the topic's setting and the trusted clock."""
         unknown, kept_ms = self._has_unknown, _kept_ms(self.settings)
-        self._has_unknown = False  # first: a row that comes in doubt meanwhile sets it again
+        self._has_unknown = False  # first, because a row that arrives with an untrusted clock sets it again
         try:
             if self._kept_ms != kept_ms:
                 await self._keep(kept_ms, now_ms)
@@ -333,7 +332,7 @@ class ClickHouseLog:
             raise
 
     async def _keep(self, kept_ms: int, now_ms: int) -> None:
-        """Let all rows expire after this time."""
+        """Set the expiry of all rows to this retention time."""
         await self._give(self._end_offset, now_ms)
         await self._command(f"ALTER TABLE messages UPDATE {_expiry(kept_ms, now_ms)} WHERE {self._where}")
         self._kept_ms = kept_ms
@@ -341,15 +340,15 @@ class ClickHouseLog:
             await self._put(self._note)
 
     async def _end_unknown(self, now_ms: int) -> None:
-        """Let rows expire that came while the clock was in doubt."""
+        """Set an expiry on rows that arrived while the clock was not trusted."""
         if self._kept_ms != FOR_EVER:
-            async with self._noting:  # first: offsets that were noted with a wrong time in the future would be reused
+            async with self._noting:  # first, because offsets noted with a wrong future time would be reused
                 await self._put(self._note._replace(given_ms=min(self._note.given_ms, now_ms)))
             where = f"{self._where} AND expires_at = {_second(EXPIRES_UNKNOWN_S)}"
             await self._command(f"ALTER TABLE messages UPDATE {_expiry(self._kept_ms, now_ms)} WHERE {where}")
 
     async def _give(self, next_offset: int, now_ms: int) -> None:
-        """Before offsets are given to records: note them, if rows can expire."""
+        """Note offsets before they are assigned to records, if rows can expire."""
         can_expire = not self._kept_ms == _kept_ms(self.settings) == FOR_EVER
         if can_expire and next_offset > self._note.given_offset:
             async with self._noting:
@@ -391,7 +390,7 @@ class ClickHouseLog:
             self._saved = None if state is None else Saved(end_offset, state)
 
     async def _put(self, note: Note) -> None:
-        """Write a note that follows the last one; the caller has the turn."""
+        """Write a note that follows the last one. The caller holds the lock."""
         note = note._replace(version=self._note.next_version(self._epoch), kept_ms=self._kept_ms)
         await self._shared.notes.write(self._place, note)
         self._note = note
@@ -401,12 +400,12 @@ class ClickHouseLog:
 
 
 def _kept_ms(settings: TopicSettings) -> int:
-    """How long after their insert rows expire."""
+    """Return how long after their insert rows expire."""
     return settings.retention_ms if settings.deleted and settings.retention_ms >= 0 else FOR_EVER
 
 
 def _expiry(kept_ms: int, now_ms: int) -> str:
-    """Rows whose `appended_at` may be wrong keep their mark, or count from now."""
+    """Return the expiry expression. Rows whose `appended_at` may be wrong stay marked, or count from now."""
     unknown = f"expires_at = {_second(EXPIRES_UNKNOWN_S)}"
     if kept_ms == FOR_EVER:
         return f"expires_at = if({unknown}, expires_at, {_second(EXPIRES_MAX_S)})"

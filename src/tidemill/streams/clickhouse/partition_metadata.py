@@ -1,11 +1,11 @@
-"""What is kept beside the rows of each partition: where its log begins, and the checkpoint of its state.
+"""The metadata of each partition: the start of its log, and the checkpoint of its state.
 
-A note is a row of `partitions`; the newest of a partition is the one that counts. Notes of many partitions that are
-written at the same time (all of them when a broker stops) become one insert. On servers they are kept by the topic's
-id: a late note of a topic that was deleted says nothing about one that was made since.
+A note is a row of `partitions`, and the newest note of a partition is valid. Notes that are written at the same time
+(at a stop: all of them) become one insert. On servers, notes are stored by topic id. So a late note of a deleted topic
+does not affect a new topic of the same name.
 
-A note also says which offsets may have been given to records since (`given_offset`), and for how long rows are kept:
-when a broker was killed and all rows have expired before the next one starts, no offset is given twice.
+A note also reserves offsets that records may have got since (`given_offset`), and stores the retention time of rows. So
+no offset is assigned twice, even if a broker was killed and all rows expired before the next start.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ _COLUMNS = "start_offset, end_offset, cut_offset, saved, state, pieces, version,
 
 
 class Note(NamedTuple):
-    """One note; `cut_offset` says that rows from there on are being removed.
+    """One note. A set `cut_offset` means that rows from there on are being deleted.
 
-    `given_offset`: offsets below it may belong to records that came after `given_ms`. `kept_ms`: how long after their
+    Offsets below `given_offset` may belong to records that arrived after `given_ms`. `kept_ms` is how long after their
     insert rows expire.
     """
 
@@ -49,24 +49,24 @@ class Note(NamedTuple):
     kept_ms: int = UNKNOWN
 
     def outlived(self, now_ms: int | None) -> bool:
-        """Whether rows that got these offsets may have expired; clocks differ, so half of the time is enough.
+        """Whether rows with these offsets may have expired. Clocks differ, so half of the time counts as expired.
 
-        Without a time (the clock is in doubt) they may have: an offset that is left out does no harm.
+        Without a time (the clock is not trusted) the answer is yes, because skipping an offset is harmless.
         """
         return self.kept_ms >= 0 and (now_ms is None or now_ms - self.given_ms >= self.kept_ms // 2)
 
     def next_version(self, epoch: int) -> int:
-        """The version of the note that follows this one: those of a later leader count, however late one comes."""
+        """Return the version of the next note. A later leader's version is higher, even if an old note arrives late."""
         return max(self.version + 1, epoch << NUMBER_BITS)
 
     def state_value(self) -> dict[str, Any]:
-        """The partition's state as it was given."""
+        """Return the partition's state as it was saved."""
         found: dict[str, Any] = json.loads(self.state)
         return found
 
 
 class Noted(NamedTuple):
-    """A note and whose it is."""
+    """A note and its partition."""
 
     place: PartitionRef
     note: Note
@@ -82,14 +82,14 @@ class Notes:
         self._writing: Gathering[Noted, None] = Gathering(self._write)
 
     async def read(self, places: Iterable[PartitionRef]) -> dict[PartitionRef, Note]:
-        """The newest notes of these partitions."""
+        """Return the newest notes of these partitions."""
         wanted = list(places)
         found = await self._read(f"WHERE (topic, partition) IN ({listed(wanted)})")
         own = ((each, found.get(each) or found.get(each._replace(topic_id=""))) for each in wanted)
         return {place: note for place, note in own if note is not None}
 
     async def read_all(self) -> dict[PartitionRef, Note]:
-        """The newest note of every partition."""
+        """Return the newest note of every partition."""
         return await self._read("")
 
     async def write(self, place: PartitionRef, note: Note) -> None:
@@ -112,7 +112,7 @@ class Notes:
         return [None] * len(noted)
 
     async def _insert(self, rows: pa.RecordBatch, token: str) -> None:
-        """A note that is in doubt may be there: it says nothing wrong, so after a while it is an error like others."""
+        """Insert notes. An uncertain note may be stored, which is harmless, so the last attempt raises its error."""
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return await self._engine.insert("partitions", rows, token=token, server=self._server)

@@ -1,4 +1,4 @@
-"""A look at servers by somebody who does not serve: what answers where, and whose tables are there."""
+"""Inspects ClickHouse servers without using them: their version, and the version of their tables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tidemill.streams.clickhouse.url import Server, ServerLayout, parse
 
 
 class ServerProbe(NamedTuple):
-    """What was found at one server: its version and that of its tables (0: there are none), or what is wrong."""
+    """The result for one server: its version and its schema version (0: no tables), or the problem."""
 
     name: str
     version: str = ""
@@ -22,7 +22,7 @@ class ServerProbe(NamedTuple):
 
 
 def visit(url: str) -> Iterator[ServerProbe]:
-    """Each server of a URL; nothing is changed."""
+    """Yield the result for each server of a URL. Nothing is changed."""
     layout = parse(url, Path())
     for server in layout.servers:
         try:

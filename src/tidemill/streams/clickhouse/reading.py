@@ -1,7 +1,7 @@
-"""Old batches, asked for in two steps: which ones fit, then their rows.
+"""Reads old batches in two steps: first which ones fit, then their rows.
 
-The first question reads three small columns, so that the second one never brings more than was asked for, whatever the
-sizes of the records are.
+The first query reads three small columns. So the second one never returns more than was requested, whatever the record
+sizes are.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.interface import StoredBatch
 
 PLANNED_ROWS_MAX = 65_536
-"""Rows that one step looks ahead; a batch with more is read alone."""
+"""How many rows one step plans. A batch with more rows is read alone."""
 
 
 class Reader:
-    """The rows of one partition."""
+    """Reads the rows of one partition."""
 
     def __init__(self, engine: Engine, server: int, place: PartitionRef) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class Reader:
         self._where = place.rows
 
     async def read(self, offset: int, end_offset: int, max_bytes: int) -> list[StoredBatch]:
-        """Whole batches from the one with `offset` on, at least one, that begin below `end_offset`."""
+        """Return whole batches from the one with `offset` on that start below `end_offset`; at least one."""
         plan = await self._ask(
             f"SELECT batch_offset, batch_last, batch_bytes FROM messages WHERE {self._where} AND offset < {end_offset} "
             f"AND offset >= ifNull((SELECT batch_offset FROM messages WHERE {self._where} AND offset >= {offset} "
@@ -45,7 +45,7 @@ class Reader:
         return await asyncio.to_thread(lambda: batches_of(rows, CHOICE.for_rows(len(rows))))
 
     async def outline(self, offset: int, end_offset: int) -> list[StoredBatch]:
-        """Headers of many batches at once, and the whole of those that are markers."""
+        """Return the headers of many batches at once, and whole batches for markers."""
         rows = await self._ask(
             f"SELECT {OUTLINE} FROM messages WHERE {self._where} AND offset >= {offset} AND offset < {end_offset} "
             f"ORDER BY offset LIMIT 1 BY batch_offset LIMIT {PLANNED_ROWS_MAX}"
@@ -53,7 +53,7 @@ class Reader:
         return outline_of(rows, CHOICE.for_rows(0))
 
     async def count(self, offset: int) -> list[Counted]:
-        """The batches from `offset` on, without their records."""
+        """Return the batches from `offset` on, without their records."""
         found = await self._ask(
             "SELECT batch_offset, any(batch_last) + 1 AS next, any(batch_bytes) AS size, "
             "any(batch_max_timestamp) AS time, toUnixTimestamp64Milli(any(appended_at)) AS appended "
@@ -62,7 +62,7 @@ class Reader:
         return [Counted(*row.values()) for row in found.to_pylist()]
 
     async def first_at(self, timestamp: int, offset: int) -> int | None:
-        """The first row from `offset` on whose time is `timestamp` or later."""
+        """Return the first row from `offset` on with a timestamp of at least `timestamp`."""
         found = await self._ask(
             f"SELECT minOrNull(offset) AS first FROM messages WHERE {self._where} AND offset >= {offset} "
             f"AND toUnixTimestamp64Milli(timestamp) >= {timestamp}"
@@ -71,7 +71,7 @@ class Reader:
         return first
 
     async def batch_reaching(self, offset: int) -> int | None:
-        """Where the first batch begins that has `offset` or a later one."""
+        """Return the base offset of the first batch that has `offset` or a later one."""
         found = await self._ask(
             f"SELECT minOrNull(batch_offset) AS first FROM messages WHERE {self._where} AND batch_last >= {offset}"
         )
@@ -79,7 +79,7 @@ class Reader:
         return first
 
     async def first_rows(self, batch_offsets: list[int]) -> list[int]:
-        """One row of each of these batches."""
+        """Return one row of each of these batches."""
         listed = ", ".join(map(str, batch_offsets))
         found = await self._ask(
             f"SELECT min(offset) AS first FROM messages WHERE {self._where} AND batch_offset IN ({listed}) "
@@ -89,7 +89,7 @@ class Reader:
         return first
 
     async def bounds(self) -> tuple[int, int] | None:
-        """The first offset and the end of what is stored."""
+        """Return the first stored offset and the end offset."""
         found = await self._ask(
             f"SELECT minOrNull(batch_offset) AS first, max(batch_last) + 1 AS next FROM messages WHERE {self._where}"
         )
@@ -101,14 +101,14 @@ class Reader:
 
 
 def _range(plan: pa.Table, max_bytes: int) -> tuple[int, int]:
-    """The first and the last offset of the batches that fit; the last planned one may be cut by the plan's end."""
+    """Return the first and last offset of the batches that fit. The plan may cut off the last batch."""
     chosen = None
-    room = max_bytes
+    remaining = max_bytes
     for base, last, size in _batches(plan):
-        if chosen is not None and size > room:
+        if chosen is not None and size > remaining:
             break
         chosen = (chosen[0] if chosen else base, last)
-        room -= size
+        remaining -= size
     if chosen is None:
         raise ValueError("a plan has at least one row")
     return chosen

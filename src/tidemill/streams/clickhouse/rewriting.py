@@ -1,8 +1,8 @@
-"""Compaction of rows: deletions and marks in place of rewritten files.
+"""Compaction of rows: deletions and marks instead of rewritten files.
 
-Compaction only takes records away, dates batches (the delete horizon) and empties some. So what it wants of a range is
-told by offsets: which stay, which are dated, which batches stay without a record. The statements that make it so may
-stop half way at any point: both what is gone and what is still there is right, since a pass goes from old to new.
+Compaction only removes records, sets delete horizons and empties batches. So offsets describe its result for a range:
+which stay, which get a delete horizon, which batches stay without records. The statements may stop at any point. The
+deleted and the remaining rows are both correct then, because a pass goes from old to new.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from tidemill.records.read import read_records
 from tidemill.streams.clickhouse.statements import bits
 
 CHUNK_OFFSETS = 1 << 19
-"""Offsets that one statement speaks of: 128 KiB of text."""
+"""The offsets that one statement covers: 128 KiB of text."""
 
 
 class Kept:
-    """What stays between two offsets."""
+    """The rows that stay between two offsets."""
 
     def __init__(self, base_offset: int, end_offset: int) -> None:
         self.base_offset = base_offset
@@ -33,7 +33,7 @@ class Kept:
         self._dated: list[int] = []
 
     def learn(self, batches: Sequence[Buffer]) -> None:
-        """Take in batches that stay."""
+        """Record batches that stay."""
         for batch in batches:
             header = read_header(batch)
             self.size_bytes += header.size
@@ -65,7 +65,7 @@ def _offsets(batch: Buffer, base_offset: int) -> list[int]:
 
 
 class Replacement:
-    """The statements that bring the rows of a range to what stays of it."""
+    """The statements that reduce a range of rows to the rows that stay."""
 
     def __init__(self, where: str, kept: Kept, emptied_rows: Sequence[int]) -> None:
         self._where = where
@@ -73,7 +73,7 @@ class Replacement:
         self._emptied_rows = np.array(emptied_rows, np.int64)
 
     def statements(self) -> Iterator[str]:
-        """In the order in which they have to run."""
+        """Yield the statements in the order in which they must run."""
         kept = self._kept
         if len(self._emptied_rows):
             listed = ", ".join(map(str, self._emptied_rows.tolist()))

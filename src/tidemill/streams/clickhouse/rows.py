@@ -1,14 +1,14 @@
-"""Batches to rows and back.
+"""Converts batches to rows and back.
 
-A block of rows is made of the batches of many partitions in one call of the kernels: records are decompressed, laid
-side by side and read into columns; what belongs to a batch as a whole is repeated for each of its rows. The way back
-finds the batches by `batch_offset`, writes their records and wraps them into a header with its codec and a new CRC.
-What comes out is what went in, except where bytes have no meaning: the producer's own times under the broker's time,
-numbers that were written longer than needed, the choices of another compressor.
+One kernel call builds a block of rows from the batches of many partitions. Records are decompressed, concatenated and
+read into columns. Batch fields are repeated in each row. The reverse direction finds the batches by `batch_offset`,
+writes their records and adds a header with the codec and a new CRC. The result equals the original except where bytes
+have no meaning: the producer's timestamps under log append time, varints longer than needed, and the choices of another
+compressor.
 
-Two kinds of batch are one row each. `empty`: compaction left no record, but the header still says a producer's
-sequence. `opaque`: the records cannot be read or not be told as rows; their bytes are the row's value and go out as
-they came in, as segment files do it.
+Two kinds of batch are one row each. `empty`: compaction left no record, but the header still has a producer's sequence.
+`opaque`: the records cannot be decoded or represented as rows. Their bytes are the row's value and are returned
+unchanged, as segment files do.
 """
 
 from collections.abc import Sequence
@@ -47,10 +47,10 @@ from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.interface import StoredBatch
 
 BLOCK_DECOMPRESSED_BYTES_MAX = 512 * 1024 * 1024
-"""Records of a block beyond this stay closed: an Arrow array can address 2 GiB."""
+"""Records of a block beyond this size are not decoded, because an Arrow array can address 2 GiB."""
 EXPIRES_MAX_S = 2**32 - 1
 EXPIRES_UNKNOWN_S = EXPIRES_MAX_S - 1
-"""Of rows that came while the clock was in doubt: their `appended_at` may be wrong, too."""
+"""The expiry of rows that arrived while the clock was not trusted; their `appended_at` may be wrong too."""
 RECORD, COMMIT, ABORT, EMPTY, OPAQUE = range(5)
 _HEADERS = pa.list_(HEADER_TYPE)
 _MILLISECONDS = pa.timestamp("ms")
@@ -61,7 +61,7 @@ COLUMNS = (
     "offset, timestamp, key, value, headers, mark, leader_epoch, producer_id, producer_epoch, sequence, batch_offset, "
     "batch_last, batch_attributes, batch_timestamp, batch_max_timestamp, batch_records, delete_horizon"
 )
-"""What `batches_of` needs, in any order."""
+"""The columns that `batches_of` needs, in any order."""
 _MARKED = "mark IN ('commit', 'abort')"
 OUTLINE = (
     COLUMNS.replace(" key,", f" if({_MARKED}, key, NULL) AS key,")
@@ -69,20 +69,20 @@ OUTLINE = (
     .replace(" headers,", " CAST([], 'Array(Tuple(key String, value Nullable(String)))') AS headers,")
     + ", batch_bytes"
 )
-"""What `outline_of` needs."""
+"""The columns that `outline_of` needs."""
 
 
 class BatchRows(NamedTuple):
-    """A batch on its way into a table."""
+    """A batch to insert into a table."""
 
     place: PartitionRef
     header: BatchHeader
     batch: Buffer
     expires_s: int
     claim: int | None = None
-    """Under which its broker writes, where several brokers may."""
+    """The claim under which the broker writes, on shared servers."""
     spread: int = 0
-    """The topic's `tidemill.spread.servers`: the server checks by it that the batch belongs to it."""
+    """The topic's `tidemill.spread.servers`, with which the server checks that it owns the batch."""
 
 
 class _Opened(NamedTuple):
@@ -92,7 +92,7 @@ class _Opened(NamedTuple):
 
 
 def rows_of(entries: Sequence[BatchRows], appended_ms: int, twin: Kernels) -> pa.RecordBatch:
-    """The rows of these batches; all were appended at the same time."""
+    """Return the rows of these batches. All have the same append time."""
     opened, closed = _open_all(entries)
     tables = []
     if opened:
@@ -109,7 +109,7 @@ def rows_of(entries: Sequence[BatchRows], appended_ms: int, twin: Kernels) -> pa
 
 
 def _open_all(entries: Sequence[BatchRows]) -> tuple[list[_Opened], list[_Opened]]:
-    """Batches with their records decompressed, and those that are one row."""
+    """Return batches with decompressed records, and batches that are stored as one row."""
     opened: list[_Opened] = []
     closed: list[_Opened] = []
     size = 0
@@ -144,7 +144,7 @@ def _has_plain_times(header: BatchHeader) -> bool:
 
 
 def _readable(opened: list[_Opened], appended_ms: int, twin: Kernels) -> tuple[list[_Opened], list[_Opened]]:
-    """Who is to blame when the kernels refuse a block: each batch alone."""
+    """Find the unreadable batches after the kernels rejected a block, by reading each batch alone."""
     readable: list[_Opened] = []
     damaged: list[_Opened] = []
     for one in opened:
@@ -192,7 +192,7 @@ def _closed_rows(closed: Sequence[_Opened], appended_ms: int) -> pa.Table:
 def _with_batches(
     own: dict[str, pa.Array], opened: Sequence[_Opened], counts: npt.NDArray[np.int64], appended_ms: int
 ) -> pa.Table:
-    """The columns of records, with those of their batches."""
+    """Return the columns of records together with those of their batches."""
     heads = [one.entry.header for one in opened]
     horizons = [head.delete_horizon_ms for head in heads]
 
@@ -231,7 +231,7 @@ def _with_batches(
 
 
 def _words(words: Sequence[str], counts: npt.NDArray[np.int64]) -> pa.DictionaryArray:
-    """A word of each batch, repeated for its rows."""
+    """Return a word per batch, repeated for its rows."""
     known: dict[str, int] = {}
     numbers = [known.setdefault(word, len(known)) for word in words]
     return pa.DictionaryArray.from_arrays(
@@ -240,7 +240,7 @@ def _words(words: Sequence[str], counts: npt.NDArray[np.int64]) -> pa.Dictionary
 
 
 def batches_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
-    """The batches whose rows these are; the rows are in the order of their offsets."""
+    """Return the batches of these rows. The rows are ordered by offset."""
     if not len(table):
         return []
     rows = table.combine_chunks().to_batches()[0]
@@ -261,7 +261,7 @@ def batches_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
 
 
 def outline_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
-    """Batches without the records of those that are data; `table` has one row of each."""
+    """Return batches, without records if they are data. `table` has one row per batch."""
     rows = table.to_pylist()
     marked = [place for place, row in enumerate(rows) if row["mark"] in {COMMIT, ABORT}]
     markers = dict(zip(marked, batches_of(table.take(pa.array(marked, pa.int64())), twin), strict=True))
@@ -301,7 +301,7 @@ def _payloads(
     sizes = np.diff(np.append(starts, len(rows)))
     horizons, bases = number["delete_horizon"][starts], number["batch_timestamp"][starts]
     base_times = np.where(horizons >= 0, horizons, bases)
-    # Under the broker's time a record's own is not looked at by anybody.
+    # Under log append time the record's own timestamp is not used.
     by_broker = number["batch_attributes"] & LOG_APPEND_TIME_BIT != 0
     times = np.where(by_broker, np.repeat(base_times, sizes), number["timestamp"])
     column = {name: rows.column(rows.schema.get_field_index(name)) for name in ("key", "value", "headers")}
@@ -341,7 +341,7 @@ def _stored(header: BatchHeader, payload: bytes) -> StoredBatch:
 
 
 def _opaque(head: dict[str, Any], payload: bytes) -> StoredBatch:
-    """The batch around bytes that are not opened, with what its header said of them."""
+    """Return a batch with undecoded records, and the header fields that were stored with them."""
     header = _header(head, head["batch_records"])._replace(length=LENGTH_MIN + len(payload))
     batch = bytearray(HEADER.pack(*header)) + payload
     seal(batch, 0, len(batch))

@@ -1,16 +1,16 @@
-"""The tables, as numbered migrations: one set of definitions for the embedded engine and for servers.
+"""The tables, as numbered migrations. The embedded engine and servers share the definitions.
 
-A definition says `{table}` and `{engine:...}` where the two differ: embedded tables are plain MergeTree; with a cluster
-they are made ON CLUSTER with replicated engines under the seed's paths. A migration runs once per server, in order;
-`schema_version` remembers. Definitions are only added, never changed: a changed table is a new migration.
+A definition uses `{table}` and `{engine:...}` where the two differ. Embedded tables are plain MergeTree. With a
+cluster, tables are created ON CLUSTER with replicated engines under the seed's paths. A migration runs once per server,
+in order, and `schema_version` records it. Never change a definition: a changed table is a new migration.
 
-`messages` is a log told as rows. All rows of one insert have the same `appended_at`, so they fall into one week and
-become one part: an insert is stored whole or not at all, also by a power cut. For the same reason rows expire by the
-time of their insert and not by their own: what goes first is what came first. The columns `batch_*` are what a batch
-has beside its records; they repeat from row to row and compress to nearly nothing.
+`messages` is a log as rows. All rows of one insert have the same `appended_at`, so they belong to one week and become
+one part. So an insert is stored whole or not at all, even after a power failure. For the same reason rows expire by the
+time of their insert and not by their own timestamp: the oldest insert expires first. The columns `batch_*` hold the
+fields of a batch. They repeat from row to row and compress to almost nothing.
 
-On servers rows go through `messages_incoming` and a view that refuses what belongs to another server, what a broker
-sends that another one has taken the partition over from (`claims`), and what is for a topic that was deleted.
+On servers, rows go through `messages_incoming` and a view. The view rejects rows that belong to another server, rows of
+a broker that lost the partition (`claims`), and rows of a deleted topic.
 """
 
 from collections.abc import Iterator
@@ -19,23 +19,23 @@ from typing import NamedTuple
 from tidemill.streams.clickhouse.url import ServerLayout
 
 DEDUPLICATION_WINDOW = 1000
-"""Inserts whose tokens a table remembers; a repeat comes right after the insert that it repeats."""
+"""How many insert tokens a table remembers. A repeat follows directly after the original insert."""
 TAKEN_OVER = "another broker has taken the partition over"
-"""How a refused insert is known."""
+"""The error text that identifies a rejected insert."""
 ENTRY = "messages_incoming"
-"""Where brokers put rows in on servers."""
+"""The table that brokers insert into on servers."""
 _OFFERED = "messages_offered"
-"""Where they put them before topics could be spread over servers."""
+"""The table that brokers inserted into before topics could be spread over servers."""
 WHOLE_TOPIC = -1
-"""In place of a partition, in a claim on all of a topic."""
-BURIED = 2**63 - 1
-"""The claim on a topic that was deleted: newer than all that a broker could take."""
-BURIED_DAYS = 7
-"""For how long a broker that was paused is told so; the claims of topics that are gone do not gather for ever."""
+"""The partition number of a claim on a whole topic."""
+DELETED_TOPIC = 2**63 - 1
+"""The claim on a deleted topic, newer than every claim of a broker."""
+DELETED_TOPIC_DAYS = 7
+"""How long a paused broker is rejected after a topic was deleted. The claim expires, so that claims do not pile up."""
 
 
 class Definition(NamedTuple):
-    """One statement; `engine` is empty for what is no table with data."""
+    """One statement. `engine` is empty for definitions without data."""
 
     name: str
     statement: str
@@ -197,8 +197,8 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         ),
     ),
     (
-        # Every row was read for every group before: the end of a partition is one column, and the oldest record that
-        # was not read is found by the table's order. Where compaction took the next records away, its age is not told.
+        # The previous view read every row for every group. Now the end of a partition is one column, and the table's
+        # order finds the oldest unread record. If compaction removed the next records, the age is unknown.
         Definition(
             "consumer_lag",
             """CREATE OR REPLACE VIEW {table} AS
@@ -248,8 +248,9 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         ),
     ),
     (
-        # Brokers take partitions over from each other: a row comes in with the claim of its broker. A new way in, not a
-        # changed one, for a table without its view would swallow what a broker of the version before sends.
+        # Brokers take over partitions from each other, so each row carries the claim of its broker. This is a new
+        # table, not a changed one. A table without its view would silently drop the rows of a broker with the previous
+        # version.
         Definition(
             "claims",
             """CREATE TABLE IF NOT EXISTS {table} (
@@ -301,7 +302,8 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         Definition("messages_routed", "DROP TABLE IF EXISTS {table}", ranged_only=True),
     ),
     (
-        # A topic may be deleted and made again while a broker sleeps: whatever it does late names the topic by its id.
+        # A topic may be deleted and created again while a broker is paused, so every late change names the topic by its
+        # id.
         Definition(
             "messages",
             "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS topic_id LowCardinality(String) AFTER expires_at",
@@ -314,7 +316,7 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         Definition("claims", _BY_TOPIC_ID, servers_only=True),
         Definition(
             "claims",
-            f"""ALTER TABLE {{table}} MODIFY TTL toDateTime(taken_at) + INTERVAL {BURIED_DAYS} DAY
+            f"""ALTER TABLE {{table}} MODIFY TTL toDateTime(taken_at) + INTERVAL {DELETED_TOPIC_DAYS} DAY
             DELETE WHERE partition = {WHOLE_TOPIC}""",
             servers_only=True,
         ),
@@ -352,7 +354,7 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         Definition("messages_admitted", "DROP TABLE IF EXISTS {table}", servers_only=True),
     ),
     (
-        # When all rows have expired while no broker ran, nothing else says which offsets they had.
+        # When all rows expired while no broker ran, only this column records which offsets they had.
         Definition(
             "partitions",
             """ALTER TABLE {table} ADD COLUMN IF NOT EXISTS given_offset Int64 DEFAULT 0,
@@ -360,7 +362,8 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         ),
     ),
     (
-        # A topic's partitions may be dealt to servers in turn: one that is away takes a share of each topic, not all.
+        # A topic's partitions may be distributed over servers, so that an unreachable server affects a share of each
+        # topic.
         Definition(
             "partition_mapping",
             "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS place UInt16 DEFAULT 0",
@@ -416,13 +419,13 @@ _VERSIONS = Definition(
 
 
 def preparation(layout: ServerLayout) -> Iterator[str]:
-    """What must be there before a version can be asked for."""
+    """Yield the statements that must run before the schema version can be read."""
     yield f"CREATE DATABASE IF NOT EXISTS {quoted(layout.database)}{_on_cluster(layout)}"
     yield render(_VERSIONS, layout)
 
 
 def steps(layout: ServerLayout, version: int) -> Iterator[str]:
-    """The statements that bring a server from `version` to the newest."""
+    """Yield the statements that migrate a server from `version` to the newest version."""
     for number, definitions in enumerate(MIGRATIONS[version:], version + 1):
         for definition in definitions:
             if _belongs(definition, layout):
@@ -437,7 +440,7 @@ def _belongs(definition: Definition, layout: ServerLayout) -> bool:
 
 
 def render(definition: Definition, layout: ServerLayout) -> str:
-    """The statement as this layout needs it."""
+    """Return the statement for this layout."""
     database = quoted(layout.database)
     return definition.statement.format(
         table=f"{database}.{definition.name}{_on_cluster(layout)}",
@@ -448,7 +451,7 @@ def render(definition: Definition, layout: ServerLayout) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in a statement."""
+    """Return a quoted identifier."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 

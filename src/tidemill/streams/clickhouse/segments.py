@@ -1,7 +1,7 @@
-"""The pieces of a log, as retention and compaction know segments: numbers, no files.
+"""The segments of a log as offset ranges, for retention and compaction.
 
-Rows lie in one table for all partitions, so a piece is only a range of offsets with what is known of it. The list is
-kept beside the log at each checkpoint; what came after the last one is counted again from the rows.
+All partitions share one table, so a segment is only a range of offsets with its facts. The list is saved at each
+checkpoint. Batches after the last checkpoint are counted again from the rows.
 """
 
 import json
@@ -15,7 +15,7 @@ NO_TIMESTAMP = -1
 
 
 class Counted(NamedTuple):
-    """A batch as the rows tell it."""
+    """The facts of a batch, as read from the rows."""
 
     base_offset: int
     next_offset: int
@@ -37,18 +37,18 @@ class OffsetSegment:
 
 
 class Pieces:
-    """All pieces, oldest first; there is always one that is being written."""
+    """All segments, oldest first. The last one is always active."""
 
     def __init__(self, pieces: Iterable[OffsetSegment] = ()) -> None:
         self._pieces = list(pieces) or [OffsetSegment(0)]
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches, as they came."""
+        """The size of all batches in bytes, as produced."""
         return sum(piece.size_bytes for piece in self._pieces)
 
     def facts(self, end_offset: int) -> list[SegmentFacts]:
-        """What the rest of the house is told."""
+        """Return the facts that retention and compaction need."""
         ends = [piece.base_offset for piece in self._pieces[1:]] + [end_offset]
         return [
             SegmentFacts(piece.base_offset, end, piece.size_bytes, piece.largest_timestamp, piece.first_append_ms)
@@ -78,41 +78,41 @@ class Pieces:
             active.largest_timestamp = max(active.largest_timestamp, batch.max_timestamp)
 
     def roll(self, base_offset: int) -> OffsetSegment:
-        """Begin a piece, unless the last one is empty."""
+        """Start a segment, unless the last one is empty."""
         if self._pieces[-1].size_bytes:
             self._pieces.append(OffsetSegment(base_offset))
         return self._pieces[-1]
 
     def trim(self, start_offset: int, end_offset: int) -> None:
-        """Forget what lies wholly before the start."""
+        """Remove segments that are entirely before the start."""
         ends = [piece.base_offset for piece in self._pieces[1:]]
         del self._pieces[: sum(end <= start_offset for end in ends)]
         if start_offset == end_offset and self._pieces[-1].size_bytes:
             self._pieces = [OffsetSegment(end_offset)]
 
     def truncate(self, end_offset: int) -> int:
-        """Forget the pieces from the one with `end_offset` on; where counting has to begin again."""
+        """Remove the segments from the one with `end_offset` on. Return the offset from which to count again."""
         kept = [piece for piece in self._pieces if piece.base_offset < end_offset]
         begin = kept.pop().base_offset if kept else end_offset
         self._pieces = [*kept, OffsetSegment(begin)]
         return begin
 
     def has(self, base_offset: int, end_offset: int) -> bool:
-        """Whether closed pieces between these offsets are there, the first of them at `base_offset`."""
+        """Whether closed segments exist between these offsets, the first of them at `base_offset`."""
         return any(piece.base_offset == base_offset < end_offset for piece in self._pieces[:-1])
 
     def replace(self, base_offset: int, end_offset: int, size_bytes: int, largest: int) -> None:
-        """Make the closed pieces between these offsets one."""
+        """Merge the closed segments between these offsets."""
         old = [piece for piece in self._pieces[:-1] if base_offset <= piece.base_offset < end_offset]
         place = self._pieces.index(old[0])
         merged = OffsetSegment(base_offset, size_bytes, largest, old[0].first_append_ms)
         self._pieces[place : place + len(old)] = [merged] if size_bytes else []
 
     def dump(self) -> str:
-        """As text, for the checkpoint."""
+        """Return the segments as text, for the checkpoint."""
         return json.dumps([(p.base_offset, p.size_bytes, p.largest_timestamp, p.first_append_ms) for p in self._pieces])
 
     @classmethod
     def load(cls, text: str) -> "Pieces":
-        """What `dump` wrote."""
+        """Restore the segments that `dump` wrote."""
         return cls(OffsetSegment(*line) for line in json.loads(text or "[]"))

@@ -1,4 +1,4 @@
-"""Pieces of SQL: literals, and the place of a partition in the tables."""
+"""Builds parts of SQL statements: literals, and conditions for the rows of a partition."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,15 +8,15 @@ import numpy.typing as npt
 
 
 def text(value: str) -> str:
-    """A string as it stands in a statement."""
+    """Return a string as a SQL literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 class PartitionRef(NamedTuple):
-    """A partition in the tables.
+    """Identifies a partition in the tables.
 
-    Where several brokers write, `topic_id` tells its topic from one of the same name that was deleted before: whoever
-    changes rows names it, since a change may be late. Readers need not, for what was deleted is not there.
+    On shared servers, `topic_id` distinguishes a topic from a deleted topic of the same name. Statements that change
+    rows must name it, because a change may be late. Readers need not, because deleted rows do not exist.
     """
 
     topic: str
@@ -25,27 +25,27 @@ class PartitionRef(NamedTuple):
 
     @property
     def rows(self) -> str:
-        """Its rows, for who reads them: the first columns of the tables' order."""
+        """The condition for reading its rows, by the first columns of the tables' order."""
         return f"topic = {text(self.topic)} AND partition = {self.partition}"
 
     @property
     def own_rows(self) -> str:
-        """Its rows, for who changes them."""
+        """The condition for changing its rows."""
         return f"{self.rows}{of_topic(self.topic_id)}"
 
 
 def of_topic(topic_id: str) -> str:
-    """One more condition: only rows of this topic; those from before ids were kept have none."""
+    """Return a condition for rows of this topic id. Rows from before ids were stored have none."""
     return f" AND topic_id IN ('', {text(topic_id)})" if topic_id else ""
 
 
 def listed(places: Iterable[PartitionRef]) -> str:
-    """Partitions as a list in a statement, to compare (topic, partition) with."""
+    """Return partitions as a SQL list, to compare with (topic, partition)."""
     return ", ".join(f"({text(each.topic)}, {each.partition})" for each in places)
 
 
 def bits(first: int, end: int, chosen: npt.NDArray[np.int64]) -> str:
-    """Whether a row's offset, from `first` to before `end`, is one of the chosen: a bit for each offset."""
+    """Return a condition for chosen offsets between `first` and `end`, as a bitmap with one bit per offset."""
     marks = np.zeros(end - first, np.uint8)
     marks[chosen[(chosen >= first) & (chosen < end)] - first] = 1
     packed = np.packbits(marks, bitorder="little").tobytes().hex()

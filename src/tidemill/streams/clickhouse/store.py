@@ -1,9 +1,8 @@
 """The logs of all partitions, each on the server that owns it.
 
-The first log that is opened of the embedded engine brings what is known of all its partitions with it, in two
-questions; a broker with many partitions does not ask for each. On servers other brokers may write, so that what was
-known is not true for long: there each log is opened under a claim (`claims`), and those that are opened at the same
-time are asked for together.
+With the embedded engine, the first opened log loads the metadata of all partitions in two queries, so that many
+partitions do not cost many queries. On servers other brokers may write, so loaded metadata becomes outdated. There each
+log is opened under a claim (`claims`), and concurrent opens share their queries.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ from tidemill.streams.interface import Saved
 
 
 class _Known(NamedTuple):
-    """What a server had when it was first asked."""
+    """The metadata of a server at the first query."""
 
     notes: dict[PartitionRef, Note]
     bounds: dict[PartitionRef, tuple[int, int]]
 
 
 class _Found(NamedTuple):
-    """What there is of a partition, and the claim under which it may be written from now on."""
+    """The stored data of a partition, and the claim under which it may be written."""
 
     note: Note
     bounds: tuple[int, int] | None
@@ -45,7 +44,7 @@ class ClickHouseStore:
     """Logs in the tables of an engine."""
 
     missing: Sequence[str] = ()
-    full = False  # a server without room refuses its inserts
+    full = False  # a server without disk space rejects its inserts
 
     def __init__(
         self,
@@ -72,17 +71,17 @@ class ClickHouseStore:
 
     @property
     def outages(self) -> int:
-        """How often a server went away or came back."""
+        """How often a server became unreachable or returned."""
         return self.engine.outages
 
     @property
     def servers(self) -> int:
-        """How many servers keep the logs."""
+        """How many servers store the logs."""
         return len(self._shared)
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """How many inserts there were, and how many rows."""
+        """The number of inserts, and of inserted rows."""
         committers = [shared.committer for shared in self._shared]
         return sum(each.blocks for each in committers), sum(each.rows for each in committers)
 
@@ -97,7 +96,7 @@ class ClickHouseStore:
         believe: bool = True,  # noqa: ARG002 - ClickHouse checks its own parts
         given_offset: int = 0,  # noqa: ARG002 - tables record their own
     ) -> ClickHouseLog:
-        """The log of a partition, with a cut that was begun finished; on servers, nobody else writes it any more."""
+        """Open the log of a partition and finish an interrupted truncation. On servers this excludes other writers."""
         shared = self._shared[self.engine.owner_of(index, settings.tidemill_spread_servers)]
         place = PartitionRef(topic, index, self._known_by(topic_id))
         if self.engine.layout.embedded:
@@ -115,7 +114,7 @@ class ClickHouseStore:
         return ClickHouseLog(shared, place, settings, opened._replace(epoch=leader_epoch, claim=claim))
 
     async def has_topic(self, topic: str) -> bool:
-        """Whether anything of a topic is in the tables of any server."""
+        """Whether the tables of any server have data of a topic."""
         for shared in self._shared:
             await self._learn(shared)
             known = self._known[shared.server]
@@ -124,18 +123,18 @@ class ClickHouseStore:
         return False
 
     async def remove_topic(self, topic: str, topic_id: str = "") -> None:
-        """Delete all rows and notes of a topic, and nothing of another one of this name; may be repeated."""
+        """Delete all rows and notes of a topic, but not of another topic of this name. Idempotent."""
         topic_id = self._known_by(topic_id)
         where = f"topic = {text(topic)}{of_topic(topic_id)}"
         for shared in self._shared:
             if not self.engine.layout.embedded:
-                await shared.claims.bury(topic, topic_id)
+                await shared.claims.mark_deleted(topic, topic_id)
             for table in ("messages", "partitions"):
                 await self.engine.command(f"DELETE FROM {table} WHERE {where}", server=shared.server)
             self._forget(shared.server, topic)
 
     async def set_aside(self, topic: str) -> None:
-        """Move what nobody knows out of the way of a new topic of this name."""
+        """Rename unknown data of this topic name, so that a new topic does not inherit it."""
         where = f"topic = {text(topic)}"
         for shared in self._shared:
             await self.engine.command(
@@ -144,37 +143,37 @@ class ClickHouseStore:
         await self.remove_topic(topic)
 
     def lost_from(self, topic: str, index: int) -> int | None:  # noqa: ARG002 - there are no files
-        """Not known."""
+        """Always None, because the tables cannot report lost files."""
         return None
 
     async def free_reserve(self) -> bool:
-        """There is none."""
+        """Always False, because there is no reserve."""
         return False
 
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
-        """Tables note their own offsets before they are given out."""
+        """Do nothing, because tables note their own offsets before they are assigned."""
 
     async def close(self) -> None:
-        """Wait for inserts; the engine is somebody else's."""
+        """Wait for running inserts. The caller closes the engine."""
         for shared in self._shared:
             await shared.committer.close()
 
     def _known_by(self, topic_id: str) -> str:
-        """Only where other brokers write do rows say of which topic of a name they are."""
+        """Return the topic id on shared servers only, because only their rows store it."""
         return "" if self.engine.layout.embedded else topic_id
 
     async def _find(self, shared: ServerResources, place: PartitionRef) -> _Found:
-        """In this process, where nobody else writes."""
+        """Load the data in the embedded engine, where no other broker writes."""
         await self._learn(shared)
         known = self._known[shared.server]
         if known is not None and place in known.notes.keys() | known.bounds.keys():
-            # What was learnt at the start is true until the log is opened for the first time.
+            # The metadata from the first query is valid until the log is opened for the first time.
             return _Found(known.notes.pop(place, Note()), known.bounds.pop(place, None))
         notes = await shared.notes.read([place])
         return _Found(notes.get(place, Note()), await Reader(shared.engine, shared.server, place).bounds())
 
     async def _claim(self, shared: ServerResources, wishes: Sequence[Wish]) -> list[_Found | KafkaError]:
-        """Take partitions over, then look what there is of them."""
+        """Take over partitions, then load their data."""
         claims = await shared.claims.take(wishes, self._clock() // 1000)
         places = {wish.place for wish in wishes}
         notes, bounds = await shared.notes.read(places), await self._bounds(shared, places)
@@ -193,7 +192,7 @@ class ClickHouseStore:
     async def _bounds(
         self, shared: ServerResources, places: Iterable[PartitionRef] = ()
     ) -> dict[PartitionRef, tuple[int, int]]:
-        """Where the rows of these partitions begin and end, or of all."""
+        """Return the first and end offset of the rows of these partitions, or of all."""
         chosen = listed(places)
         where = f"WHERE (topic, partition) IN ({chosen}) " if chosen else ""
         found = await self.engine.query(
@@ -225,11 +224,11 @@ def _shared(
 async def _opened(
     reader: Reader, note: Note, bounds: tuple[int, int] | None, settings: TopicSettings, now_ms: int | None
 ) -> OpenedRows:
-    """What a log begins with: what was noted, and what rows came after that."""
+    """Build the initial state of a log: its note, and the rows that came after it."""
     first, end = bounds or (note.end_offset, note.end_offset)
     end = max(end, note.end_offset)
     start = note.start_offset
-    if bounds is None and note.outlived(now_ms):  # what came after the note has expired; the newest goes last
+    if bounds is None and note.outlived(now_ms):  # the rows after the note have expired; the newest expires last
         first = end = max(end, note.given_offset)
     if settings.deleted:
         start = max(start, first)  # rows before it have expired

@@ -1,10 +1,10 @@
-"""Where ClickHouse is, read from the URL in the settings.
+"""Parses the ClickHouse URL of the settings.
 
-`chdb:` is the embedded engine in a folder of the data directory, `chdb:/path` in another one; `?fsync=false` answers
-producers before the disk has their records. `clickhouse://user:password@host1:8123,host2:8123/database` names servers
-by their HTTP ports. With several servers each owns a range of partitions: `?ranges=0-49,50-99` says which, and the last
-range has no end; `?cluster=NAME` creates tables ON CLUSTER with replicated engines, `?secure=true` speaks HTTPS with
-servers whose certificates the system trusts, and `?ca=ca.pem` with those whose certificates this one has signed.
+`chdb:` is the embedded engine in a folder of the data directory, `chdb:/path` in another folder. `?fsync=false`
+acknowledges producers before their records are on disk. `clickhouse://user:password@host1:8123,host2:8123/database`
+names servers by their HTTP ports. With several servers each owns a range of partitions. `?ranges=0-49,50-99` sets the
+ranges, and the last range has no end. `?cluster=NAME` creates tables ON CLUSTER with replicated engines. `?secure=true`
+uses HTTPS and trusts the system's CAs; `?ca=ca.pem` trusts this CA.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ HTTP_PORT = 8123
 HTTPS_PORT = 8443
 PARTITION_MAX = 2**31 - 1
 BY_RANGE = 0
-"""In place of a number of servers: each topic's partitions are where the ranges put them."""
+"""Instead of a number of servers: the ranges place each topic's partitions."""
 SPAN = 50
-"""Partitions of each server but the last when the URL names no ranges."""
+"""The partitions of each server but the last, when the URL has no ranges."""
 _OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", "ca"}}
 
 
 class Server(NamedTuple):
-    """One server and the partitions that it owns; `path` instead of an address for the embedded one."""
+    """One server and the partitions that it owns. The embedded one has a `path` instead of an address."""
 
     host: str
     port: int
@@ -39,12 +39,12 @@ class Server(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
+        """The name of the server in messages."""
         return self.path or f"{self.host}:{self.port}"
 
 
 class ServerLayout(NamedTuple):
-    """All servers, and how tables are made on them."""
+    """All servers, and how tables are created on them."""
 
     servers: tuple[Server, ...]
     database: str = DATABASE
@@ -57,12 +57,12 @@ class ServerLayout(NamedTuple):
 
     @property
     def embedded(self) -> bool:
-        """Whether it is chDB inside of this process."""
+        """Whether this is chDB in this process."""
         return bool(self.servers[0].path)
 
     @property
     def place(self) -> str:
-        """Where the records are, without who asks for them."""
+        """The address of the records, without credentials."""
         hosts = ",".join(f"{server.name}[{server.low}-]" for server in self.servers)
         return f"{SERVERS}://{hosts}/{self.database}"
 
@@ -72,10 +72,10 @@ class ServerLayout(NamedTuple):
         return len(self.servers) > 1
 
     def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
-        """The place of the server that keeps this partition of a topic with this `tidemill.spread.servers`."""
+        """Return the index of the server that stores this partition of a topic with this `tidemill.spread.servers`."""
         if spread > len(self.servers):
             raise InvalidConfig(
-                f"the topic was spread over {spread} ClickHouse servers, and --streams names {len(self.servers)}: "
+                f"the topic was spread over {spread} ClickHouse servers, but --streams names {len(self.servers)}; "
                 "name all of them again, in the same order"
             )
         if spread != BY_RANGE:
@@ -83,17 +83,17 @@ class ServerLayout(NamedTuple):
         for place, server in enumerate(self.servers):
             if server.low <= partition <= server.high:
                 return place
-        raise InvalidConfig(f"no server owns partition {partition}")
+        raise InvalidConfig(f"no ClickHouse server owns partition {partition}; extend ?ranges= in --streams")
 
 
 def parse(url: str, data_dir: Path) -> ServerLayout:
-    """The layout that a URL describes; InvalidConfig says what is wrong with it."""
+    """Parse a URL. InvalidConfig names the problem."""
     scheme, _, rest = url.partition(":")
     if scheme == EMBEDDED:
         return _embedded(rest, data_dir)
     if scheme == SERVERS:
         return _servers(url)
-    raise InvalidConfig(f"{url!r} is neither {EMBEDDED}: nor {SERVERS}://")
+    raise InvalidConfig(f"{url!r} is not a ClickHouse URL; use {EMBEDDED}: or {SERVERS}://HOST:PORT/DATABASE")
 
 
 def _embedded(rest: str, data_dir: Path) -> ServerLayout:
@@ -128,7 +128,7 @@ def _options(scheme: str, query: str) -> Mapping[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(options) - _OPTIONS[scheme])
     if unknown:
-        raise InvalidConfig(f"{scheme}: has no option {unknown[0]!r}; there is {', '.join(sorted(_OPTIONS[scheme]))}")
+        raise InvalidConfig(f"{scheme}: has no option {unknown[0]!r}; use one of {', '.join(sorted(_OPTIONS[scheme]))}")
     return options
 
 
@@ -143,7 +143,7 @@ def _file(name: str, path: str) -> str:
 
 def _boolean(name: str, text: str) -> bool:
     if text not in {"true", "false"}:
-        raise InvalidConfig(f"{name}={text!r} is neither true nor false")
+        raise InvalidConfig(f"{name}={text!r} is not a boolean; use true or false")
     return text == "true"
 
 
@@ -152,7 +152,7 @@ def _address(text: str, default_port: int) -> tuple[str, int]:
     if not colon:
         host, port = text, str(default_port)
     if not host or not port.isdigit():
-        raise InvalidConfig(f"{text!r} is not host or host:port of a ClickHouse server")
+        raise InvalidConfig(f"{text!r} is not a ClickHouse server address; use HOST or HOST:PORT")
     return host, int(port)
 
 
@@ -162,15 +162,15 @@ def _ranges(text: str, servers: int) -> list[tuple[int, int]]:
         return [(low, low + SPAN - 1) for low in lows[:-1]] + [(lows[-1], PARTITION_MAX)]
     ranges = [_range(each) for each in text.split(",")]
     if len(ranges) != servers:
-        raise InvalidConfig(f"{len(ranges)} ranges for {servers} servers")
+        raise InvalidConfig(f"{len(ranges)} ranges for {servers} servers; give one range per server")
     ranges[-1] = (ranges[-1][0], PARTITION_MAX)
     if ranges[0][0] != 0 or any(after[0] != before[1] + 1 for before, after in pairwise(ranges)):
-        raise InvalidConfig(f"ranges={text} leaves partitions without an owner or gives them two")
+        raise InvalidConfig(f"ranges={text} must give every partition exactly one server; start at 0 and leave no gap")
     return ranges
 
 
 def _range(text: str) -> tuple[int, int]:
     low, _, high = text.partition("-")
     if not low.isdigit() or not (high.isdigit() or high == ""):
-        raise InvalidConfig(f"{text!r} is not a range of partitions like 0-49")
+        raise InvalidConfig(f"{text!r} is not a range of partitions; write it like 0-49")
     return int(low), int(high or low)

@@ -1,1 +1,1 @@
-"""What a partition decides, without IO."""
+"""The decisions of a partition, without I/O."""

@@ -1,7 +1,7 @@
-"""The aborted transactions of a partition: what a read_committed reader must skip.
+"""The aborted transactions of a partition, which a read_committed reader must skip.
 
-An entry is made when an abort marker is applied, so entries are in the order of their last offset. Each keeps the
-last stable offset of its moment: no transaction that ends later can begin below it, which lets a search stop early.
+An entry is added when an abort marker is applied, so entries are ordered by their last offset. Each entry keeps the
+last stable offset at that time. No transaction that ends later can start below it, so a search can stop early.
 """
 
 from bisect import bisect_left
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction of which the reader drops the records from `first_offset` to its abort marker."""
+    """A transaction whose records the reader drops, from `first_offset` to its abort marker."""
 
     producer_id: int
     first_offset: int
 
 
 class AbortedRange(NamedTuple):
-    """An aborted transaction as the index keeps it."""
+    """An aborted transaction as the index stores it."""
 
     producer_id: int
     first_offset: int
@@ -37,15 +37,15 @@ class AbortedIndex:
         return len(self._ranges)
 
     def add(self, producer_id: int, first_offset: int, last_offset: int, stable_offset: int) -> None:
-        """Keep a transaction whose abort marker is at `last_offset`."""
+        """Add a transaction whose abort marker is at `last_offset`."""
         self._ranges.append(AbortedRange(producer_id, first_offset, last_offset, stable_offset))
 
     def drop_last(self) -> None:
-        """Take back the newest entry: its marker could not be written."""
+        """Remove the newest entry, because its marker could not be written."""
         self._ranges.pop()
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The transactions with records in [start_offset, end_offset)."""
+        """Return the transactions with records in [start_offset, end_offset)."""
         found = []
         for entry in self._ranges[self._first_ending_at(start_offset) :]:
             if entry.first_offset < end_offset:
@@ -55,20 +55,20 @@ class AbortedIndex:
         return found
 
     def trim(self, start_offset: int) -> None:
-        """Forget what ended before the log's start."""
+        """Remove transactions that ended before the log's start."""
         del self._ranges[: self._first_ending_at(start_offset)]
 
     def ranges(self) -> list[AbortedRange]:
-        """All entries, by the offset of their marker."""
+        """Return all entries, ordered by the offset of their marker."""
         return list(self._ranges)
 
     def forget(self, gone: Iterable[AbortedRange]) -> None:
-        """Drop transactions of which compaction has left no record."""
+        """Remove transactions of which compaction has left no record."""
         doomed = set(gone)
         self._ranges = [entry for entry in self._ranges if entry not in doomed]
 
     def save(self) -> list[list[int]]:
-        """The index as plain numbers, for the checkpoint."""
+        """Return the index as plain numbers, for the checkpoint."""
         return [list(entry) for entry in self._ranges]
 
     def _first_ending_at(self, offset: int) -> int:

@@ -1,8 +1,9 @@
-"""What a topic's settings ask of a batch before it may enter the log.
+"""Checks a batch against the settings of its topic before it may enter the log.
 
-`check_produced` has checked the batch by itself; here it meets its topic: size, records, timestamps, keys, codec.
-Compressed records stay closed, unless the topic is compacted, wants another codec or sets `tidemill.validate=records`.
-The result is the batch to store: the same bytes, or new ones when the topic wants another codec or the broker's time.
+`check_produced` has validated the batch itself. This module checks its size, records, timestamps, keys and codec
+against the topic. Compressed records are not decoded, unless the topic is compacted, uses another codec or sets
+`tidemill.validate=records`. The result is the batch to store. Its bytes are unchanged unless the topic uses another
+codec or the broker's time.
 """
 
 from tidemill.model.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
@@ -15,12 +16,12 @@ KEEP_CODEC = "producer"
 EVERY_RECORD = "records"
 NO_TIMESTAMP = -1
 RECORDS_OPENED_MAX = 1_000_000
-"""Records of one batch, where a topic's settings ask for them to be opened."""
+"""The largest number of records in one batch when the topic's settings require decoding."""
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
 def opens(header: BatchHeader, settings: TopicSettings) -> bool:
-    """Whether `admit` opens the batch."""
+    """Whether `admit` decodes the batch."""
     return settings.compacted or settings.tidemill_validate == EVERY_RECORD or _recompresses(header, settings)
 
 
@@ -31,7 +32,7 @@ def _recompresses(header: BatchHeader, settings: TopicSettings) -> bool:
 def admit(
     batch: bytearray | memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
 ) -> tuple[bytearray | memoryview, BatchHeader]:
-    """The batch as the topic stores it, with its header; the error when the topic refuses it."""
+    """Return the batch as the topic stores it, with its header. Raise the error when the topic rejects it."""
     _check_size(len(batch), settings)
     if settings.compacted:
         _check_keys(batch)
@@ -57,25 +58,25 @@ def _check_size(size: int, settings: TopicSettings) -> None:
 
 
 def check_opened(header: BatchHeader, settings: TopicSettings) -> None:
-    """Refuse a batch that would take too long to open: a million bytes may hold millions of records."""
+    """Reject a batch that takes too long to decode: a million bytes can hold millions of records."""
     _check_size(header.size, settings)
     if header.count > RECORDS_OPENED_MAX:
         raise RecordListTooLarge(
-            f"a batch of {header.count} records; a topic whose records are opened takes {RECORDS_OPENED_MAX} at most"
+            f"a batch of {header.count} records; this topic decodes records and takes {RECORDS_OPENED_MAX} at most"
         )
 
 
 def _check_keys(batch: bytearray | memoryview) -> None:
     missing = records_without_key(batch)
     if missing:
-        error = InvalidRecord("a compacted topic takes only records with a key")
+        error = InvalidRecord("a compacted topic requires a key on every record")
         error.record_errors = tuple((index, "the record has no key") for index in missing)
         raise error
 
 
 def _check_times(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
     if header.log_append_time:
-        raise InvalidTimestamp("a producer cannot set the broker's time")
+        raise InvalidTimestamp("a producer must not set the log append time; send create time")
     if header.max_timestamp > now_ms + settings.message_timestamp_after_max_ms:
         raise InvalidTimestamp(f"timestamp {header.max_timestamp} is too far ahead of the broker's {now_ms}")
     if NO_TIMESTAMP < header.base_timestamp < now_ms - settings.message_timestamp_before_max_ms:

@@ -1,23 +1,25 @@
-"""Compaction: of each key the last record stays.
+"""Compaction: keeps the last record of each key.
 
-A pass over a partition has three steps. `plan` says whether it is worth the work, and up to which offset. `KeyMap`
-takes in the records between the clean part of the log and that offset: for each key the last offset. `Compactor` then
-goes over all batches from the log's start, in order, and says what is to stand in the place of each.
+A pass over a partition has three steps. `plan` decides whether a pass is worth its cost, and up to which offset.
+`KeyMap` records the last offset of each key between the clean part of the log and that offset. `Compactor` then
+processes all batches in order from the log's start, and returns the replacement for each.
 
-What is kept, and why:
+Rules for what is kept:
 
-- The segment being written, what is above the last stable offset, and what is younger than `min.compaction.lag.ms` is
-  not touched. Everything below the last stable offset is decided, so an aborted record is known as such and goes.
-- A tombstone (no value) stays until `delete.retention.ms` after the pass that first met it, so that a reader who is on
-  its way sees it. That time is kept in the batch as its delete horizon (KIP-534).
-- A marker stays while records of its transaction are there; then until its own delete horizon.
-- A batch stays, empty if need be (a marker whole), when it holds the last sequence of a producer (or a retry after a
-  restart would be written twice), or when it is the last of the pass (or the log's end could fall back).
-- Offsets do not change, and a batch that cannot be opened stays as it is: nothing is lost because it is not understood.
+- The active segment, records above the last stable offset, and records younger than `min.compaction.lag.ms` are not
+  touched. Every transaction below the last stable offset has ended, so aborted records are known and removed.
+- A tombstone (no value) stays until `delete.retention.ms` after the pass that first found it, so that slow readers see
+  it. That time is stored in the batch as its delete horizon (KIP-534).
+- A marker stays while records of its transaction exist, and then until its own delete horizon.
+- A batch that holds the last sequence of a producer stays, empty if need be (a marker stays whole). Otherwise a retry
+  after a restart would be stored twice.
+- The last batch of the pass stays too. Otherwise the log's end offset could move back.
+- Offsets do not change. A batch that cannot be decoded stays unchanged, so that no data is lost.
 
-The aborted transactions that a reader is told of must go before their markers do, or a reader would wait for a marker
-that never comes and drop what the same producer committed later. `Compactor.emptied` names them in the pass that
-finds no more records of them; their markers go in a later pass, also when a crash made the broker tell them again.
+An aborted transaction must leave the reader's list before its marker is removed. Otherwise a reader would wait for a
+marker that does not exist, and drop later committed records of the same producer. `Compactor.emptied` lists such
+transactions in the pass that finds no more of their records. Their markers are removed in a later pass. This also holds
+when a crash restores the list.
 """
 
 from bisect import bisect_right
@@ -36,14 +38,14 @@ from tidemill.streams.core.producers import ProducerEntry
 from tidemill.streams.core.retention import SegmentFacts
 
 KEY_MAP_BYTES = 64 * 1024 * 1024
-KEY_BYTES = 16  # of a key's hash: two keys with the same one are not to be expected in the life of the universe
-ENTRY_BYTES = 200  # hash, offset and their share of the table, measured with room to spare
-GROUP_OFFSETS_MAX = 2**31  # offsets are kept in 32 bits, relative to the segment's first
+KEY_BYTES = 16  # bytes of a key's hash; a collision of 128 bits is not expected
+ENTRY_BYTES = 200  # measured, with a margin: hash, offset and their share of the table
+GROUP_OFFSETS_MAX = 2**31  # offsets are stored in 32 bits, relative to the segment's first
 _UNREADABLE = (CorruptMessage, UnsupportedCompressionType)
 
 
 class CompactionPlan(NamedTuple):
-    """A pass that is worth the work: it learns keys from `dirty_offset` on and rewrites from the log's start on."""
+    """A pass that is worth its cost. It records keys from `dirty_offset` on and rewrites from the log's start on."""
 
     dirty_offset: int
     end_offset: int
@@ -52,12 +54,12 @@ class CompactionPlan(NamedTuple):
 def plan(
     segments: Sequence[SegmentFacts], settings: TopicSettings, clean_until: int, stable_offset: int, now_ms: int
 ) -> CompactionPlan | None:
-    """What the next pass covers; None when there is too little to do. The last segment is the one being written."""
+    """Return what the next pass covers, or None when there is too little to do. The last segment is the active one."""
     closed = segments[:-1]
     if not settings.compacted or not closed:
         return None
     start_offset, end_offset = closed[0].base_offset, segments[-1].next_offset
-    # After a truncation the clean part may end in what is no longer there; then all is dirty again.
+    # After a truncation the clean part may end beyond the log. Then everything is dirty again.
     dirty_offset = clean_until if start_offset <= clean_until <= end_offset else start_offset
     clean = [segment for segment in closed if segment.next_offset <= dirty_offset]
     dirty = _cleanable(closed[len(clean) :], settings, stable_offset, now_ms)
@@ -84,7 +86,7 @@ def _cleanable(
 
 
 def groups(segments: Sequence[SegmentFacts], segment_bytes: int) -> list[list[SegmentFacts]]:
-    """Which neighbours are to become one segment: as many as fit into the size of one."""
+    """Group adjacent segments to merge: as many as fit into the size of one."""
     found: list[list[SegmentFacts]] = []
     size = 0
     for segment in segments:
@@ -99,7 +101,7 @@ def groups(segments: Sequence[SegmentFacts], segment_bytes: int) -> list[list[Se
 
 
 class AbortedRecords:
-    """Which batches belong to aborted transactions."""
+    """Finds the aborted transaction of a batch."""
 
     __slots__ = ("_by_producer",)
 
@@ -109,7 +111,7 @@ class AbortedRecords:
             self._by_producer.setdefault(entry.producer_id, []).append(entry)
 
     def of(self, header: BatchHeader) -> AbortedRange | None:
-        """The aborted transaction that the batch, data or marker, is a part of."""
+        """Return the aborted transaction that the batch (data or marker) belongs to."""
         if not header.transactional:
             return None
         ranges = self._by_producer.get(header.producer_id, [])
@@ -131,9 +133,9 @@ class KeyMap:
         return len(self._offsets)
 
     def cover(self, batch: Buffer) -> bool:
-        """Take in the keys of the batch; False when they may not fit, then the pass ends before this batch.
+        """Record the keys of the batch. Return False when they may not fit, so that the pass ends before this batch.
 
-        The first batch is always taken, so that every pass gets on.
+        The first batch is always accepted, so that every pass makes progress.
         """
         header = read_header(batch)
         if header.control or self._aborted.of(header):
@@ -148,7 +150,7 @@ class KeyMap:
         return True
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether no record of the pass behind `offset` has this key."""
+        """Whether no later record of the pass has this key."""
         return self._offsets.get(_hash(key), -1) <= offset
 
 
@@ -157,7 +159,7 @@ def _hash(key: bytes) -> bytes:
 
 
 class Compactor:
-    """One pass over the batches of a partition; `replace` has to see them in order, from the log's start."""
+    """One pass over the batches of a partition. `replace` must get them in order, from the log's start."""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class Compactor:
         self._with_data: set[int] = set()  # producers whose transaction has batches before its marker
 
     def replace(self, batch: Buffer) -> Buffer | None:
-        """What is to stand in the place of the batch: the same, one with fewer records, or nothing."""
+        """Return the replacement for the batch: the same batch, one with fewer records, or None."""
         header = read_header(batch)
         if header.base_offset >= self._end_offset:
             return batch
@@ -210,12 +212,12 @@ class Compactor:
         if header.producer_id in self._with_data:
             self._with_data.discard(header.producer_id)
             return batch
-        told = self._aborted.of(header)
-        if told is not None:
-            self.emptied.append(told)
+        aborted = self._aborted.of(header)
+        if aborted is not None:
+            self.emptied.append(aborted)
         horizon_ms = header.delete_horizon_ms
         over = horizon_ms is not None and horizon_ms <= self._now_ms
-        if over and told is None and not self._holds_end(header):
+        if over and aborted is None and not self._holds_end(header):
             return None
         try:
             return compact_batch(batch, lambda _: True, keep_empty=True, delete_horizon_ms=self._new_horizon_ms)

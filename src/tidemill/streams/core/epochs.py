@@ -1,8 +1,8 @@
-"""Where each leader epoch begins in the log.
+"""The start offset of each leader epoch in the log.
 
-A reader or follower that had records of an epoch asks where that epoch ended; where the logs differ it cuts back to
-there and not to a high watermark (KIP-101). The answer is about the largest epoch that is not above the asked one
-(KIP-279). Epochs and their start offsets both only grow.
+A reader or follower asks where an epoch ended. Where the logs differ it truncates to that offset, not to a high
+watermark (KIP-101). The answer describes the largest epoch that is not above the requested one (KIP-279). Epochs and
+their start offsets only increase.
 """
 
 from bisect import bisect_right
@@ -28,13 +28,13 @@ class Epochs:
         return self._epochs[-1] if self._epochs else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note a batch of `epoch` at `start_offset`; only the first of a newer epoch is kept."""
+        """Record a batch of `epoch` at `start_offset`. Only the first batch of a newer epoch is kept."""
         if not self._epochs or epoch > self._epochs[-1]:
             self._epochs.append(epoch)
             self._starts.append(start_offset)
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` and its end offset in a log that ends at `end_offset`."""
+        """Return the largest epoch not above `epoch`, and its end offset in a log that ends at `end_offset`."""
         if epoch < 0:
             return UNKNOWN
         place = bisect_right(self._epochs, epoch)
@@ -43,18 +43,18 @@ class Epochs:
         return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else end_offset
 
     def truncate(self, end_offset: int) -> None:
-        """Forget epochs that begin at or after the log's new end."""
+        """Remove epochs that start at or after the log's new end."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
 
     def trim(self, start_offset: int) -> None:
-        """Forget epochs that ended before the log's new start; the one it is in begins there now."""
+        """Remove epochs that ended before the log's new start. The epoch that contains the start now begins there."""
         keep = max(bisect_right(self._starts, start_offset) - 1, 0)
         del self._epochs[:keep], self._starts[:keep]
         if self._starts and self._starts[0] < start_offset:
             self._starts[0] = start_offset
 
     def save(self) -> list[list[int]]:
-        """The cache as plain numbers, for the checkpoint."""
+        """Return the epochs as plain numbers, for the checkpoint."""
         return [list(pair) for pair in zip(self._epochs, self._starts, strict=True)]

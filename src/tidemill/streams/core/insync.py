@@ -1,13 +1,13 @@
-"""Who is in sync with the leader of a partition, and up to where its records are committed.
+"""The in-sync replicas of a partition as its leader sees them, and the high watermark.
 
-The in-sync set changes only by agreement: the leader proposes, coordination compares (epoch, version) and writes, and
-the new `Term` is learned. Until a proposal is known to have been taken or refused, both sets may be the true one: the
-high watermark counts over all of them together, so that whoever is elected has what was acknowledged (KIP-497).
+The in-sync set changes only by agreement. The leader proposes, coordination compares (epoch, version) and writes, and
+the leader learns the new `Term`. Until a proposal is known to be accepted or rejected, either set may be valid. So the
+high watermark counts over all of them together, and any elected leader has every acknowledged record (KIP-497).
 
-A follower's place is the offset that it asks for: everything before is flushed there. It comes (back) into the set
-only with all that may be committed: up to the high watermark and up to where this leader's epoch began, since a new
-leader's own watermark may still be behind. It leaves the set when it has not had the end of the log for
-`replica.lag.time.max.ms`. While fewer replicas are in sync than `min.insync.replicas` nothing becomes committed.
+A follower's position is the offset that it fetches: everything below is flushed there. It joins the set only with
+everything that may be committed. That is up to the high watermark and up to the start of this leader's epoch, because a
+new leader's own watermark may be behind. It leaves the set when it has not reached the end of the log for
+`replica.lag.time.max.ms`. While fewer replicas are in sync than `min.insync.replicas`, nothing is committed.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ UNKNOWN = -1
 
 
 class Term(NamedTuple):
-    """Who leads a partition, who copies it and who is in sync, as the cluster agreed."""
+    """The leader, the replicas and the in-sync set of a partition, as the cluster agreed."""
 
     leader: int
     epoch: int
@@ -27,19 +27,19 @@ class Term(NamedTuple):
     isr: tuple[int, ...]
 
     def newer_than(self, other: "Term") -> bool:
-        """Whether this was agreed after the other."""
+        """Whether this term was agreed after the other."""
         return (self.epoch, self.version) > (other.epoch, other.version)
 
 
 class Lag(NamedTuple):
-    """How far a follower is behind: records that it has not asked behind, and since when it has not had everything."""
+    """How far a follower is behind: the number of missing records, and since when it has not had everything."""
 
     records: int
     ms: float
 
 
 class _Place:
-    """How far a follower has come, by what it asked for."""
+    """The position of a follower, derived from its fetches."""
 
     __slots__ = ("asked_end", "asked_ms", "caught_up_ms", "offset")
 
@@ -53,13 +53,13 @@ class _Place:
         if offset >= end_offset:
             self.caught_up_ms = now_ms
         elif self.asked_end != UNKNOWN and offset >= self.asked_end:
-            # It has all that there was when it last asked: under steady load nobody ever has everything.
+            # It has everything that existed at its previous fetch. Under steady load no follower ever has everything.
             self.caught_up_ms = max(self.caught_up_ms, self.asked_ms)
         self.offset, self.asked_ms, self.asked_end = offset, now_ms, end_offset
 
 
 class InSync:
-    """The replicas of a partition as its leader of one epoch sees them."""
+    """The replicas of a partition as the leader of one epoch sees them."""
 
     __slots__ = ("_pending", "_places", "high_watermark", "start_offset", "term")
 
@@ -72,16 +72,16 @@ class InSync:
 
     @property
     def counted(self) -> frozenset[int]:
-        """Everyone who may be in the in-sync set: the agreed one and all proposals that are not resolved."""
+        """Every replica that may be in the in-sync set: the agreed set and all unresolved proposals."""
         return self._pending.union(self.term.isr)
 
     def place_of(self, node: int) -> int:
-        """The offset that a follower asked for last in this epoch, or -1."""
+        """Return the offset that a follower fetched last in this epoch, or -1."""
         place = self._places.get(node)
         return UNKNOWN if place is None else place.offset
 
     def lags(self, end_offset: int, now_ms: float) -> dict[int, Lag]:
-        """How far every follower is behind a log that ends there; one that never asked lacks all since this epoch."""
+        """Return each follower's lag behind `end_offset`. One that never fetched lacks everything since this epoch."""
         return {
             node: Lag(0, 0.0)
             if place.offset >= end_offset
@@ -93,27 +93,27 @@ class InSync:
         }
 
     def enough(self, min_insync: int) -> bool:
-        """Whether as many replicas are in sync as acks=all asks for, or as there are."""
+        """Whether enough replicas are in sync for acks=all: `min_insync`, or all if there are fewer."""
         return len(self.term.isr) >= min(min_insync, len(self.term.replicas))
 
     def learn(self, term: Term, now_ms: float) -> bool:
-        """Take over what was agreed in the same epoch; False when it is old news."""
+        """Apply a term of the same epoch. Return False when it is outdated."""
         if term.version <= self.term.version:
             return False
         self.term = term
-        self._pending = frozenset()  # a proposal for an older version was taken just now, or never will be
+        self._pending = frozenset()  # a proposal for an older version was accepted just now, or never will be
         followers = [node for node in term.replicas if node != term.leader]
         self._places = {node: self._places.get(node) or _Place(now_ms) for node in followers}
         return True
 
     def fetched(self, node: int, offset: int, end_offset: int, now_ms: float) -> None:
-        """A follower asked for records from `offset` on while the log ended at `end_offset`."""
+        """Record that a follower fetched from `offset` on while the log ended at `end_offset`."""
         place = self._places.get(node)
         if place is not None:
             place.move(offset, end_offset, now_ms)
 
     def advance(self, own_offset: int, min_insync: int) -> int:
-        """The high watermark when the leader itself has everything before `own_offset` for good."""
+        """Advance the high watermark, when the leader has everything before `own_offset` flushed, and return it."""
         if self.enough(min_insync):
             reached = min(own_offset if node == self.term.leader else self.place_of(node) for node in self.counted)
             self.high_watermark = max(self.high_watermark, reached)
@@ -122,9 +122,10 @@ class InSync:
     def wanted(
         self, now_ms: float, lag_max_ms: float, present: Callable[[int], bool] = lambda _: True
     ) -> tuple[int, ...] | None:
-        """The in-sync set to propose now, in the order of the replicas; None when the agreed one is right.
+        """Return the in-sync set to propose now, in replica order, or None when the agreed set is right.
 
-        Only who is present comes in: one that has left asked a moment ago, and would hold up everything until it lags.
+        Only brokers that are present may join. A broker that just left may have fetched a moment ago, and would block
+        commits until it lags.
         """
         members = tuple(
             node
@@ -136,7 +137,7 @@ class InSync:
         return members
 
     def propose(self, isr: tuple[int, ...]) -> None:
-        """A proposal leaves; its members count until a newer term is learned."""
+        """Record a proposal. Its members count until a newer term is learned."""
         self._pending = self._pending.union(isr)
 
     def _belongs(self, node: int, now_ms: float, lag_max_ms: float) -> bool:

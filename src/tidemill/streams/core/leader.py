@@ -1,12 +1,12 @@
-"""What the leader of a partition decides about a batch: its offset, whether it repeats, whether it is refused.
+"""Decides about each batch of a partition: its offset, whether it is a duplicate, or why it is rejected.
 
-`judge` answers with data and changes nothing. `accept` takes a batch in whose place is decided and answers with an
-`Undo`; when the write fails the shell gives the undos back, newest first. `replay` is `accept` for batches that are
-in the log already: a start ends in the state that live traffic left. A leader never gives an offset twice: the end
-only goes back by `undo` of a batch that nobody was told of.
+`judge` returns data and changes nothing. `accept` applies a batch that has its final offset and returns an `Undo`. When
+the write fails, the writer applies the undos, newest first. `replay` is `accept` for batches that are in the log
+already, so that a start ends in the state that live appends left. A leader never assigns an offset twice. The end
+offset moves back only by `undo` of a batch that was not acknowledged.
 
-A follower keeps the same state from the batches that it copies, so that it can lead at any time; until then
-(`leads` is false) it refuses what producers send.
+A follower builds the same state from the batches that it copies, so that it can lead at any time. Until then (`leads`
+is false) it rejects producers.
 """
 
 from collections import deque
@@ -20,26 +20,26 @@ from tidemill.streams.core.producers import ProducerEntry, Producers, SentBatch
 
 
 class ControlMarker(NamedTuple):
-    """The end of a transaction, as the control batch says it."""
+    """The end of a transaction, as the control batch records it."""
 
     commit: bool
     coordinator_epoch: int
 
 
 class Accepted(NamedTuple):
-    """The batch goes into the log at this offset."""
+    """The batch is appended at this offset."""
 
     base_offset: int
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already, there."""
+    """The batch is already in the log, at this position."""
 
     sent: SentBatch
 
 
 class Refused(NamedTuple):
-    """The batch does not go into the log."""
+    """The batch is rejected."""
 
     error: KafkaError
 
@@ -48,7 +48,7 @@ Verdict = Accepted | Duplicate | Refused
 
 
 class Undo(NamedTuple):
-    """How to take back one `accept`."""
+    """The data to undo one `accept`."""
 
     end_offset: int
     producer_id: int
@@ -58,7 +58,7 @@ class Undo(NamedTuple):
 
 
 class Leader:
-    """The decisions of one partition."""
+    """The state and the decisions of one partition."""
 
     __slots__ = ("aborted", "clean_until", "end_offset", "ended", "epoch", "epochs", "leads", "producers")
 
@@ -66,16 +66,16 @@ class Leader:
         self.epoch = epoch
         self.leads = True
         self.end_offset = end_offset
-        self.ended: deque[tuple[int, int]] = deque()  # transactions: first offset, offset behind the marker
-        self.clean_until = 0  # where compaction has come to
+        self.ended: deque[tuple[int, int]] = deque()  # transactions: first offset, offset after the marker
+        self.clean_until = 0  # the offset up to which compaction is done
         self.producers = Producers()
         self.aborted = AbortedIndex()
         self.epochs = Epochs()
 
     def judge(self, header: BatchHeader, marker: ControlMarker | None = None) -> Verdict:
-        """What happens to a batch that arrives now."""
+        """Decide what happens to a batch that arrives now."""
         if not self.leads:
-            return Refused(NotLeaderOrFollower("another broker leads this partition"))
+            return Refused(NotLeaderOrFollower("another broker leads this partition; refresh the metadata and retry"))
         if header.producer_id < 0:
             return Accepted(self.end_offset)
         if marker is not None:
@@ -87,7 +87,7 @@ class Leader:
         return Duplicate(found) if isinstance(found, SentBatch) else Refused(found)
 
     def accept(self, header: BatchHeader, now_ms: int, marker: ControlMarker | None = None) -> Undo:
-        """Take in a batch whose header carries its final offset and epoch."""
+        """Apply a batch whose header has its final offset and epoch."""
         end_offset = self.end_offset
         self.end_offset = header.next_offset
         self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -107,11 +107,11 @@ class Leader:
         return Undo(end_offset, header.producer_id, before, aborted, ended=first_offset is not None)
 
     def replay(self, header: BatchHeader, now_ms: int, marker: ControlMarker | None = None) -> None:
-        """Take in a batch that is in the log."""
+        """Apply a batch that is already in the log."""
         self.accept(header, now_ms, marker)
 
     def undo(self, undo: Undo) -> None:
-        """Take back the newest `accept` that was not taken back."""
+        """Undo the newest `accept` that was not undone."""
         self.end_offset = undo.end_offset
         self.epochs.truncate(undo.end_offset)
         if undo.producer_id >= 0:
@@ -122,14 +122,14 @@ class Leader:
             self.ended.pop()
 
     def take_over(self, other: "Leader") -> None:
-        """Become what a replay of the log has made of `other`."""
+        """Adopt the state that a replay of the log built in `other`."""
         self.end_offset = other.end_offset
         self.clean_until = min(self.clean_until, other.end_offset)
         self.producers, self.aborted, self.epochs = other.producers, other.aborted, other.epochs
         self.ended = other.ended
 
     def stable_offset(self, high_watermark: int) -> int:
-        """The last stable offset: where the oldest open transaction begins, or the high watermark.
+        """Return the last stable offset: the start of the oldest open transaction, or the high watermark.
 
         A transaction whose marker is not committed yet counts as open.
         """
@@ -140,24 +140,24 @@ class Leader:
         return self._first_open(stable)
 
     def _first_open(self, offset: int) -> int:
-        """Where the oldest open transaction begins, or `offset` when that comes first."""
+        """Return the start of the oldest open transaction, or `offset` if that is lower."""
         first_open = self.producers.first_open_offset()
         return offset if first_open is None else min(first_open, offset)
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a reader that knows an older or a newer leader epoch; -1 asks for no check."""
+        """Reject a reader that knows an older or newer leader epoch. -1 skips the check."""
         if 0 <= epoch < self.epoch:
-            raise FencedLeaderEpoch(f"leader epoch {epoch} is older than {self.epoch}")
+            raise FencedLeaderEpoch(f"leader epoch {epoch} is older than {self.epoch}; refresh the metadata and retry")
         if epoch > self.epoch:
-            raise UnknownLeaderEpoch(f"leader epoch {epoch} is newer than {self.epoch}")
+            raise UnknownLeaderEpoch(f"leader epoch {epoch} is newer than {self.epoch} on this broker; retry")
 
     def trim(self, start_offset: int) -> None:
-        """Forget what only concerned records before the log's new start."""
+        """Drop state that concerns only records before the log's new start."""
         self.aborted.trim(start_offset)
         self.epochs.trim(start_offset)
 
     def save(self) -> dict[str, Any]:
-        """The state as plain values, for the checkpoint."""
+        """Return the state as plain values, for the checkpoint."""
         return {
             "producers": self.producers.save(),
             "aborted": self.aborted.save(),
@@ -166,7 +166,7 @@ class Leader:
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take over what `save` wrote."""
+        """Restore the state that `save` returned."""
         self.producers.load(saved["producers"])
         self.aborted = AbortedIndex(saved["aborted"])
         self.epochs = Epochs(saved["epochs"])

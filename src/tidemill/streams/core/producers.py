@@ -1,15 +1,20 @@
-"""What a partition remembers of its producers, so that a retry is not stored twice.
+"""The producer state of a partition, which detects duplicates, gaps and fenced producers.
 
-For every producer id the last five batches are kept (a producer has at most five requests in flight), with its epoch,
-its open transaction and the epoch of the coordinator that ended the last one. The rules are Kafka's:
-the same epoch and the same sequences as a kept batch is a duplicate; a lower epoch is fenced; a new epoch starts at
-sequence 0; the same epoch goes on at last + 1, wrapping from 2^31 - 1 to 0; a producer that is not known may start
-anywhere. The broker's own transactional batches (offsets of a group) carry a producer but no sequence: only their
-epoch is judged.
+For every producer id the last five batches are kept, because a producer has at most five requests in flight. The entry
+also has the epoch, the open transaction and the epoch of the coordinator that ended the last one. The rules are
+Kafka's:
 
-`judge` only looks. `apply` changes the state for a batch that is in the log or about to be; live appends and the
-replay at start both go through it, so a restart ends in the same state. Entries are immutable: `apply` returns the
-entry it replaced, and `restore` puts it back when the write failed.
+- The same epoch and sequences as a kept batch: a duplicate.
+- A lower epoch: fenced.
+- A new epoch starts at sequence 0.
+- The same epoch continues at last + 1, wrapping from 2^31 - 1 to 0.
+- An unknown producer may start at any sequence.
+- The broker's own transactional batches (offsets of a group) have a producer but no sequence. Only their epoch is
+  checked.
+
+`judge` changes nothing. `apply` changes the state for a batch that is in the log or about to be. Live appends and the
+replay at start both use it, so a restart ends in the same state. Entries are immutable: `apply` returns the entry that
+it replaced, and `restore` puts it back when the write failed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +46,7 @@ class SentBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """All that is known of one producer id."""
+    """The state of one producer id."""
 
     epoch: int
     batches: tuple[SentBatch, ...]
@@ -76,12 +81,14 @@ class Producers:
         self._open: dict[int, int] = {}
 
     def judge(self, header: BatchHeader) -> SentBatch | KafkaError | None:
-        """None when the batch follows, the batch it repeats, or the error that refuses it."""
+        """Return None when the batch may follow, the batch that it duplicates, or the error that rejects it."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return None
         if header.producer_epoch < entry.epoch:
-            return InvalidProducerEpoch(f"epoch {header.producer_epoch} is fenced by {entry.epoch}")
+            return InvalidProducerEpoch(
+                f"producer epoch {header.producer_epoch} is fenced by the newer epoch {entry.epoch}"
+            )
         first = header.base_sequence
         if first == NO_SEQUENCE:
             return None
@@ -96,22 +103,26 @@ class Producers:
         if not follows(entry.last_sequence, first):
             return OutOfOrderSequence(f"sequence {first} does not follow {entry.last_sequence}")
         if entry.open_offset != NO_OFFSET and not header.transactional:
-            return InvalidTxnState("the producer has an open transaction")
+            return InvalidTxnState(
+                "the producer has an open transaction and sent a batch outside of it; end the transaction first"
+            )
         return None
 
     def judge_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> KafkaError | None:
-        """The error that refuses an end marker, or None."""
+        """Return the error that rejects an end marker, or None."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return None
         if producer_epoch < entry.epoch:
-            return InvalidProducerEpoch(f"epoch {producer_epoch} is fenced by {entry.epoch}")
+            return InvalidProducerEpoch(f"producer epoch {producer_epoch} is fenced by the newer epoch {entry.epoch}")
         if coordinator_epoch < entry.coordinator_epoch:
-            return TransactionCoordinatorFenced(f"epoch {coordinator_epoch} is fenced by {entry.coordinator_epoch}")
+            return TransactionCoordinatorFenced(
+                f"coordinator epoch {coordinator_epoch} is fenced by the newer epoch {entry.coordinator_epoch}"
+            )
         return None
 
     def apply(self, header: BatchHeader, now_ms: int) -> ProducerEntry | None:
-        """Take in a data batch; the entry it replaced."""
+        """Apply a data batch. Return the entry that it replaced."""
         producer_id = header.producer_id
         before = self._entries.get(producer_id)
         append_time = header.max_timestamp if header.log_append_time else -1
@@ -127,7 +138,7 @@ class Producers:
         return before
 
     def apply_marker(self, header: BatchHeader, coordinator_epoch: int, now_ms: int) -> ProducerEntry | None:
-        """Take in an end marker; the entry it replaced."""
+        """Apply an end marker. Return the entry that it replaced."""
         before = self._entries.get(header.producer_id)
         kept = before.batches if before is not None and before.epoch == header.producer_epoch else ()
         self._open.pop(header.producer_id, None)
@@ -135,7 +146,7 @@ class Producers:
         return before
 
     def restore(self, producer_id: int, before: ProducerEntry | None) -> None:
-        """Put back what `apply` or `apply_marker` replaced."""
+        """Restore the entry that `apply` or `apply_marker` replaced."""
         self._open.pop(producer_id, None)
         if before is None:
             self._entries.pop(producer_id, None)
@@ -145,7 +156,7 @@ class Producers:
             self._open[producer_id] = before.open_offset
 
     def expire(self, now_ms: int, expiry_ms: int = EXPIRY_MS) -> int:
-        """Forget producers that were silent for so long and have no open transaction; how many."""
+        """Remove producers that were idle for `expiry_ms` and have no open transaction. Return how many."""
         old = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -156,24 +167,24 @@ class Producers:
         return len(old)
 
     def open_offset(self, producer_id: int) -> int | None:
-        """First offset of the producer's open transaction."""
+        """Return the first offset of the producer's open transaction."""
         return self._open.get(producer_id)
 
     def open_offset_in(self, producer_id: int, epoch: int) -> int | None:
-        """The same, if the producer wrote to it in this epoch."""
+        """Return the first offset of the open transaction, if the producer wrote to it in this epoch."""
         entry = self._entries.get(producer_id)
         return self._open.get(producer_id) if entry is not None and entry.epoch == epoch else None
 
     def first_open_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
+        """Return the first offset of the oldest open transaction."""
         return min(self._open.values()) if self._open else None
 
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """Every producer by its id; the mapping changes with the partition."""
+        """Return every producer by its id. The mapping is live and changes with the partition."""
         return self._entries
 
     def snapshots(self) -> list[ProducerSnapshot]:
-        """Every producer, for people who ask."""
+        """Return every producer, for DescribeProducers."""
         return [
             ProducerSnapshot(
                 producer_id, entry.epoch, entry.last_sequence, entry.seen_ms, entry.coordinator_epoch, entry.open_offset
@@ -182,14 +193,14 @@ class Producers:
         ]
 
     def save(self) -> list[Any]:
-        """The state as plain lists of numbers, for the checkpoint."""
+        """Return the state as plain lists of numbers, for the checkpoint."""
         return [
             [producer_id, entry.epoch, [list(sent) for sent in entry.batches], *entry[2:]]
             for producer_id, entry in self._entries.items()
         ]
 
     def load(self, saved: Iterable[Any]) -> None:
-        """Take over what `save` wrote."""
+        """Restore the state that `save` returned."""
         for producer_id, epoch, batches, seen_ms, coordinator_epoch, open_offset in saved:
             sent = tuple(SentBatch(*batch) for batch in batches)
             self._entries[producer_id] = ProducerEntry(epoch, sent, seen_ms, coordinator_epoch, open_offset)
@@ -198,5 +209,5 @@ class Producers:
 
 
 def follows(last_sequence: int, first_sequence: int) -> bool:
-    """Whether a batch that starts at `first_sequence` comes right after `last_sequence`."""
+    """Whether a batch that starts at `first_sequence` directly follows `last_sequence`."""
     return first_sequence == (0 if last_sequence == SEQUENCE_MAX else last_sequence + 1)

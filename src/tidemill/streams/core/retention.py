@@ -1,10 +1,13 @@
-"""Which segments a partition may drop, and when it starts a new one.
+"""Decides which segments a partition may delete, and when it starts a new one.
 
-Retention works on whole segments from the oldest on. By time: a segment goes when its newest record is older than
-`retention.ms`; when that is true of the segment being written too, a new one is started first. Records without a time
-(-1) are as old as the segment that came after theirs. By size: the oldest go as long as what stays is at least
-`retention.bytes`. Below the log's start (moved by DeleteRecords) everything goes. While the wall clock is in doubt
-nothing goes by time.
+Retention deletes whole segments, oldest first.
+
+- By time: a segment expires when its newest record is older than `retention.ms`. If the active segment has expired too,
+  a new one is started first. Records without a timestamp (-1) are as old as the start of the next segment.
+- By size: the oldest segments are deleted as long as at least `retention.bytes` stay.
+- Everything below the log's start (moved by DeleteRecords) is deleted.
+
+While the wall clock is not trusted, nothing is deleted by time.
 """
 
 from collections.abc import Sequence
@@ -14,7 +17,7 @@ from tidemill.model.topic_settings import TopicSettings
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of a segment; the last of a row is the one being written."""
+    """The facts of a segment that retention needs. The last segment of a sequence is the active one."""
 
     base_offset: int
     next_offset: int
@@ -26,7 +29,7 @@ class SegmentFacts(NamedTuple):
 def retained_start(
     segments: Sequence[SegmentFacts], settings: TopicSettings, start_offset: int, now_ms: int, *, by_time: bool = True
 ) -> int:
-    """The offset where the log may begin: `start_offset`, or the end of the last segment that has to go."""
+    """Return the new start offset: `start_offset`, or the end of the last segment to delete."""
     if not settings.deleted:
         return start_offset
     old = _expired(segments, settings.retention_ms, now_ms) if by_time else 0
@@ -35,9 +38,9 @@ def retained_start(
 
 
 def roll_due(active: SegmentFacts, settings: TopicSettings, now_ms: int, jitter: float) -> bool:
-    """Whether the segment being written is old enough to be closed; `jitter` (0 to 1) takes its share off that age."""
+    """Whether the active segment is old enough to be closed. `jitter` (0 to 1) reduces that age by its share."""
     age_ms = settings.segment_ms - int(min(settings.segment_jitter_ms, settings.segment_ms) * jitter)
-    # What is being written is not compacted, so a limit to the wait for compaction also limits how long it is written.
+    # The active segment is not compacted, so the maximum compaction lag also limits its age.
     limit_ms = min(age_ms, settings.max_compaction_lag_ms) if settings.compacted else age_ms
     return active.size_bytes > 0 and now_ms - active.first_append_ms >= limit_ms
 
@@ -54,7 +57,7 @@ def _expired(segments: Sequence[SegmentFacts], retention_ms: int, now_ms: int) -
 
 
 def _newest_ms(segment: SegmentFacts, following: SegmentFacts | None, now_ms: int) -> int:
-    """The time of a segment's newest record; where no record has one, when it was written at the latest."""
+    """Return the timestamp of a segment's newest record, or the latest time at which it was written."""
     if segment.largest_timestamp >= 0:
         return segment.largest_timestamp
     return following.first_append_ms or now_ms if following is not None else now_ms

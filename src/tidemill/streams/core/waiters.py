@@ -1,7 +1,6 @@
-"""Those who wait for a partition to have more: long polls, deliveries, followers.
+"""Callables that a partition calls when readers may see more: long polls, deliveries and followers.
 
-A waiter is a callable that is called every time readers may see more. It must be quick and must not raise; it says
-itself when it has seen enough, by calling what `add` gave it.
+A waiter must return quickly and must not raise. It ends its registration by calling the function that `add` returned.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ WAITERS_MAX = 100_000
 
 
 class Waiters:
-    """The callables to call when the partition moves."""
+    """The registered callables of one partition."""
 
     __slots__ = ("_next", "_waiting")
 
@@ -22,9 +21,9 @@ class Waiters:
         return len(self._waiting)
 
     def add(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` on every move from now on; the answer ends that, and may be called more than once."""
+        """Call `wake` on every change from now on. The returned function ends that and may be called repeatedly."""
         if len(self._waiting) >= WAITERS_MAX:
-            raise OverflowError(f"more than {WAITERS_MAX} readers wait for one partition")
+            raise OverflowError(f"more than {WAITERS_MAX} readers wait for one partition; retry later")
         token = self._next
         self._next += 1
         self._waiting[token] = wake
@@ -35,7 +34,7 @@ class Waiters:
         return leave
 
     def wake(self) -> None:
-        """Call all who wait; they may leave or join while this runs."""
+        """Call every waiter. Waiters may be added or removed meanwhile."""
         if self._waiting:
             for wake in tuple(self._waiting.values()):
                 wake()

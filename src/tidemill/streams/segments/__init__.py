@@ -1,4 +1,4 @@
-"""Segments: the log of a partition as a row of files."""
+"""The log of a partition in segment files."""
 
 from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.log import SegmentLog

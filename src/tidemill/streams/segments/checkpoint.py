@@ -1,12 +1,11 @@
-"""The checkpoint of a log: one small file that says what a start may believe.
+"""The checkpoint of a log: one small file that records what a start may trust.
 
-It names the log's start, the point up to which everything was flushed (so a start checks only what lies behind it;
-after a clean shutdown that is nothing), the closed segments with their sizes, and the partition's own state at that
-point. A truncation is announced here before it is made, so that a start can finish it.
+It has the log's start offset, the end of the flushed data, the closed segments with their sizes, and the partition
+state at that point. A start checks only the data after the flushed end, which is nothing after a clean shutdown. A
+truncation is recorded here before it is made, so that a start can finish it.
 
-It is written to a new file that is flushed, then renamed over the old one, then the folder is flushed. The
-first line is the CRC of the second; a checkpoint that does not match is as good as none, and then the whole log is
-checked.
+The checkpoint is written to a new file and flushed, then renamed over the old one, then the folder is flushed. The
+first line is the CRC of the second. A checkpoint with a wrong CRC counts as missing, and the whole log is checked.
 """
 
 import json
@@ -22,7 +21,7 @@ TEMPORARY = ".tmp"
 
 
 class SegmentNote(NamedTuple):
-    """What is known of a segment at the checkpoint."""
+    """The facts of a segment at the checkpoint."""
 
     base_offset: int
     size_bytes: int
@@ -31,7 +30,7 @@ class SegmentNote(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What a log leaves for its next start."""
+    """The data that a log stores for its next start."""
 
     start_offset: int
     end_offset: int
@@ -40,22 +39,22 @@ class Checkpoint(NamedTuple):
     state: dict[str, Any] | None
     cut_to: int = -1
     state_offset: int = -1
-    """Up to where `state` knows the log, when that is not all of it: after a cut, what was saved before it counts."""
+    """The offset up to which `state` is valid, if not the end. After a truncation the state saved before it applies."""
 
     @property
     def known_until(self) -> int:
-        """The offset that `state` is true for."""
+        """The offset for which `state` is valid."""
         return self.end_offset if self.state_offset < 0 else self.state_offset
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     body = json.dumps({"version": VERSION, **checkpoint._asdict()}, separators=(",", ":")).encode()
     return b"%08x\n%s\n" % (crc32c.crc32c(body), body)
 
 
 def decode(data: bytes) -> Checkpoint | None:
-    """What the file says; None when it is damaged or of another version."""
+    """Return the checkpoint, or None when the file is damaged or has another version."""
     try:
         crc, body = data.removesuffix(b"\n").split(b"\n", 1)
         if int(crc, 16) != crc32c.crc32c(body):
@@ -70,7 +69,7 @@ def decode(data: bytes) -> Checkpoint | None:
 
 
 def read(disk: Disk, folder: str) -> Checkpoint | None:
-    """The checkpoint of the log in `folder`."""
+    """Read the checkpoint of the log in `folder`."""
     path = f"{folder}/{NAME}"
     try:
         size = disk.size(path)
@@ -84,7 +83,7 @@ def read(disk: Disk, folder: str) -> Checkpoint | None:
 
 
 def write(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
-    """Put the checkpoint in place of the old one; safe when this returns."""
+    """Replace the checkpoint. The new one is durable when this returns."""
     fresh = f"{folder}/{NAME}{TEMPORARY}"
     file = disk.open(fresh, create=True)
     try:

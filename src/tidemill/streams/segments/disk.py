@@ -1,7 +1,7 @@
-"""The real disk: file descriptors, and a few threads for what blocks.
+"""File operations on the real disk, with a few threads for blocking calls.
 
-Small writes go to the page cache and are made on the loop; fdatasync and everything large runs on the threads. A read
-first asks for what the page cache has (RWF_NOWAIT), so that a reader of old data never stops the loop for a disk.
+Small writes go to the page cache and run on the event loop. fdatasync and large operations run on the threads. A read
+first tries the page cache only (RWF_NOWAIT), so that a reader of old data never blocks the event loop.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ class RealDisk:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="disk")
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing; a link in the place of a file is refused."""
+        """Open a file for reading and writing. Symbolic links are rejected."""
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         return os.open(self._root / path, flags, FILE_MODE)
 
     def close(self, file: int) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         os.close(file)
 
     def size(self, path: str) -> int:
-        """Bytes of the file."""
+        """Return the size of the file in bytes."""
         return (self._root / path).stat().st_size
 
     def write(self, file: int, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers; a short write is gone on with, so that its reason shows as an OSError."""
+        """Write all buffers. A short write is continued, so that its cause surfaces as an OSError."""
         left = sum(map(len, buffers))
         written = os.pwritev(file, buffers, position)
         while written < left:
@@ -56,7 +56,7 @@ class RealDisk:
             written = os.pwritev(file, buffers, position)
 
     def pread(self, file: int, size: int, position: int) -> bytes:
-        """Bytes at `position`; fewer only at the end of the file."""
+        """Return the bytes at `position`. The result is shorter only at the end of the file."""
         data = os.pread(file, size, position)
         while len(data) < size:
             more = os.pread(file, size - len(data), position + len(data))
@@ -66,7 +66,7 @@ class RealDisk:
         return data
 
     def pread_cached(self, file: int, size: int, position: int) -> Buffer | None:
-        """What the page cache has, when it has all of it."""
+        """Return the bytes if the page cache has all of them, else None."""
         if not _NOWAIT:
             return None
         buffer = bytearray(size)
@@ -79,12 +79,12 @@ class RealDisk:
         return buffer if count == size else None
 
     def fdatasync(self, file: int) -> None:
-        """Wait for the disk."""
+        """Flush the file's data to the disk."""
         with _flushing():
             os.fdatasync(file)
 
     def fsync_dir(self, path: str) -> None:
-        """Wait until the names in the folder are on the disk."""
+        """Flush the folder's entries to the disk."""
         folder = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _flushing():
@@ -93,28 +93,28 @@ class RealDisk:
             os.close(folder)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename over what is there."""
+        """Rename a file and replace an existing target."""
         (self._root / old).replace(self._root / new)
 
     def truncate(self, file: int, size: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
         os.ftruncate(file, size)
 
     def allocate(self, file: int, size: int) -> None:
-        """Reserve room; OSError where the system cannot."""
+        """Reserve disk space. Raise OSError where the system does not support it."""
         if not hasattr(os, "posix_fallocate"):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         os.posix_fallocate(file, 0, size)
 
     def list(self, path: str) -> list[str]:
-        """The names in the folder, sorted."""
+        """Return the names in the folder, sorted."""
         try:
-            return sorted(os.listdir(self._root / path))  # noqa: PTH208 - the names are wanted, not the paths
+            return sorted(os.listdir(self._root / path))  # noqa: PTH208 - the names are needed, not the paths
         except FileNotFoundError:
             return []
 
     def make_dir(self, path: str) -> None:
-        """Make a folder and those above it, and wait until each is known to the one above."""
+        """Create a folder and its parents, and flush each parent."""
         missing = []
         folder = self._root / path
         while not folder.exists():
@@ -125,11 +125,11 @@ class RealDisk:
             self.fsync_dir(str(new.parent))
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Delete a file."""
         (self._root / path).unlink()
 
     def remove_dir(self, path: str) -> None:
-        """Remove an empty folder."""
+        """Delete an empty folder."""
         (self._root / path).rmdir()
 
     async def aside(self, call: Callable[[], T]) -> T:
@@ -137,7 +137,7 @@ class RealDisk:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def shutdown(self) -> None:
-        """End the threads after what they do now."""
+        """Stop the threads after their current work."""
         self._threads.shutdown()
 
 

@@ -1,9 +1,10 @@
-"""The open files of all logs: few of many.
+"""Limits the open files of all logs.
 
-A thousand partitions with many segments each have more files than a process may open. A file is opened when it is
-used; beyond the limit the one that was not used for longest is closed. A file stays open while a thread may still use
-it (`uses`). One with bytes that were not flushed is closed only when there is no other: the system reports a failed
-write-back first of all to those who had the file open, and to who opens it next only while it remembers.
+A thousand partitions with many segments have more files than a process may open. A file is opened on use. At the limit,
+the least recently used file is closed. A file stays open while a thread may still use it (`uses`).
+
+A file with unflushed bytes is closed only when there is no other. The kernel reports a failed write-back first to
+descriptors that were open. It reports the failure to a later open only while it remembers it.
 """
 
 from collections import OrderedDict
@@ -26,7 +27,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Files by path, the last used at the end."""
+    """Open files by path, least recently used first."""
 
     def __init__(self, disk: Disk, limit: int = OPEN_FILES_MAX) -> None:
         self.disk = disk
@@ -37,7 +38,7 @@ class OpenFiles:
         return len(self._files)
 
     def get(self, path: str, *, create: bool = False) -> OpenFile:
-        """The file, opened now if it was not."""
+        """Return the file, and open it if needed."""
         found = self._files.get(path)
         if found is not None:
             self._files.move_to_end(path)
@@ -48,7 +49,7 @@ class OpenFiles:
         return opened
 
     def forget(self, path: str) -> None:
-        """Close the file; whoever has it in use closes it when done."""
+        """Close the file. If it is in use, its last user closes it."""
         found = self._files.pop(path, None)
         if found is not None:
             found.dirty = False
@@ -56,13 +57,13 @@ class OpenFiles:
                 self.disk.close(found.file)
 
     def release(self, opened: OpenFile) -> None:
-        """End a use; the last user of a forgotten file closes it."""
+        """End a use. The last user of a forgotten file closes it."""
         opened.uses -= 1
         if opened.uses == 0 and self._files.get(opened.path) is not opened:
             self.disk.close(opened.file)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files."""
         for path in list(self._files):
             self.forget(path)
 

@@ -1,4 +1,4 @@
-"""Removing the folder of a log, so that a crash on the way leaves nothing that looks like a log."""
+"""Deletes the folder of a log so that a crash never leaves something that looks like a log."""
 
 from contextlib import suppress
 
@@ -8,7 +8,7 @@ DELETED = ".deleted"
 
 
 def delete_folder(disk: Disk, folder: str) -> None:
-    """Remove a log for good."""
+    """Delete a log permanently."""
     doomed = folder + DELETED
     parent = folder.rpartition("/")[0]
     empty_folder(disk, doomed)
@@ -16,12 +16,12 @@ def delete_folder(disk: Disk, folder: str) -> None:
     disk.fsync_dir(parent)
     empty_folder(disk, doomed)
     if not disk.list(parent):
-        with suppress(OSError):  # another partition of the topic may be on its way in
+        with suppress(OSError):  # another partition of the topic may be created concurrently
             disk.remove_dir(parent)
 
 
 def empty_folder(disk: Disk, folder: str) -> None:
-    """Remove a folder of files, if it is there."""
+    """Delete a folder of files, if it exists."""
     try:
         for name in disk.list(folder):
             disk.remove(f"{folder}/{name}")

@@ -1,12 +1,13 @@
-"""The sparse index of a segment: by offset and by time.
+"""The sparse index of a segment, by offset and by time.
 
-Every `index.interval.bytes` one batch gets an entry: its offset relative to the segment, its position in the file
-(both in one 64-bit number, so that one bisection finds it), and the largest timestamp of all batches before it. The
-first record at or after a time is never before the last entry whose largest timestamp before it is smaller.
+Every `index.interval.bytes` one batch gets an entry. The entry has the batch's relative offset and its file position,
+packed into one 64-bit number so that one bisection finds both. It also has the largest timestamp of all earlier
+batches. Invariant: the first record at or after a time is never before the last entry whose largest earlier timestamp
+is smaller.
 
-The index of the segment being written lives in memory. When the segment is closed it is written to `.index` and
-`.timeindex`, each behind a header with its CRC. Both files are disposable: absent, cut or damaged they are made anew
-from the log.
+The index of the active segment is in memory. When the segment is closed, the index is written to `.index` and
+`.timeindex`, each after a header with its CRC. Both files are disposable. Missing, truncated or damaged files are
+rebuilt from the log.
 """
 
 from array import array
@@ -22,13 +23,13 @@ POSITION_BITS = 32
 POSITION_MASK = (1 << POSITION_BITS) - 1
 NO_TIMESTAMP = -1
 _MAGIC = b"tmix"
-# magic, CRC of what follows it, size of the log it belongs to, largest timestamp, next offset, gaps, entries
+# magic, CRC of the bytes after it, size of the log, largest timestamp, next offset, gaps, entries
 _HEADER = Struct("<4sIqqqqq")
 _CRC_END = 8
 
 
 class Index:
-    """Entries of one segment, in memory."""
+    """The entries of one segment, in memory."""
 
     __slots__ = ("_last_indexed", "entries", "gaps", "largest_timestamp", "next_offset", "size", "times")
 
@@ -43,11 +44,11 @@ class Index:
 
     @property
     def bytes(self) -> int:
-        """What the entries by offset take in their file."""
+        """The size of the offset entries in their file."""
         return len(self.entries) * self.entries.itemsize
 
     def add(self, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
-        """Take in the batch that follows in the file."""
+        """Add the next batch of the file."""
         position = self.size
         if position - self._last_indexed >= interval_bytes or not self.entries:
             self.entries.append((header.base_offset - base_offset) << POSITION_BITS | position)
@@ -60,7 +61,7 @@ class Index:
         self.size = position + header.size
 
     def find(self, relative_offset: int) -> tuple[int, int]:
-        """Where to begin to look for an offset: offset and position of the last indexed batch at or before it."""
+        """Return offset and position of the last indexed batch at or before an offset, where a search starts."""
         place = bisect_right(self.entries, relative_offset << POSITION_BITS | POSITION_MASK)
         if not place:
             return 0, 0
@@ -68,20 +69,20 @@ class Index:
         return entry >> POSITION_BITS, entry & POSITION_MASK
 
     def relative_offset_before_time(self, timestamp: int) -> int:
-        """The relative offset of the last indexed batch before which all is older than `timestamp`."""
+        """Return the relative offset of the last indexed batch before which every record is older than `timestamp`."""
         place = bisect_left(self.times, timestamp)
         return self.entries[place - 1] >> POSITION_BITS if place else 0
 
 
 class IndexFiles(NamedTuple):
-    """An index as two files."""
+    """An index encoded as two files."""
 
     offsets: bytes
     times: bytes
 
 
 def encode(index: Index) -> IndexFiles:
-    """The bytes of `.index` and `.timeindex`."""
+    """Return the bytes of `.index` and `.timeindex`."""
     return IndexFiles(
         _sealed(index, index.entries.tobytes()),
         _sealed(index, index.times.tobytes()),
@@ -89,7 +90,7 @@ def encode(index: Index) -> IndexFiles:
 
 
 def decode(files: IndexFiles, log_size: int) -> Index | None:
-    """The index, or None when a file is damaged or belongs to a log of another size."""
+    """Return the index, or None when a file is damaged or belongs to a log of another size."""
     offsets, times = _opened(files.offsets, log_size), _opened(files.times, log_size)
     if offsets is None or times is None or offsets.head != times.head:
         return None

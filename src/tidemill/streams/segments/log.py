@@ -1,13 +1,13 @@
 """A StreamLog in segment files.
 
-Batches are written to the end of the newest segment; when it is full a new one is begun. A write that fails half-way
-is cut back to the last whole batch, so a full disk refuses batches and goes on when there is room again; a failed
-flush ends all logs of the disk. A flush covers all segments that have unflushed bytes, oldest first, and the folder
-when it has new names. The first flush with records in a new segment also names it in the checkpoint, before those
-records are acknowledged: so a start notices when the segment is gone.
+Batches are appended to the active segment. When it is full a new one is started. A failed write is truncated to the
+last whole batch, so that a full disk rejects batches and accepts them again once there is space. A failed flush fences
+all logs of the disk. A flush covers all segments with unflushed bytes, oldest first, and the folder if it has new
+names. The first flush with records in a new segment also records it in the checkpoint, before those records are
+acknowledged. So a start notices when the segment is missing.
 
-Reading: the tail serves what is new; else the index finds the neighbourhood, a piece of the file is read, its batches
-are walked and their CRCs checked, so that a damaged batch is never served.
+Reads of recent batches come from the tail cache. Other reads use the index to find a position, read a part of the file
+and check the CRC of every batch. A damaged batch is never served.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 SCAN_BYTES = 1024 * 1024
 RELATIVE_OFFSET_MAX = 2**32 - 1
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOGGER = structlog.get_logger(__name__)
 
 
@@ -76,39 +76,39 @@ class SegmentLog:
         self._unindexed: list[Segment] = []
         self._removed = RemovedFiles()
         self._new_names = True  # the first segment may be new
-        self._saving = asyncio.Lock()  # flushes and checkpoints, which say what was flushed, are made one by one
-        self._recorded_base = -1  # the newest segment that the checkpoint names with records
-        self._changes = 0  # how often compaction or retention has taken files from under a reader
+        self._saving = asyncio.Lock()  # serialises flushes and checkpoints, which record what was flushed
+        self._recorded_base = -1  # the newest segment that the checkpoint lists with records
+        self._changes = 0  # how often compaction or retention has replaced files under a reader
         self._start_offset = self._end_offset = 0
         self._take(opened)
 
     @property
     def start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first readable offset."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next batch gets."""
+        """The offset of the next batch."""
         return self._end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The size of all segments in bytes."""
         return self._closed_bytes + self._segments[-1].size_bytes
 
     @property
     def failed(self) -> BaseException | None:
-        """The disk error that ended the log, or all logs of the disk."""
+        """The disk error that ended this log, or all logs of the disk."""
         return self._shared.failed or self._failed
 
     @property
     def saved(self) -> Saved | None:
-        """The state that the checkpoint held at this start."""
+        """The state from the checkpoint that was read at start."""
         return self._saved
 
     def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Write on the loop: for what the page cache takes at once."""
+        """Write on the event loop, for batches that the page cache takes at once."""
         segment, opened = self._prepare(batches, headers)
         try:
             self._disk.write(opened.file, batches, segment.size_bytes)
@@ -119,7 +119,7 @@ class SegmentLog:
         self._commit(segment, batches, headers, now_ms)
 
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Write while the loop goes on."""
+        """Write on a thread while the event loop continues."""
         segment, opened = self._prepare(batches, headers)
         opened.uses += 1
         try:
@@ -133,7 +133,7 @@ class SegmentLog:
         self._commit(segment, batches, headers, now_ms)
 
     async def flush(self) -> None:
-        """One fdatasync for each segment with unflushed bytes, and one for new names."""
+        """Run one fdatasync for each segment with unflushed bytes, and one fsync for new names."""
         async with self._saving:
             active = self._segments[-1]
             new = active.size_bytes > 0 and active.base_offset != self._recorded_base
@@ -165,7 +165,7 @@ class SegmentLog:
         self._check()  # another log may have found the disk failing meanwhile
 
     async def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer]:
-        """From the tail, or from the segment that has the offset."""
+        """Read from the tail cache, or from the segment that has the offset."""
         self._check()
         kept = self._tail.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
         if kept is not None:
@@ -176,10 +176,10 @@ class SegmentLog:
                 found = await self._read_files(offset, end_offset, max_bytes, at_least_one=at_least_one)
             except (CorruptMessage, KafkaStorageError) as error:
                 if changes == self._changes:
-                    LOGGER.error("a batch cannot be read", folder=self._folder, offset=offset, error=str(error))
+                    LOGGER.error("batch_unreadable", folder=self._folder, offset=offset, error=str(error))
                     raise
             else:
-                # An old index leads to a wrong place in a new file, and what is found there may even look sound.
+                # An outdated index points to a wrong position in a new file, and the bytes there may even look valid.
                 if changes == self._changes:
                     return found
 
@@ -194,7 +194,7 @@ class SegmentLog:
         return []
 
     async def scan(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
-        """Every batch from the one with `offset` on, up to the present end."""
+        """Yield every batch from the one with `offset` on, up to the current end."""
         end_offset = self._end_offset
         while offset < end_offset:
             pieces = await self.read(offset, end_offset, SCAN_BYTES, at_least_one=True)
@@ -209,11 +209,11 @@ class SegmentLog:
                     offset = header.next_offset
 
     def outline(self, offset: int) -> AsyncGenerator[StoredBatch, None]:
-        """The same: nothing is saved by leaving bytes out."""
+        """Yield every batch from `offset` on. Leaving out the records would save nothing here."""
         return self.scan(offset)
 
     async def before_time(self, timestamp: int) -> int:
-        """The place that the time index names in the first segment that reaches the timestamp."""
+        """Return the offset that the time index has in the first segment that reaches the timestamp."""
         self._check()
         for segment in self._segments:
             if segment.largest_timestamp >= timestamp:
@@ -223,38 +223,40 @@ class SegmentLog:
         return self._end_offset
 
     def segments(self) -> list[SegmentFacts]:
-        """The segments, oldest first."""
+        """Return the segments, oldest first."""
         ends = [*self._bases[1:], self._end_offset]
         return [segment.facts(end) for segment, end in zip(self._segments, ends, strict=True)]
 
     async def roll(self, now_ms: int) -> None:
-        """Close the newest segment and begin another, unless it is empty."""
+        """Close the active segment and start another, unless it is empty."""
         self._check()
         if self._segments[-1].size_bytes:
             self._begin(self._end_offset).first_append_ms = now_ms
 
     async def trim(self, start_offset: int, state: dict[str, Any]) -> None:
-        """Save the new start, then remove what lies before it; the next start removes what a crash left."""
+        """Save the new start, then delete the files before it. After a crash the next start deletes them."""
         self._check()
         start_offset = max(self._start_offset, start_offset)
         if start_offset == self._end_offset:
             await self.roll(0)
-        gone = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= start_offset]
+        removed = [
+            segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= start_offset
+        ]
         await self._save(self._checkpoint(start_offset, state))
         self._start_offset = start_offset
-        if gone:
-            self._drop(gone)
+        if removed:
+            self._drop(removed)
             async with self._reader.loading:
-                await self._remove_later(gone)
+                await self._remove_later(removed)
 
     async def truncate(self, end_offset: int) -> None:
-        """Announce the cut, make it, and confirm: a crash in between is finished at the next start.
+        """Record the truncation, make it, and confirm it. After a crash in between, the next start finishes it.
 
-        An error on the way ends the log: whether the cut will be made by the next start is not known then.
+        An error in between ends the log, because it is unknown whether the next start will truncate.
         """
         self._check()
         await self.flush()
-        # What lies wholly before the cut stays as it is, and need not be read.
+        # Segments that are entirely before the new end stay unchanged and need no read.
         ends = self._bases[1:]
         closed = tuple(segment.note() for segment, end in zip(self._segments, ends, strict=False) if end <= end_offset)
         place = bisect_left(self._bases, end_offset) - 1
@@ -262,13 +264,13 @@ class SegmentLog:
         await self._reopen(Checkpoint(self._start_offset, 0, note, closed, None, cut_to=end_offset), end_offset)
 
     async def reset(self, offset: int) -> None:
-        """The same, with nothing left: the announcement says where the log goes on."""
+        """Truncate to nothing. The checkpoint records the offset where the log continues."""
         self._check()
         note = SegmentNote(offset, 0, NO_TIMESTAMP, 0)
         await self._reopen(Checkpoint(offset, offset, note, (), None, cut_to=0), 0)
 
     async def rewrite(self, base_offset: int, end_offset: int, batches: AsyncIterator[Sequence[Buffer]]) -> Rewritten:
-        """Write the new batches to a file beside the old ones and flush it; a start removes it if it is still there."""
+        """Write the new batches to a file next to the old ones and flush it. A start deletes a leftover file."""
         self._check()
         old = [segment for segment in self._segments[:-1] if base_offset <= segment.base_offset < end_offset]
         path = Segment(self._folder, base_offset).path + TEMPORARY
@@ -283,7 +285,7 @@ class SegmentLog:
         return Rewritten(base_offset, (old, rewriting.index))
 
     async def swap(self, rewritten: Rewritten) -> None:
-        """Let the new file take the place of the old ones, unless one of those is gone by now."""
+        """Replace the old files with the new one, unless one of the old segments was deleted meanwhile."""
         self._check()
         old, index = rewritten.content
         place = self._segments.index(old[0]) if old and old[0] in self._segments else 0
@@ -304,16 +306,16 @@ class SegmentLog:
             self._unindexed.append(fresh)
 
     async def discard(self, rewritten: Rewritten) -> None:
-        """Remove the new file."""
+        """Delete the new file."""
         path = Segment(self._folder, rewritten.base_offset).path + TEMPORARY
         await self._aside(partial(self._disk.remove, path))
 
     async def aside(self, call: Callable[[], T]) -> T:
-        """On a thread of the disk."""
+        """Run the call on a thread of the disk."""
         return await self._disk.aside(call)
 
     async def sweep(self, now_ms: int, *, by_time: bool = True) -> None:
-        """Remove the files whose delay is over (all, where there is no room), and see whether there is room again."""
+        """Delete files whose delay is over (on a full disk: all), and check whether there is space again."""
         full = self._shared.reserve.given_up
         delay_ms = 0 if full else self.settings.file_delete_delay_ms
         paths = self._removed.due(now_ms, delay_ms) if full or by_time else []
@@ -323,7 +325,7 @@ class SegmentLog:
             await self._disk.aside(self._shared.reserve.take)
 
     async def save(self, state: dict[str, Any]) -> None:
-        """Flush, then write the index of the newest segment and the checkpoint."""
+        """Flush, then write the index of the active segment and the checkpoint."""
         await self._save(self._checkpoint(self._start_offset, state))
 
     async def close(self) -> None:
@@ -336,7 +338,7 @@ class SegmentLog:
             self._shared.indexes.forget(segment)
 
     async def delete(self) -> None:
-        """Rename the folder first: a crash leaves nothing that looks like a log."""
+        """Delete the log. The folder is renamed first, so that a crash leaves nothing that looks like a log."""
         await self.close()
         try:
             await self._disk.aside(partial(delete_folder, self._disk, self._folder))
@@ -360,29 +362,29 @@ class SegmentLog:
 
     def _check(self) -> None:
         if self.failed is not None:
-            raise KafkaStorageError(f"{self._folder} has failed: {self.failed}")
+            raise KafkaStorageError(f"log {self._folder} is fenced after a disk error: {self.failed}")
 
     def _fail(self, error: BaseException) -> NoReturn:
         if isinstance(error, FlushFailed):
             self._shared.fence(error)
         elif self._failed is None:
             self._failed = error
-            LOGGER.error("log fenced after a disk error", folder=self._folder, error=str(error))
-        raise KafkaStorageError(f"{self._folder} has failed: {error}") from error
+            LOGGER.error("log_fenced", folder=self._folder, error=str(error))
+        raise KafkaStorageError(f"log {self._folder} is fenced after a disk error: {error}") from error
 
     async def _aside(self, call: Callable[[], T]) -> T:
         try:
             return await self._disk.aside(call)
         except OSError as error:
-            if error.errno in NO_ROOM and not isinstance(error, FlushFailed):
+            if error.errno in NO_SPACE and not isinstance(error, FlushFailed):
                 raise KafkaStorageError(f"{self._folder}: {error}") from error
             self._fail(error)
 
     def _prepare(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> tuple[Segment, OpenFile]:
-        """The segment that takes the batches, and its file."""
+        """Return the segment for the batches, and its file."""
         self._check()
-        if self._shared.reserve.given_up and not self._needs(headers):
-            raise KafkaStorageError(f"{self._folder}: the disk is full")
+        if self._shared.reserve.given_up and not self._must_write(headers):
+            raise KafkaStorageError(f"{self._folder}: the disk is full; free disk space or lower retention")
         segment = self._segments[-1]
         if segment.size_bytes and self._is_full(segment, batches, headers[-1]):
             segment = self._begin(headers[0].base_offset)
@@ -431,25 +433,25 @@ class SegmentLog:
         self._end_offset = headers[-1].next_offset
         self._tail.extend(headers, batches)
 
-    def _needs(self, headers: Sequence[BatchHeader]) -> bool:
-        """Whether the broker itself must write this; markers of transactions too, or readers would wait for room."""
+    def _must_write(self, headers: Sequence[BatchHeader]) -> bool:
+        """Whether the broker must write this on a full disk: vital topics, and end markers, which readers wait for."""
         return self._vital or all(header.control for header in headers)
 
     def _cut_back(self, segment: Segment, opened: OpenFile, error: OSError, headers: Sequence[BatchHeader]) -> None:
-        """Undo a write that failed: no half batch stays, and the log goes on if only room was missing.
+        """Undo a failed write. No partial batch stays, and the log continues if only disk space was missing.
 
-        Returns when another try is worth it, since the reserve has been given up for it; raises otherwise.
+        Return when a retry may succeed, because the reserve was freed for it. Raise otherwise.
         """
         self._unflushed[segment] = None
         try:
             self._disk.truncate(opened.file, segment.size_bytes)
         except OSError as second:
             self._fail(second)
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_SPACE:
             self._fail(error)
-        if self._shared.reserve.give_up(error) and self._needs(headers):
+        if self._shared.reserve.give_up(error) and self._must_write(headers):
             return
-        LOGGER.warning("batch refused: no room on the disk", folder=self._folder)
+        LOGGER.warning("batch_rejected_disk_full", folder=self._folder)
         raise KafkaStorageError(f"{self._folder}: {error}") from error
 
     def _sync(self, files: list[int], *, new_names: bool) -> None:
@@ -464,23 +466,23 @@ class SegmentLog:
         return Checkpoint(start_offset, self._end_offset, active.note(), closed, state)
 
     async def _save(self, checkpoint: Checkpoint, before: Saved | None = None) -> None:
-        """Flush, then write; `before` is what is known of the state where it is not known up to the end."""
+        """Flush, then write the checkpoint. `before` is the last known state if the current state is unknown."""
         if before is not None:
             checkpoint = checkpoint._replace(state=before.state, state_offset=before.offset)
         active = self._segments[-1]
         index = await self._reader.index(active)
         async with self._saving:
             await self._flush()
-            await self._write_or_make_room(partial(self._write_checkpoint, active, index, checkpoint))
+            await self._write_or_free_reserve(partial(self._write_checkpoint, active, index, checkpoint))
             self._recorded_base = active.base_offset if active.size_bytes else -1
 
-    async def _write_or_make_room(self, write: Callable[[], None]) -> None:
+    async def _write_or_free_reserve(self, write: Callable[[], None]) -> None:
         reserve = self._shared.reserve
         held = not reserve.given_up
         try:
             await self._aside(write)
         except KafkaStorageError as error:
-            freed_meanwhile = held and reserve.given_up  # by another log that found no room either
+            freed_meanwhile = held and reserve.given_up  # by another log that found the disk full
             if not freed_meanwhile and not reserve.give_up(error.__cause__):
                 raise
             await self._aside(write)
@@ -490,14 +492,14 @@ class SegmentLog:
         checkpoints.write(self._disk, self._folder, checkpoint)
 
     async def _record_segment(self, flushed: Checkpoint) -> None:
-        """Name the newest segment, which has records, in the checkpoint."""
+        """Record the active segment, which has records, in the checkpoint."""
         try:
             await self._disk.aside(partial(self._name_segments, flushed))
             self._recorded_base = flushed.active.base_offset
         except OSError as error:
-            if error.errno not in NO_ROOM or isinstance(error, FlushFailed):
+            if error.errno not in NO_SPACE or isinstance(error, FlushFailed):
                 self._fail(error)
-            LOGGER.warning("segment not recorded: no room on the disk", folder=self._folder)  # by the next flush
+            LOGGER.warning("segment_record_failed_disk_full", folder=self._folder)  # the next flush retries
 
     def _name_segments(self, flushed: Checkpoint) -> None:
         last = checkpoints.read(self._disk, self._folder)
@@ -506,13 +508,13 @@ class SegmentLog:
         checkpoints.write(self._disk, self._folder, flushed)
 
     def _announce_swap(self, first_base: int, last_base: int) -> None:
-        """Let the checkpoint promise nothing of segments that are about to be replaced."""
+        """Remove the segments that are about to be replaced from the checkpoint."""
         last = checkpoints.read(self._disk, self._folder)
         if last is not None:
             checkpoints.write(self._disk, self._folder, without_segments(last, first_base, last_base))
 
     async def _put_in_place(self, fresh: Segment, last_base: int) -> None:
-        """An error half-way ends the log: only a start can find out how far it came."""
+        """Replace the old files. An error ends the log, because only a start can find out how far this got."""
         try:
             await self._disk.aside(
                 partial(put_in_place, self._disk, self._folder, fresh.path + TEMPORARY, fresh.base_offset, last_base)
@@ -523,7 +525,7 @@ class SegmentLog:
             self._fail(error)
 
     async def _reopen(self, announced: Checkpoint, end_offset: int) -> None:
-        """Make the cut that is announced, which touches what reaches to `end_offset`, and confirm it."""
+        """Make the recorded truncation and confirm it. It affects segments that reach `end_offset`."""
         self._tail.clear()
         place = max(bisect_right(self._bases, end_offset - 1) - 1, 0)
         for segment in self._segments[place:]:
@@ -544,29 +546,29 @@ class SegmentLog:
         checkpoints.write(self._disk, self._folder, announced)
         return Opening(self._disk, self._folder, self.settings).run()
 
-    def _drop(self, gone: list[Segment]) -> None:
-        """Take segments out of the log; their files are removed by the caller."""
-        self._segments[:] = [segment for segment in self._segments if segment not in gone]
-        self._forget(gone)
+    def _drop(self, removed: list[Segment]) -> None:
+        """Remove segments from the log. The caller deletes their files."""
+        self._segments[:] = [segment for segment in self._segments if segment not in removed]
+        self._forget(removed)
 
-    def _forget(self, gone: list[Segment]) -> None:
-        """Let go of everything that is kept of segments which are no longer part of the log."""
-        for segment in gone:
+    def _forget(self, removed: list[Segment]) -> None:
+        """Drop all cached data of segments that are no longer part of the log."""
+        for segment in removed:
             self._files.forget(segment.path)
             self._shared.indexes.forget(segment)
             self._unflushed.pop(segment, None)
-        self._unindexed = [segment for segment in self._unindexed if segment not in gone]
+        self._unindexed = [segment for segment in self._unindexed if segment not in removed]
         self._bases[:] = [segment.base_offset for segment in self._segments]
         self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
         self._changes += 1
 
-    async def _remove_later(self, gone: list[Segment]) -> None:
+    async def _remove_later(self, removed: list[Segment]) -> None:
         if self.settings.file_delete_delay_ms:
-            self._removed.add(await self._aside(partial(set_aside, self._disk, self._folder, gone)))
+            self._removed.add(await self._aside(partial(set_aside, self._disk, self._folder, removed)))
         else:
-            await self._aside(partial(self._remove, gone))
+            await self._aside(partial(self._remove, removed))
 
-    def _remove(self, gone: list[Segment]) -> None:
-        for segment in gone:
+    def _remove(self, removed: list[Segment]) -> None:
+        for segment in removed:
             remove_files(self._disk, segment)
         self._disk.fsync_dir(self._folder)

@@ -1,15 +1,17 @@
-"""Opening a log's folder: from files to segments that can be believed.
+"""Opens a log's folder: turns files into segments that can be trusted.
 
-The order: the checkpoint is read; a truncation that it announces is finished; segments wholly before the log's start
-go; each other segment is believed (closed before the checkpoint, of the size it names) or checked from the last
-flushed place on. The result is a log without a torn end. Where the checkpoint itself is damaged nothing is known of
-what was flushed: then every bad place with good batches behind it is taken for damage, and nothing good is dropped.
-When a believed segment turns out to be damaged, the folder is opened once more and nothing is believed.
+The order is: read the checkpoint; finish a recorded truncation; delete segments that are entirely before the log's
+start. Each remaining segment is trusted if it was closed before the checkpoint and has the recorded size. Otherwise it
+is checked from the last flushed position on. The result is a log without a torn end.
 
-Where files are missing the log goes on behind every offset that may have been given out (`given_offset`, which is
-recorded ahead of the records); where all are there it goes on without a gap, whatever was recorded.
+If the checkpoint itself is damaged, nothing is known about what was flushed. Then every bad position with good batches
+after it counts as damage, and nothing good is dropped. If a trusted segment turns out to be damaged, the folder is
+opened again and nothing is trusted.
 
-Everything here blocks; the log runs it aside.
+If files are missing, the log continues after every offset that may have been assigned (`given_offset`, which is
+recorded ahead of the records). If no file is missing, the log continues without a gap, whatever was recorded.
+
+All functions here block; the log runs them on a thread.
 """
 
 from typing import NamedTuple
@@ -27,31 +29,31 @@ from tidemill.streams.segments.recovery import (
     Bad,
     FileWindow,
     index_of,
+    iterate_batches,
     next_good,
     only_zeros,
-    walk,
 )
 from tidemill.streams.segments.segment import INDEX, LOG, TIMEINDEX, Segment, read_index
 from tidemill.streams.segments.swapping import NAME_DIGITS, finish_swaps
 
 ALL_FLUSHED = 2**63 - 1
-NEXT_BASE = -1  # a segment lost its end to damage: the log goes on where the next segment begins
+NEXT_BASE = -1  # a segment lost its end to damage: the log continues at the base of the next segment
 COPY_BYTES = 1024 * 1024
-CHECKPOINT_GONE = "its checkpoint is missing, and perhaps segments with it"
+CHECKPOINT_MISSING = "its checkpoint is missing, and perhaps segments with it"
 
 
 class RecoveryReport(NamedTuple):
-    """What a start had to do, for the operator."""
+    """The repairs of a start, for the operator."""
 
     scanned_bytes: int
     cut_bytes: int
     quarantined: tuple[str, ...]
     missing: tuple[Missing, ...] = ()
-    """What the checkpoint names and the folder does not have."""
+    """The segments that the checkpoint lists and the folder does not have."""
 
 
 class OpenedSegments(NamedTuple):
-    """A log as its files say it is."""
+    """A log as described by its files."""
 
     segments: list[Segment]
     start_offset: int
@@ -59,7 +61,7 @@ class OpenedSegments(NamedTuple):
     saved: Saved | None
     report: RecoveryReport
     recorded_base: int
-    """The newest segment of which the checkpoint says that it has records; -1 when it says so of none."""
+    """The newest segment that the checkpoint lists with records, or -1."""
 
 
 class _Range(NamedTuple):
@@ -68,7 +70,7 @@ class _Range(NamedTuple):
 
 
 class Opening:
-    """One opening of one folder."""
+    """Opens one folder once."""
 
     def __init__(
         self, disk: Disk, folder: str, settings: TopicSettings, *, believe: bool = True, given_offset: int = 0
@@ -87,7 +89,7 @@ class Opening:
         self._missing: list[Missing] = []
 
     def run(self) -> OpenedSegments:
-        """Bring the folder in order and say what is in it."""
+        """Repair the folder and return its contents."""
         self._disk.make_dir(self._folder)
         finish_swaps(self._disk, self._folder)
         self._checkpoint = checkpoints.read(self._disk, self._folder)
@@ -105,7 +107,7 @@ class Opening:
             sizes = {segment.base_offset: self._disk.size(segment.path) for segment in segments}
             self._missing = missing_segments(self._checkpoint, sizes)
         elif self._given_offset:
-            self._missing = [Missing(start_offset, "its checkpoint is damaged" if self._unsure else CHECKPOINT_GONE)]
+            self._missing = [Missing(start_offset, "its checkpoint is damaged" if self._unsure else CHECKPOINT_MISSING)]
         self._finish_cut(segments)
         while len(segments) > 1 and segments[1].base_offset <= start_offset:
             self._remove(segments.pop(0))
@@ -127,7 +129,7 @@ class Opening:
         return Saved(found.known_until, found.state)
 
     def _check_all(self, segments: list[Segment], start_offset: int) -> int:
-        """Check the segments in their order, drop those behind a torn end; the offset where the log ends."""
+        """Check the segments in order and drop those after a torn end. Return the end offset of the log."""
         found = self._checkpoint
         believed = {closed.base_offset: closed for closed in found.closed} if found and self._believe else {}
         end_offset = found.end_offset if found and not segments else start_offset
@@ -151,21 +153,21 @@ class Opening:
         return self._never_backwards(end_offset)
 
     def _never_backwards(self, end_offset: int) -> int:
-        """Offsets that were flushed are not given again, even when their batch is damaged."""
+        """Return an end offset that never reuses flushed offsets, even when their batch is damaged."""
         flushed = self._checkpoint.end_offset if self._checkpoint else 0
         return max(end_offset, flushed, self._given_offset if self._missing else 0)
 
     def _flushed_until(self, segment: Segment) -> int:
-        """The position up to which the segment's bytes are known to have been flushed."""
+        """Return the position up to which the segment's bytes are known to be flushed."""
         found = self._checkpoint
-        if self._unsure or (found is not None and found.cut_to >= 0):  # a truncation flushes before it cuts
+        if self._unsure or (found is not None and found.cut_to >= 0):  # a truncation flushes first
             return ALL_FLUSHED
         if found is None or segment.base_offset > found.active.base_offset:
             return 0
         return ALL_FLUSHED if segment.base_offset < found.active.base_offset else found.active.size_bytes
 
     def _check(self, segment: Segment, size: int, later: list[Segment]) -> tuple[bool, int]:
-        """Check a segment and mend it; whether what follows it may stay, and the offset it ends at."""
+        """Check and repair a segment. Return whether the following segments may stay, and its end offset."""
         file = self._disk.open(segment.path)
         window = FileWindow(self._disk, file, size, later[0].base_offset if later else OFFSET_MAX)
         try:
@@ -180,7 +182,7 @@ class Opening:
         position: int | None = index.size
         while position is not None:
             bad = None
-            for found in walk(window, position, offset):
+            for found in iterate_batches(window, position, offset):
                 if isinstance(found, Bad):
                     bad = found
                     break
@@ -208,7 +210,7 @@ class Opening:
         return True, offset
 
     def _is_unused(self, window: FileWindow, position: int, offset: int, flushed: int) -> bool:
-        """Whether what follows is room that was reserved and not used: nothing that was written is missing."""
+        """Whether the rest of the file is reserved, unused space, so that no written data is missing."""
         if window.end_offset == OFFSET_MAX:
             believable = position >= flushed or (self._unsure and self._settings.preallocate)
         else:
@@ -216,7 +218,7 @@ class Opening:
         return believable and only_zeros(window, position)
 
     def _known_index(self, segment: Segment, size: int) -> tuple[Index, int]:
-        """The index up to the checkpoint and the offset there, when all of it can be believed."""
+        """Return the index up to the checkpoint and the offset there, if all of it can be trusted."""
         found = self._checkpoint if self._believe else None
         if found is not None and segment.base_offset == found.active.base_offset and size >= found.active.size_bytes:
             segment.first_append_ms = found.active.first_append_ms
@@ -226,7 +228,7 @@ class Opening:
         return Index(), segment.base_offset
 
     def _settle(self, segment: Segment, index: Index, good: list[_Range]) -> None:
-        """Give the segment its index; where batches were left out, rewrite it without them."""
+        """Set the segment's index. If batches were left out, rewrite the segment without them."""
         if len(good) > 1:
             self._rewrite(segment, good)
             file = self._disk.open(segment.path)
@@ -239,7 +241,7 @@ class Opening:
         segment.size_bytes = index.size
         segment.largest_timestamp = index.largest_timestamp
         if segment.first_append_ms == 0:
-            segment.first_append_ms = max(index.largest_timestamp, 0)  # the nearest to it that the file knows
+            segment.first_append_ms = max(index.largest_timestamp, 0)  # the file has no better estimate
 
     def _cut_tail(self, segment: Segment, file: int, bad: Bad, size: int, *, keep: bool) -> None:
         if keep:
@@ -252,7 +254,7 @@ class Opening:
         self._disk.fdatasync(file)
 
     def _quarantine(self, segment: Segment, bad: Bad) -> None:
-        """Copy the segment aside, once."""
+        """Copy the segment to a `.corrupt` file, once."""
         name = segment.path + CORRUPT
         note = f"{name}: byte {bad.position}: {bad.reason}"
         if not any(line.startswith(f"{name}:") for line in self._quarantined):
@@ -282,17 +284,17 @@ class Opening:
         self._disk.fsync_dir(self._folder)
 
     def _drop_from(self, segments: list[Segment], place: int) -> None:
-        """Let go of segments behind a torn end; what has bytes is kept aside."""
+        """Drop the segments after a torn end. Segments with bytes are kept as `.corrupt` copies."""
         for segment in segments[place:]:
             if self._any_bytes([segment]):
                 self._cut += self._disk.size(segment.path)
                 self._disk.rename(segment.path, segment.path + CORRUPT)
-                self._quarantined.append(f"{segment.path}{CORRUPT}: behind a torn end")
+                self._quarantined.append(f"{segment.path}{CORRUPT}: after a torn end")
             self._remove(segment)
         del segments[place:]
 
     def _finish_cut(self, segments: list[Segment]) -> None:
-        """Make the truncation that was announced and perhaps not finished."""
+        """Finish a recorded truncation."""
         if self._checkpoint is None or self._checkpoint.cut_to < 0:
             return
         cut_to = self._checkpoint.cut_to
@@ -334,7 +336,7 @@ class Opening:
 
 
 def remove_files(disk: Disk, segment: Segment) -> None:
-    """Remove the files of a segment, as far as they are there."""
+    """Delete the files of a segment, as far as they exist."""
     stem = segment.path.removesuffix(LOG)
     for ending in (INDEX, TIMEINDEX, LOG):
         try:
@@ -344,12 +346,12 @@ def remove_files(disk: Disk, segment: Segment) -> None:
 
 
 def cut_segment(disk: Disk, segment: Segment, end_offset: int) -> None:
-    """Cut off every batch that reaches to `end_offset` or beyond; flushed when this returns."""
+    """Truncate every batch that reaches `end_offset`. The truncation is flushed when this returns."""
     file = disk.open(segment.path)
     try:
         window = FileWindow(disk, file, disk.size(segment.path))
         position = 0
-        for found in walk(window, 0, segment.base_offset):
+        for found in iterate_batches(window, 0, segment.base_offset):
             if isinstance(found, Bad) or found.header.next_offset > end_offset:
                 break
             position = found.position + found.header.size

@@ -1,7 +1,7 @@
-"""Reading batches out of segment files.
+"""Reads batches from segment files.
 
-The index finds the neighbourhood of an offset, a piece of the file is read from there, its batches are walked and their
-CRCs checked, so that a damaged batch is never served. What the page cache has is read on the loop; the rest aside.
+The index finds a position near an offset. From there a part of the file is read and the CRC of every batch is checked,
+so that a damaged batch is never served. Data in the page cache is read on the event loop, other data on a thread.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from tidemill.streams.segments.segment import Indexes, Segment, read_index, writ
 from tidemill.streams.segments.tail import TailBudget
 
 READ_BYTES_MAX = 2 * 1024 * 1024
-REMEDY = "check the disk (kernel log, free space), then start the broker anew"
+REMEDY = "check the disk (kernel log, free space), then restart the broker"
 LOGGER = structlog.get_logger(__name__)
 
 
 class SegmentResources:
-    """What all logs of a store have together; when the disk fails a flush, all of them end with it."""
+    """The resources that all logs of a store share. A failed flush ends all of the logs."""
 
     def __init__(self, disk: Disk, reserve_bytes: int) -> None:
         self.disk = disk
@@ -36,10 +36,10 @@ class SegmentResources:
         self.tails = TailBudget()
 
     def fence(self, error: FlushFailed) -> None:
-        """Let no log on this disk take or promise anything more: what a failed flush lost may be anywhere."""
+        """Stop all logs on this disk, because the data that a failed flush lost may belong to any of them."""
         if self.failed is None:
-            self.failed = KafkaStorageError(f"the disk failed a flush: {error}; {REMEDY}")
-            LOGGER.critical("the disk failed a flush, nothing more is stored or served", error=str(error), do=REMEDY)
+            self.failed = KafkaStorageError(f"a disk flush failed: {error}; {REMEDY}")
+            LOGGER.critical("disk_flush_failed", error=str(error), remedy=REMEDY)
 
 
 class SegmentReader:
@@ -50,10 +50,10 @@ class SegmentReader:
         self._disk = shared.disk
         self._files = shared.files
         self._interval = interval_bytes
-        self.loading = asyncio.Lock()  # held while index files are read or written anew: nobody may swap the log then
+        self.loading = asyncio.Lock()  # held while index files are read or rebuilt, so that the log is not swapped then
 
     async def index(self, segment: Segment) -> Index:
-        """The index of a segment, from memory, from its files, or made anew."""
+        """Return the index of a segment from memory, from its files, or rebuilt."""
         index = segment.index
         if index is None:
             try:
@@ -82,14 +82,14 @@ class SegmentReader:
     async def read(
         self, segment: Segment, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool
     ) -> tuple[list[Buffer], bool]:
-        """Batches of one segment; and, when there are none, whether the next segment may have some."""
+        """Return batches of one segment and, when there are none, whether the next segment may have some."""
         size = segment.size_bytes
         index = await self.index(segment)
         relative_offset, position = index.find(max(offset - segment.base_offset, 0))
         order = _Order(segment.base_offset + relative_offset, exact=not index.gaps)
-        room = min(max_bytes, READ_BYTES_MAX)
+        limit = min(max_bytes, READ_BYTES_MAX)
         while position < size:
-            want = min(size - position, max(room, HEADER_SIZE) + self._interval)
+            want = min(size - position, max(limit, HEADER_SIZE) + self._interval)
             data = memoryview(await self._pread(segment, want, position))
             at, header = _find(data, offset, order)
             if header is None:
@@ -99,11 +99,11 @@ class SegmentReader:
                 continue
             if header.size > size - position - at:
                 raise CorruptMessage(f"a batch of {segment.path} reaches beyond the end of the file")
-            if header.base_offset >= end_offset or (header.size > room and not at_least_one):
+            if header.base_offset >= end_offset or (header.size > limit and not at_least_one):
                 return [], False
             if header.size > len(data) - at:
                 data, at = memoryview(await self._pread(segment, header.size, position + at)), 0
-            return [_sound(data[at:], end_offset, max(room, header.size), order)], False
+            return [_sound(data[at:], end_offset, max(limit, header.size), order)], False
         if position > size:
             raise CorruptMessage(f"a batch of {segment.path} reaches beyond the end of the file")
         return [], True
@@ -124,7 +124,7 @@ class SegmentReader:
 
 
 class _Order:
-    """The offset that comes next. A batch's own offset is not under its CRC, so it is held against its neighbours."""
+    """The next expected offset. A batch's CRC does not cover its own offset, so it is compared with its neighbours."""
 
     __slots__ = ("exact", "expected")
 
@@ -133,13 +133,13 @@ class _Order:
         self.exact = exact
 
     def check(self, header: BatchHeader) -> None:
-        """CorruptMessage when the batch cannot be the next; where there are gaps any later one can."""
+        """Raise CorruptMessage when the batch cannot be the next. With gaps, any later offset is valid."""
         if header.base_offset != self.expected and (self.exact or header.base_offset < self.expected):
-            raise CorruptMessage(f"a batch says offset {header.base_offset} in the place of {self.expected}")
+            raise CorruptMessage(f"a batch has offset {header.base_offset}, expected {self.expected}")
 
 
 def _find(data: memoryview, offset: int, order: _Order) -> tuple[int, BatchHeader | None]:
-    """The first batch that reaches `offset`: its place, and its header unless the data ends before it."""
+    """Return the position of the first batch that reaches `offset`, and its header unless the data ends before it."""
     at = 0
     while len(data) - at >= HEADER_SIZE:
         header = read_header(data, at)
@@ -153,13 +153,13 @@ def _find(data: memoryview, offset: int, order: _Order) -> tuple[int, BatchHeade
     return at, None
 
 
-def _sound(data: memoryview, end_offset: int, room: int, order: _Order) -> memoryview:
-    """The whole and undamaged batches at the beginning of `data`; CorruptMessage when the first is damaged."""
+def _sound(data: memoryview, end_offset: int, limit: int, order: _Order) -> memoryview:
+    """Return the whole, undamaged batches at the start of `data`. Raise CorruptMessage when the first is damaged."""
     end = 0
     while len(data) - end >= HEADER_SIZE:
         try:
             header = read_header(data, end)
-            if end + header.size > min(room, len(data)) or header.base_offset >= end_offset:
+            if end + header.size > min(limit, len(data)) or header.base_offset >= end_offset:
                 break
             order.check(header)
             check_crc(data, end, header)

@@ -1,19 +1,19 @@
-"""What a start does with the files it finds.
+"""Recovers a log's files at start.
 
-Everything up to the checkpoint was flushed and is believed; what lies behind is read batch by batch, CRC and offsets
-checked, and indexed. A bad place is one of two things:
+Everything up to the checkpoint was flushed and is trusted. The data after it is read batch by batch, with CRC and
+offsets checked, and indexed. A bad position is one of two things:
 
-- The torn end of a write that a crash cut short. Nobody was told that it is stored, so the file is cut there, what
-  comes after goes too, and the cut is flushed. Blocks that never reached the disk are zeros or lie beyond the
-  end of the file.
-- Damage in the middle: good batches follow, and the place does not look torn. The segment is copied aside as
-  `.corrupt`, the damaged batch alone is left out, and it is reported; the good batches stay. Readers see a
-  hole, never wrong bytes.
+- The torn end of a write that a crash interrupted. The broker never acknowledged it. So the file is truncated there,
+  everything after it is dropped, and the truncation is flushed. Blocks that never reached the disk are zeros or beyond
+  the end of the file.
+- Damage in the middle: good batches follow, and the position does not look torn. The segment is copied to `.corrupt`,
+  only the damaged batch is left out, and the damage is reported. The good batches stay. Readers see a gap, never wrong
+  bytes.
 
-When a torn end has good batches behind it they go as well, since the log must be a prefix, but the segment is copied
-aside first: nothing that might be wanted is lost for good.
+Good batches after a torn end are dropped too, because the log must be a prefix. The segment is copied first, so that no
+data is lost permanently.
 
-All functions here block; the log runs them aside.
+All functions here block; the log runs them on a thread.
 """
 
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ OFFSET_MAX = 2**63 - 1
 
 
 class Good(NamedTuple):
-    """A whole batch at its place in the file."""
+    """A whole batch at its position in the file."""
 
     position: int
     header: BatchHeader
 
 
 class Bad(NamedTuple):
-    """A place where no whole batch is."""
+    """A position without a whole batch."""
 
     position: int
     reason: str
@@ -46,26 +46,26 @@ class Bad(NamedTuple):
 
 
 class FileWindow:
-    """A file read in large pieces, from its beginning to its end."""
+    """Reads a file in large pieces, from start to end."""
 
     def __init__(self, disk: Disk, file: int, size: int, end_offset: int = OFFSET_MAX) -> None:
         self._disk = disk
         self._file = file
         self.size = size
-        self.end_offset = end_offset  # where the next file begins
+        self.end_offset = end_offset  # the base offset of the next file
         self._start = 0
         self._data = b""
 
     def get(self, position: int, size: int) -> tuple[bytes, int]:
-        """Bytes that hold [position, position + size) as far as the file has them, and where in them that begins."""
+        """Return bytes with [position, position + size), as far as the file has them, and the index of `position`."""
         if position < self._start or position + size > self._start + len(self._data):
             self._start = position
             self._data = self._disk.pread(self._file, max(size, CHUNK_BYTES), position)
         return self._data, position - self._start
 
 
-def walk(window: FileWindow, position: int, offset: int) -> Iterator[Good | Bad]:
-    """The batches from `position` on, whose offsets are `offset` or above; ends after the first bad place."""
+def iterate_batches(window: FileWindow, position: int, offset: int) -> Iterator[Good | Bad]:
+    """Yield the batches from `position` on, with offsets of at least `offset`. Stop after the first bad position."""
     while position < window.size:
         try:
             header = check_at(window, position, offset)
@@ -78,13 +78,13 @@ def walk(window: FileWindow, position: int, offset: int) -> Iterator[Good | Bad]
 
 
 def check_at(window: FileWindow, position: int, offset: int) -> BatchHeader:
-    """The header of the whole and sound batch at `position`, which begins at `offset` or later."""
+    """Return the header of the whole, undamaged batch at `position`, which starts at `offset` or later."""
     data, at = window.get(position, HEADER_SIZE)
     header = read_header(data, at)
     if header.base_offset < offset or header.size > window.size - position:
-        raise CorruptMessage(f"the batch at byte {position} does not follow offset {offset} or is cut")
+        raise CorruptMessage(f"the batch at byte {position} does not follow offset {offset} or is incomplete")
     if header.next_offset > window.end_offset:
-        raise CorruptMessage(f"the batch at byte {position} says offset {header.base_offset}, behind its file")
+        raise CorruptMessage(f"the batch at byte {position} has offset {header.base_offset}, beyond its file")
     data, at = window.get(position, header.size)
     check_crc(data, at, header)
     if header.base_offset > offset:
@@ -93,18 +93,18 @@ def check_at(window: FileWindow, position: int, offset: int) -> BatchHeader:
 
 
 def _check_gap(window: FileWindow, position: int, header: BatchHeader, offset: int) -> None:
-    """A gap comes from compaction, or from a damaged offset, which no CRC covers; then the next batch denies it."""
+    """Check an offset gap. Compaction leaves gaps; a damaged offset, which no CRC covers, contradicts its successor."""
     data, at = window.get(position, HEADER_SIZE)
     try:
         following = read_header(data, at).base_offset
     except CorruptMessage:
         return
     if offset <= following < header.next_offset:
-        raise CorruptMessage(f"a batch says offset {header.base_offset}, the one behind it {following}")
+        raise CorruptMessage(f"a batch has offset {header.base_offset}, the batch after it {following}")
 
 
 def only_zeros(window: FileWindow, position: int) -> bool:
-    """Whether nothing was ever written from `position` to the end of the file: room that was reserved or lost."""
+    """Whether only zeros follow up to the end of the file: space that was reserved, or a write that was lost."""
     while position < window.size:
         data, at = window.get(position, min(CHUNK_BYTES, window.size - position))
         if len(data) == at or data[at:] != bytes(len(data) - at):
@@ -114,7 +114,7 @@ def only_zeros(window: FileWindow, position: int) -> bool:
 
 
 def next_good(window: FileWindow, position: int, offset: int) -> int | None:
-    """Where the next sound batch begins behind a bad place, or None."""
+    """Return the position of the next valid batch after a bad position, or None."""
     position += 1
     while position + HEADER_SIZE <= window.size:
         data, at = window.get(position, HEADER_SIZE)
@@ -135,9 +135,9 @@ def next_good(window: FileWindow, position: int, offset: int) -> int | None:
 
 
 def index_of(window: FileWindow, base_offset: int, interval_bytes: int) -> Index:
-    """The index of a file whose batches are known to be sound."""
+    """Build the index of a file whose batches are known to be valid."""
     index = Index()
-    for found in walk(window, 0, base_offset):
+    for found in iterate_batches(window, 0, base_offset):
         if isinstance(found, Bad):
             break
         index.add(found.header, base_offset, interval_bytes)
@@ -151,9 +151,9 @@ def _plausible(data: bytes, at: int, offset: int, left: int) -> bool:
 
 
 def _looks_torn(window: FileWindow, position: int, offset: int) -> bool:
-    """Whether a block under the batch at `position` never reached the disk: from there to the block's end all is zero.
+    """Whether a block of the batch at `position` never reached the disk, so that it is zero up to the block's end.
 
-    A batch that is cut by the end of the file needs no such sign: nothing good can follow it.
+    A batch that the end of the file cuts off needs no such sign, because nothing good can follow it.
     """
     data, at = window.get(position, HEADER_SIZE)
     size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12

@@ -1,8 +1,8 @@
-"""Files of segments that are no longer part of a log.
+"""Delays the deletion of segment files that are no longer part of a log.
 
-For `file.delete.delay.ms` they stay under a name that ends in `.deleted`, so that an operator who notices a wrong
-setting soon can still copy them. The time counts from the first sweep that finds them. On a full disk they are removed
-at once, and what a stopped broker leaves is removed by its next start.
+The files stay for `file.delete.delay.ms` under a name that ends in `.deleted`. So an operator who soon notices a wrong
+setting can still copy them. The delay starts at the first sweep that finds them. On a full disk they are deleted at
+once. The next start deletes what a stopped broker left.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ LOGGER = structlog.get_logger(__name__)
 
 
 class RemovedFiles:
-    """Files that wait for their end."""
+    """Files that wait for deletion."""
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
     def add(self, paths: Sequence[str]) -> None:
-        """Take files that were set aside."""
+        """Add renamed files."""
         self._since.update(dict.fromkeys(paths, NOT_YET))
 
     def due(self, now_ms: int, delay_ms: int) -> list[str]:
-        """The files whose time is over; they are forgotten here."""
+        """Return the files whose delay is over, and stop tracking them."""
         for path, since_ms in self._since.items():
             if since_ms == NOT_YET:
                 self._since[path] = now_ms
@@ -40,7 +40,7 @@ class RemovedFiles:
 
 
 def set_aside(disk: Disk, folder: str, segments: Sequence[Segment]) -> list[str]:
-    """Take their names from the files of segments; blocks."""
+    """Rename the files of segments to `.deleted`. Blocks."""
     paths = []
     for segment in segments:
         stem = segment.path.removesuffix(LOG)
@@ -53,11 +53,11 @@ def set_aside(disk: Disk, folder: str, segments: Sequence[Segment]) -> list[str]
 
 
 def remove_all(disk: Disk, paths: Sequence[str]) -> None:
-    """Remove files; one that cannot be removed is left to the next start. Blocks."""
+    """Delete files. A file that cannot be deleted is left to the next start. Blocks."""
     for path in paths:
         try:
             disk.remove(path)
         except FileNotFoundError:
             continue
         except OSError as error:
-            LOGGER.warning("a removed segment stays until the next start", path=path, error=str(error))
+            LOGGER.warning("segment_delete_failed", path=path, error=str(error))

@@ -1,4 +1,4 @@
-"""A segment being written anew by compaction, piece by piece, beside the ones that readers still use."""
+"""Writes the compacted replacement of segments, piece by piece, while readers still use the old files."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from tidemill.streams.interface import Disk
 from tidemill.streams.segments.index import Index
 
 NOT_OPEN = -1
-FLUSH_BYTES = 1024 * 1024  # producers wait for the same disk: many short flushes instead of one long one
+FLUSH_BYTES = 1024 * 1024  # producers use the same disk, so many short flushes are better than one long one
 
 
 class Rewriting:
-    """The new file and its index; everything here blocks."""
+    """The new file and its index. All methods block."""
 
     def __init__(self, disk: Disk, path: str, base_offset: int, interval_bytes: int) -> None:
         self.index = Index()
@@ -23,12 +23,12 @@ class Rewriting:
         self._flushed = 0
 
     def open(self) -> None:
-        """Begin with an empty file."""
+        """Create an empty file."""
         self._file = self._disk.open(self._path, create=True)
         self._disk.truncate(self._file, 0)
 
     def write(self, batches: Sequence[Buffer]) -> None:
-        """Add batches at the end."""
+        """Append batches."""
         position = self.index.size
         for batch in batches:
             self.index.add(read_header(batch), self._base_offset, self._interval)
@@ -38,11 +38,11 @@ class Rewriting:
             self._flushed = self.index.size
 
     def finish(self) -> None:
-        """Make it safe."""
+        """Flush the file."""
         self._disk.fdatasync(self._file)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file != NOT_OPEN:
             self._disk.close(self._file)
             self._file = NOT_OPEN

@@ -1,7 +1,7 @@
 """One segment: a file of batches, and its index.
 
-The segment being written has its index in memory. Of a closed one the index is read when a reader comes, and forgotten
-when others need the room (`Indexes`).
+The index of the active segment is in memory. The index of a closed segment is read on demand, and dropped when other
+indexes need the memory (`Indexes`).
 """
 
 from collections import OrderedDict
@@ -20,7 +20,7 @@ INDEXES_MAX = 32
 
 
 def segment_name(base_offset: int) -> str:
-    """The name of a segment's files, without their ending."""
+    """Return the name of a segment's files, without the extension."""
     return f"{base_offset:020d}"
 
 
@@ -46,10 +46,10 @@ class Segment:
         self.size_bytes = index.size if index is not None else 0
         self.largest_timestamp = index.largest_timestamp if index is not None else NO_TIMESTAMP
         self.first_append_ms = 0
-        self.preallocated = False  # the file is longer than what was written to it
+        self.preallocated = False  # the file is longer than the data written to it
 
     def preallocate(self, disk: Disk, file: int, size: int) -> None:
-        """Reserve room for all of the segment; one that gets none is written all the same."""
+        """Reserve disk space for the whole segment. Without it the segment is written all the same."""
         try:
             disk.allocate(file, size)
             self.preallocated = True
@@ -57,17 +57,17 @@ class Segment:
             disk.truncate(file, self.size_bytes)
 
     def give_back(self, disk: Disk, file: int) -> None:
-        """Cut off the room that was not used; where that fails, a start does it."""
+        """Truncate the unused space. If that fails, the next start does it."""
         if self.preallocated:
             self.preallocated = False
             with suppress(OSError):
                 disk.truncate(file, self.size_bytes)
 
     def add(self, headers: Sequence[BatchHeader], interval_bytes: int, now_ms: int) -> None:
-        """Take in batches that were written at the end of the file."""
+        """Add batches that were appended to the file."""
         index = self.index
         if index is None:
-            raise RuntimeError("a closed segment is not written")
+            raise RuntimeError("a closed segment cannot be written to")
         if self.size_bytes == 0:
             self.first_append_ms = now_ms
         for header in headers:
@@ -76,25 +76,25 @@ class Segment:
         self.largest_timestamp = index.largest_timestamp
 
     def facts(self, next_offset: int) -> SegmentFacts:
-        """What retention asks."""
+        """Return the facts that retention needs."""
         return SegmentFacts(
             self.base_offset, next_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms
         )
 
     def note(self) -> SegmentNote:
-        """What the checkpoint keeps."""
+        """Return the facts that the checkpoint stores."""
         return SegmentNote(self.base_offset, self.size_bytes, self.largest_timestamp, self.first_append_ms)
 
 
 class Indexes:
-    """The indexes of closed segments that are in memory, the last used at the end."""
+    """The in-memory indexes of closed segments, least recently used first."""
 
     def __init__(self, limit: int = INDEXES_MAX) -> None:
         self._limit = limit
         self._loaded: OrderedDict[Segment, None] = OrderedDict()
 
     def note(self, segment: Segment) -> None:
-        """The index of a closed segment was used; the longest unused one goes."""
+        """Record a use of a closed segment's index, and drop the least recently used one."""
         self._loaded[segment] = None
         self._loaded.move_to_end(segment)
         if len(self._loaded) > self._limit:
@@ -102,12 +102,12 @@ class Indexes:
             oldest.index = None
 
     def forget(self, segment: Segment) -> None:
-        """The segment is gone."""
+        """Stop tracking a deleted segment."""
         self._loaded.pop(segment, None)
 
 
 def write_index(disk: Disk, segment: Segment, index: Index) -> None:
-    """Write the index files; not flushed, since they can be made anew."""
+    """Write the index files. They are not flushed, because they can be rebuilt."""
     files = encode(index)
     stem = segment.path.removesuffix(LOG)
     for ending, data in ((INDEX, files.offsets), (TIMEINDEX, files.times)):
@@ -120,7 +120,7 @@ def write_index(disk: Disk, segment: Segment, index: Index) -> None:
 
 
 def read_index(disk: Disk, segment: Segment, log_size: int) -> Index | None:
-    """The index that the files hold for a log of this size; None when they cannot be believed."""
+    """Return the index from the files of a log of this size, or None when they cannot be trusted."""
     stem = segment.path.removesuffix(LOG)
     try:
         files: list[Any] = [_read_all(disk, stem + ending) for ending in (INDEX, TIMEINDEX)]
@@ -139,7 +139,7 @@ def _read_all(disk: Disk, path: str) -> Buffer:
 
 
 def write_indexes(disk: Disk, segments: Sequence[Segment]) -> None:
-    """Write the indexes of segments that were closed; one that cannot be written is made anew when it is needed."""
+    """Write the indexes of closed segments. An index that cannot be written is rebuilt on demand."""
     for segment in segments:
         if segment.index is not None:
             with suppress(OSError):

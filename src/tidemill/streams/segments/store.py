@@ -24,7 +24,7 @@ LOGGER = structlog.get_logger(__name__)
 
 
 class SegmentStore:
-    """Opens logs; they share files, threads and memory."""
+    """Opens logs, which share files, threads and memory."""
 
     def __init__(self, disk: Disk, reserve_bytes: int = 0) -> None:
         self._disk = disk
@@ -35,12 +35,12 @@ class SegmentStore:
 
     @classmethod
     def at(cls, root: Path) -> "SegmentStore":
-        """A store on the real disk."""
+        """Create a store on the real disk."""
         return cls(RealDisk(root), RESERVE_BYTES)
 
     @property
     def full(self) -> bool:
-        """Whether the disk was full when it was last written to, and has not had room since."""
+        """Whether the last write found the disk full, and no space was found since."""
         return self._shared.reserve.given_up
 
     async def open(
@@ -49,12 +49,12 @@ class SegmentStore:
         index: int,
         settings: TopicSettings,
         *,
-        topic_id: str = "",  # noqa: ARG002 - nobody else writes these files
-        leader_epoch: int = 0,  # noqa: ARG002 - nobody else writes these files
+        topic_id: str = "",  # noqa: ARG002 - no other broker writes these files
+        leader_epoch: int = 0,  # noqa: ARG002 - no other broker writes these files
         believe: bool = True,
         given_offset: int = 0,
     ) -> SegmentLog:
-        """The log of a partition; recovered when the last stop was not clean, or looked at as a whole."""
+        """Open the log of a partition. Recover it after an unclean stop; check all of it unless `believe`."""
         folder = f"{topic}/{index}"
         if self._shared.failed is not None:
             raise self._shared.failed
@@ -67,30 +67,30 @@ class SegmentStore:
             self._shared.fence(error)
             raise
         if opened.report.quarantined:
-            LOGGER.error("damaged batches set aside", folder=folder, places=opened.report.quarantined)
+            LOGGER.error("damaged_batches_quarantined", folder=folder, places=opened.report.quarantined)
         if opened.report.missing:
             self._note_missing(f"{topic}-{index}", folder, opened)
         if opened.report.cut_bytes:
-            LOGGER.warning("torn end cut off", folder=folder, bytes=opened.report.cut_bytes)
+            LOGGER.warning("torn_end_truncated", folder=folder, bytes=opened.report.cut_bytes)
         return SegmentLog(self._shared, folder, settings, opened, vital=topic in VITAL)
 
     def _note_missing(self, partition: str, folder: str, opened: OpenedSegments) -> None:
         for _, found in opened.report.missing:
-            LOGGER.error("segment missing", folder=folder, found=found, end_offset=opened.end_offset)
-            self.missing.append(f"{partition}: {found}; its other records are served")
+            LOGGER.error("segment_missing", folder=folder, found=found, end_offset=opened.end_offset)
+            self.missing.append(f"{partition}: {found}; the other records are available")
         self._lost_from[folder] = min(offset for offset, _ in opened.report.missing)
 
     def lost_from(self, topic: str, index: int) -> int | None:
-        """The first offset that the log lost with files that were removed; None when it has lost nothing."""
+        """Return the first offset that the log lost with deleted files, or None."""
         return self._lost_from.get(f"{topic}/{index}")
 
     async def free_reserve(self) -> bool:
-        """Free the reserve for something else that the broker must write; records are refused until it is retaken."""
+        """Free the reserve for another vital write. Records are rejected until the reserve is taken again."""
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return await self._disk.aside(partial(self._shared.reserve.give_up, full))
 
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
-        """Leave a checkpoint that says where the log goes on; opening does the rest."""
+        """Write a checkpoint with the offset where the log continues. Opening the log does the rest."""
         await self._disk.aside(partial(self._begin_at, f"{topic}/{index}", offset))
 
     def _begin_at(self, folder: str, offset: int) -> None:
@@ -99,7 +99,7 @@ class SegmentStore:
         checkpoints.write(self._disk, folder, Checkpoint(offset, offset, note, (), None))
 
     async def close(self) -> None:
-        """Close all files and end the threads."""
+        """Close all files and stop the threads."""
         self._shared.files.close()
         self._disk.shutdown()
 

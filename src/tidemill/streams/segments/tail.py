@@ -1,7 +1,7 @@
-"""The newest batches of all logs, still in memory: a consumer that keeps up is served without touching a file.
+"""Caches the newest batches of all logs in memory, so that consumers at the end of a log cause no file access.
 
-All logs share one budget of bytes; the oldest batch leaves first. The buffers are those that came in with the request;
-as a rule keeping them costs no copy. A log that is cut, closed or deleted gives its bytes back at once.
+All logs share one byte budget, and the oldest batch is evicted first. The buffers are those of the produce requests, so
+that caching usually needs no copy. A log that is truncated, closed or deleted releases its bytes at once.
 """
 
 from bisect import bisect_right
@@ -13,8 +13,9 @@ from tidemill.records.header import BatchHeader, Buffer
 TAIL_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 1024 * 1024
 BATCHES_PER_READ_MAX = 256
-RELEASED_MAX = 1_000  # released batches in the queue of the budget before it is rewritten without them
-FRAME_SHARE_MIN = 2  # views that are less than half of the frame they came in are copied, or they would keep all of it
+RELEASED_MAX = 1_000  # released batches in the budget's queue before it is rebuilt without them
+# A view that covers less than half of its frame is copied, because it would keep the whole frame alive.
+FRAME_SHARE_MIN = 2
 
 
 class _Kept:
@@ -28,7 +29,7 @@ class _Kept:
 
 
 class TailBudget:
-    """The bytes that all tails together may keep."""
+    """The byte budget that all tails share."""
 
     __slots__ = ("_kept", "_limit", "_released", "size")
 
@@ -39,7 +40,7 @@ class TailBudget:
         self.size = 0
 
     def take(self, kept: _Kept) -> None:
-        """Keep one more; the oldest make room."""
+        """Add a batch and evict the oldest ones beyond the limit."""
         self._kept.append(kept)
         self.size += len(kept.batch)
         while self.size > self._limit:
@@ -51,7 +52,7 @@ class TailBudget:
                 self._released -= 1
 
     def release(self, kept: Collection[_Kept]) -> None:
-        """Give the bytes of these back; they stay in the queue, empty, until there are many of them."""
+        """Return the bytes of these batches. They stay in the queue, empty, until there are many of them."""
         for each in kept:
             self.size -= len(each.batch)
             each.tail, each.batch = None, b""
@@ -71,7 +72,7 @@ class Tail:
         self._batches: deque[_Kept] = deque()
 
     def extend(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
-        """Keep the batches that were just written together; what came in one frame keeps it alive together."""
+        """Cache batches that were written together. Views of one frame share it, so their sizes are added up."""
         shares: dict[int, int] = {}
         for batch in batches:
             if isinstance(batch, memoryview):
@@ -85,7 +86,7 @@ class Tail:
                 self.add(header, batch)
 
     def add(self, header: BatchHeader, batch: Buffer) -> None:
-        """Keep one batch and all of the buffer that it is a view of."""
+        """Cache one batch, with the whole buffer that it is a view of."""
         if len(batch) > BATCH_BYTES_MAX:
             self.clear()
             return
@@ -94,26 +95,26 @@ class Tail:
         self._budget.take(kept)
 
     def drop_oldest(self) -> None:
-        """Make room for another log."""
+        """Evict the oldest batch in favour of another log."""
         self._batches.popleft()
 
     def clear(self) -> None:
-        """Keep nothing: the log was cut, closed or deleted."""
+        """Drop all batches, because the log was truncated, closed or deleted."""
         self._budget.release(self._batches)
         self._batches.clear()
 
     def read(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> list[Buffer] | None:
-        """What `StreamLog.read` answers, or None when it has to come from the file."""
+        """Return the result of `StreamLog.read`, or None when it must come from the file."""
         if not self._batches or offset < self._batches[0].base_offset:
             return None
         batches = self._batches
         found: list[Buffer] = []
-        room = max_bytes
+        remaining = max_bytes
         first = bisect_right(batches, offset, key=_next_offset)
         for place in range(first, min(len(batches), first + BATCHES_PER_READ_MAX)):
             kept = batches[place]
-            room -= len(kept.batch)
-            if kept.base_offset >= end_offset or (room < 0 and (found or not at_least_one)):
+            remaining -= len(kept.batch)
+            if kept.base_offset >= end_offset or (remaining < 0 and (found or not at_least_one)):
                 break
             found.append(kept.batch)
         return found

@@ -109,14 +109,14 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ChooseBrokers(self, request, context):
-        """Which brokers a client of a topic or timeline should talk to, best first.
+        """The brokers that a client of a topic or timeline should use, best first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InitProducer(self, request, context):
-        """A number for a producer, so that a batch that is sent twice is stored once.
+        """Assigns a producer id, so that a batch that is sent twice is stored once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,21 +129,21 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request, context):
-        """Joins a group; the member is then kept alive by Poll.
+        """Joins a group. Poll then keeps the member alive.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Poll(self, request, context):
-        """A sign of life, and records of the member's partitions, at once or as soon as there are some.
+        """A heartbeat that returns records of the member's partitions, at once or as soon as there are some.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Commit(self, request, context):
-        """Offsets up to which the member has handled records; refused when it is no longer the one to say so.
+        """Commits offsets up to which the member has handled records. Rejected when it no longer owns the partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,14 +156,14 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Consume(self, request, context):
-        """Reads one partition, without a group. Brokers use it among themselves to serve Poll.
+        """Reads one partition, without a group. Brokers also use it between them to serve Poll.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Replicate(self, request, context):
-        """How far the replicas of partitions are.
+        """The progress of the replicas of partitions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

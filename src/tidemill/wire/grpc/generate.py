@@ -1,10 +1,10 @@
-"""Generates the messages and stubs of the schemas beside it: `make proto`.
+"""Generates the messages and stubs of the schemas in this folder: `make proto`.
 
-The generated files are committed, so that a user needs no protoc; run this after every change of the schema. The
-generator writes absolute imports of a top-level module; they are turned into imports of this package.
+The generated files are committed, so that users need no protoc. Run this after every change of a schema. The generator
+writes absolute imports of a top-level module, which this script turns into imports of this package.
 
-It also writes checks that reject every protobuf and grpcio older than the generator itself. They are removed: the
-ranges in pyproject.toml say which versions work, and `make lowest` runs the tests with the lowest of them.
+The generator also writes checks that reject every protobuf and grpcio older than itself. This script removes them. The
+ranges in pyproject.toml define the supported versions, and `make lowest` runs the tests with the lowest of them.
 """
 
 import re
@@ -33,7 +33,7 @@ def generate(target: Path) -> None:
         name = schema.removesuffix(".proto")
         options = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
         if protoc.main(["protoc", f"-I{FOLDER}", *options, schema]) != 0:
-            sys.exit(f"protoc refused {schema}")
+            sys.exit(f"protoc failed for {schema}; see its output above")
         messages, stubs = target / f"{name}_pb2.py", target / f"{name}_pb2_grpc.py"
         absolute = f"import {name}_pb2 as"
         messages.write_text(without(MESSAGE_CHECKS, messages.read_text()))
@@ -42,11 +42,13 @@ def generate(target: Path) -> None:
 
 
 def without(patterns: tuple[str, ...], text: str) -> str:
-    """The text without the one match of each pattern."""
+    """Return the text without the one match of each pattern."""
     for pattern in patterns:
         text, count = re.subn(pattern, "", text)
         if count != 1:
-            sys.exit(f"the generated code has {count} matches of {pattern!r}, not 1: the generator writes another form")
+            sys.exit(
+                f"the generated code has {count} matches of {pattern!r}, not 1; adapt the patterns to the generator"
+            )
     return text
 
 

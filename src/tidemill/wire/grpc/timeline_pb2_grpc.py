@@ -89,7 +89,7 @@ class TimelineServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Handshake(self, request, context):
-        """Introduces a producer or a consumer; the answer's session goes into every later call.
+        """Registers a producer or a consumer. Every later call must carry the returned session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +144,7 @@ class TimelineServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Work(self, request_iterator, context):
-        """Leases come down when they are due; extensions, releases and completions go up in batches.
+        """The broker sends leases when they are due. The consumer sends extensions, releases and completions in batches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

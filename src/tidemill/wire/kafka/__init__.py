@@ -1,1 +1,1 @@
-"""Kafka's messages: parsed by kio, written by writers of our own."""
+"""Kafka's messages: kio has the classes, this package has the readers and writers."""

@@ -1,8 +1,9 @@
-"""How two brokers prove to each other that they know the cluster's secret, without sending it.
+"""Proves to each of two brokers that the other knows the cluster's secret, without sending it.
 
-SaslHandshake names the mechanism, then SaslAuthenticate carries two steps. The one who asks sends its number and a
-nonce; the one who is asked answers with its own nonce and a proof over all three; if that proof is right, the asker
-sends its proof. A proof is an HMAC-SHA256 and is bound to its direction, so that none can be sent back as the other.
+SaslHandshake names the mechanism, then SaslAuthenticate carries two steps. The connecting broker sends its id and a
+nonce. The accepting broker responds with its own nonce and a proof over all three. If that proof is valid, the
+connecting broker sends its own proof. A proof is an HMAC-SHA256 that includes its direction, so that it cannot be sent
+back as the other proof.
 """
 
 import hmac
@@ -15,34 +16,34 @@ _NODE = Struct(">i")
 
 
 class Hello(NamedTuple):
-    """The first step: who asks."""
+    """The first step: id and nonce of the connecting broker."""
 
     node_id: int
     nonce: bytes
 
 
 def write_hello(hello: Hello) -> bytes:
-    """The bytes of the first step."""
+    """Return the bytes of the first step."""
     return _NODE.pack(hello.node_id) + hello.nonce
 
 
 def read_hello(data: bytes) -> Hello | None:
-    """The first step, or None when it is none."""
+    """Return the first step, or None when the bytes are malformed."""
     if len(data) != _NODE.size + NONCE_BYTES:
         return None
     return Hello(_NODE.unpack_from(data)[0], data[_NODE.size :])
 
 
 def proof_of_asked(secret: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """What the broker that is asked proves with, together with its nonce."""
+    """Return the proof of the accepting broker, which it sends with its nonce."""
     return hmac.digest(secret, b"asked" + write_hello(hello) + nonce, "sha256")
 
 
 def proof_of_asker(secret: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """What the broker that asks proves with."""
+    """Return the proof of the connecting broker."""
     return hmac.digest(secret, b"asker" + write_hello(hello) + nonce, "sha256")
 
 
 def same(one: bytes, other: bytes) -> bool:
-    """Whether two proofs are equal, in a time that does not tell where they differ."""
+    """Compare two proofs in constant time."""
     return hmac.compare_digest(one, other)

@@ -1,7 +1,7 @@
-"""Reading by hand, for the two requests that carry the data: lengths, strings and counts of both encodings.
+"""Reads lengths, strings and counts of both encodings, for Produce and Fetch.
 
-Produce and Fetch are read field by field instead of through kio's classes, because the records of a batch must stay
-where they arrived (a view into the frame, not a copy) and because these two are asked thousands of times a second.
+These two requests are read field by field instead of through kio's classes. The records of a batch must stay a view
+into the frame and not be copied, and the two requests arrive thousands of times per second.
 """
 
 from struct import Struct
@@ -13,7 +13,7 @@ from tidemill.wire.kafka.reader import ItemBudget
 from tidemill.wire.kafka.varint import read_uvarint
 
 Frame: TypeAlias = bytes | bytearray | memoryview
-# How answers name a topic: by its name, or by its id in the versions that have ids.
+# How responses name a topic: by its name, or by its id in versions that have ids.
 TopicKey: TypeAlias = str | UUID
 
 _INT16 = Struct(">h").unpack_from
@@ -21,7 +21,7 @@ _INT32 = Struct(">i").unpack_from
 
 
 def read_string(data: Frame, position: int, *, flexible: bool) -> tuple[str | None, int]:
-    """A string or null."""
+    """Return a string or None."""
     if flexible:
         size, position = read_uvarint(data, position)
         size -= 1
@@ -31,17 +31,17 @@ def read_string(data: Frame, position: int, *, flexible: bool) -> tuple[str | No
     if size < 0:
         if size == -1:
             return None, position
-        raise ProtocolViolation(f"a string announces {size} bytes")
+        raise ProtocolViolation(f"a string has the invalid length {size}")
     end = position + size
     if end > len(data):
-        raise ProtocolViolation(f"a string announces {size} bytes")
+        raise ProtocolViolation(f"a string has the invalid length {size}")
     return str(data[position:end], "utf-8"), end
 
 
 def read_count(
     data: Frame, position: int, item_bytes_min: int, budget: ItemBudget, *, flexible: bool
 ) -> tuple[int, int]:
-    """The number of items of an array, no more than the bytes that remain can hold; null counts as none."""
+    """Return the item count of an array, which the remaining bytes must be able to hold. Null counts as 0."""
     if flexible:
         count, position = read_uvarint(data, position)
         count -= 1
@@ -50,18 +50,18 @@ def read_count(
         position += 4
     if count <= 0:
         if count < -1:
-            raise ProtocolViolation(f"an array announces {count} items")
+            raise ProtocolViolation(f"an array has the invalid item count {count}")
         return 0, position
     budget.spend(count, (len(data) - position) // item_bytes_min)
     return count, position
 
 
 def read_topic(data: Frame, position: int, *, flexible: bool, by_id: bool) -> tuple[TopicKey, int]:
-    """A topic's name or id."""
+    """Return a topic's name or id."""
     if by_id:
         raw = bytes(data[position : position + 16])
         if len(raw) < 16:
-            raise ProtocolViolation("a topic id is cut")
+            raise ProtocolViolation("a topic id is truncated")
         return UUID(bytes=raw), position + 16
     name, position = read_string(data, position, flexible=flexible)
     if name is None:

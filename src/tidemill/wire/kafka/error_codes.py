@@ -1,4 +1,4 @@
-"""The errors inside an answer: Kafka puts most of them beside the topic, partition or group that they are about."""
+"""Finds the error codes in a response. Kafka puts most of them next to their topic, partition or group."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -9,7 +9,7 @@ ERROR_CODE = "error_code"
 
 
 def refusals(answer: Any) -> Iterator[int]:
-    """Every error code of the answer that is not 0. Parts that have no place for one are not looked at."""
+    """Yield every non-zero error code of the response. Parts without an error field are skipped."""
     message: Any = type(answer)
     own, parts = _places(message)
     if own and (code := getattr(answer, ERROR_CODE)):
@@ -21,7 +21,7 @@ def refusals(answer: Any) -> Iterator[int]:
 
 @cache
 def _places(message: Any) -> tuple[bool, tuple[str, ...]]:
-    """Whether the class has an error code itself, and which of its fields are lists that have them further down."""
+    """Return whether the class has an error code, and which of its fields are lists that contain some."""
     own = any(field.name == ERROR_CODE for field in fields(message))
     return own, tuple(field.name for field in fields(message) if _holds_codes(field.type))
 

@@ -1,4 +1,4 @@
-"""Fetch: the request read and the answer written by hand (versions 4 to 17); records go out as the views they are."""
+"""Reads Fetch requests and writes the responses (versions 4 to 17). Records are sent as views, without a copy."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +13,7 @@ from tidemill.wire.kafka.reader import TAGS_MAX, ItemBudget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
 PARTITIONS_MAX = 50_000
-"""Topics and partitions in one request."""
+"""The largest number of topics and partitions in one request."""
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 SESSIONS_FROM = 7
@@ -31,7 +31,7 @@ _DIVERGING = Struct(">BBBiqB")  # one tagged field, its number, its size; epoch,
 
 
 class FetchPartition(NamedTuple):
-    """What a consumer wants of one partition; a replica also says of which epoch its last record is."""
+    """A request for one partition. A replica also sends the epoch of its last record."""
 
     partition: int
     leader_epoch: int
@@ -41,7 +41,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """What a consumer asks for."""
+    """A consumer's or replica's request."""
 
     replica_id: int
     max_wait_ms: int
@@ -55,9 +55,9 @@ class FetchRequest(NamedTuple):
 
 
 class FetchOutcome(NamedTuple):
-    """What one partition gives; `aborted` is None where the reader did not ask for committed records only.
+    """The result of one partition. `aborted` is None unless the reader requested read_committed.
 
-    `diverging` tells a replica whose log is another one the last epoch that both have, and where it ends here.
+    `diverging` is for a replica whose log differs: the last epoch that both logs have, and where it ends here.
     """
 
     partition: int
@@ -86,7 +86,7 @@ def _outcome_form(version: int) -> Struct:
 
 
 def read_fetch(frame: Frame, position: int, version: int, items_max: int = PARTITIONS_MAX) -> FetchRequest:
-    """The request whose body starts at `position`."""
+    """Return the request whose body starts at `position`."""
     try:
         return _read(bytes(frame), position, version, ItemBudget(items_max))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
@@ -164,7 +164,7 @@ def _read_forgotten(
 def _replica_of_tags(data: bytes, position: int) -> int:
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX:
-        raise ProtocolViolation(f"{count} tagged fields")
+        raise ProtocolViolation(f"the number of tagged fields, {count}, is invalid")
     replica_id = -1
     for _ in range(count):
         tag, position = read_uvarint(data, position)
@@ -182,7 +182,7 @@ def write_fetch(
     error_code: int = 0,
     session_id: int = 0,
 ) -> list[bytes | bytearray | memoryview]:
-    """The body of the answer, as buffers in order."""
+    """Return the body of the response, as buffers in order."""
     flexible = version >= FLEXIBLE_FROM
     out = bytearray(4)
     buffers: list[bytes | bytearray | memoryview] = []
@@ -208,7 +208,7 @@ def write_fetch(
 
 
 def _write_outcome(out: bytearray, version: int, outcome: FetchOutcome) -> None:
-    """Everything of a partition up to its records."""
+    """Write everything of a partition up to its records."""
     form = _outcome_form(version)
     out += form.pack(*outcome[: 5 if version >= 5 else 4])
     flexible = version >= FLEXIBLE_FROM

@@ -1,10 +1,10 @@
-"""Frames out of a byte stream: a 32-bit size, then so many bytes.
+"""Splits a byte stream into frames: a 32-bit size, then that many bytes.
 
-The socket writes straight into memory that `space` hands out. Between frames that is a scratch buffer shared by all
-connections (a read is over before the next one starts), from which whole frames are copied out once. Within a frame
-that did not arrive in one piece it is the frame itself. The announced size is checked before anything is
-allocated, and a large frame gets its memory as its bytes arrive. A frame of moderate size gets it at once, which saves
-a copy; the server allows that (`eager_bytes`) while it has memory to spare, so that an announced size costs nothing.
+The socket writes directly into memory that `space` returns. Between frames this is a scratch buffer that all
+connections share, because a read ends before the next one starts. Whole frames are copied out of it once. Within an
+incomplete frame it is the frame itself. The announced size is checked before anything is allocated, and a large frame
+gets its memory as its bytes arrive. A frame of moderate size gets it at once, which saves a copy. The server allows
+that (`eager_bytes`) while it has spare memory, so that an announced size alone costs nothing.
 """
 
 from struct import Struct
@@ -13,12 +13,12 @@ from tidemill.model.errors import ProtocolViolation
 
 SIZE_BYTES = 4
 FRAME_BYTES_EAGER = 256 * 1024
-"""A frame up to this size gets its memory at once; a larger one at most twice the bytes that have come."""
+"""A frame up to this size gets its memory at once; a larger one at most twice the bytes that have arrived."""
 FRAME_BYTES_SPARING = 4 * 1024
-"""The same where memory is short."""
+"""The same limit while memory is short."""
 _SIZE = Struct(">i")
 _FOREIGN = ((b"\x16\x03", "TLS"), (b"PRI * HTTP/2", "gRPC"), (b"GET ", "HTTP"), (b"HEAD ", "HTTP"), (b"POST ", "HTTP"))
-"""How clients begin who take this door for another one."""
+"""The first bytes of clients that use another protocol."""
 
 
 class FrameReader:
@@ -30,7 +30,7 @@ class FrameReader:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
         self.eager_bytes = FRAME_BYTES_EAGER
-        """A frame up to this size gets its memory at once; more where the other side is trusted."""
+        """A frame up to this size gets its memory at once. Larger for trusted peers."""
         self._rest = b""
         self._frame: bytearray | None = None
         self._filled = 0
@@ -38,26 +38,26 @@ class FrameReader:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of memory held for a frame that is not complete."""
+        """The memory held for an incomplete frame, in bytes."""
         return len(self._frame if self._frame is not None else self._rest)
 
     @property
     def received_bytes(self) -> int:
-        """Bytes that have come of a frame that is not complete."""
+        """The bytes of an incomplete frame that have arrived."""
         return self._filled if self._frame is not None else len(self._rest)
 
     def drop(self) -> None:
-        """Free the frame that is not complete: the rest of it will not be read."""
+        """Free the incomplete frame. The rest of it will not be read."""
         self._frame = None
         self._rest = b""
 
     @property
     def partial_size(self) -> int:
-        """The announced size of the frame that is not complete; 0 when there is none."""
+        """The announced size of the incomplete frame, or 0."""
         return self._size if self._frame is not None else 0
 
     def space(self) -> memoryview:
-        """Where the next bytes go; `received` tells how many came."""
+        """Return the memory for the next bytes. The caller then reports their number to `received`."""
         frame = self._frame
         if frame is None:
             return self._scratch
@@ -68,7 +68,7 @@ class FrameReader:
         return memoryview(frame)[self._filled :]
 
     def received(self, count: int) -> list[bytearray]:
-        """The frames that these bytes complete; ProtocolViolation when a size is beyond the limit."""
+        """Return the frames that these bytes complete. Raise ProtocolViolation when a size exceeds the limit."""
         if self._frame is None:
             return self._split(count)
         self._filled += count
@@ -105,6 +105,10 @@ class FrameReader:
 
 
 def _spoken(said: bytes) -> str:
-    """For the log: what a client speaks that does not speak Kafka's protocol."""
+    """Return which other protocol the client speaks, for the log."""
     found = next((name for opening, name in _FOREIGN if said.startswith(opening)), None)
-    return "" if found is None else f": the client speaks {found}, not Kafka's protocol as it is"
+    return (
+        ""
+        if found is None
+        else f": the client speaks {found}, not Kafka's protocol; check the port and the security settings"
+    )

@@ -1,9 +1,9 @@
-"""The layout of a message on the wire, read from the class that kio has for it.
+"""The wire layout of a message, derived from its kio class.
 
-A kio class is a dataclass: the order of its fields is their order on the wire, `kafka_type` in a field's metadata is
-its encoding, `tag` makes it a tagged field, `X | None` makes it nullable, a tuple makes it an array, another such class
-makes it a structure. `__flexible__` says which of Kafka's two encodings of lengths the whole message uses. Reader
-and writer are both composed from this one description.
+A kio class is a dataclass. The order of its fields is their order on the wire. `kafka_type` in a field's metadata is
+its encoding, and `tag` makes it a tagged field. `X | None` makes it nullable, a tuple makes it an array, and another
+such class makes it a structure. `__flexible__` selects one of Kafka's two encodings of lengths for the whole message.
+Reader and writer are both built from this description.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from tidemill.wire.kafka.schema import zero_of
 
 STRUCT = "struct"
-# How struct.pack writes the kinds of one size.
+# The struct.pack format of the kinds with a fixed size.
 FIXED = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float64": "d", "error_code": "h"}
 FIXED |= {"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}
 SIZES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float64": 8, "error_code": 2}
@@ -23,7 +23,7 @@ SIZES |= {"uuid": 16, "timedelta_i32": 4, "timedelta_i64": 8, "datetime_i64": 8}
 
 
 class Slot(NamedTuple):
-    """One field: its name, its encoding, and the value it has when the wire does not mention it."""
+    """One field: its name, its encoding, and its value when it is absent on the wire."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
 
 
 class MessageLayout(NamedTuple):
-    """A message: its fields in order, its tagged fields by tag, and the fewest bytes it can take."""
+    """A message: its fields in order, its tagged fields by tag, and its smallest size in bytes."""
 
     message: Any
     flexible: bool
@@ -46,7 +46,7 @@ class MessageLayout(NamedTuple):
 
 @cache
 def layout_of(message: Any) -> MessageLayout:
-    """The layout of a kio class."""
+    """Return the layout of a kio class."""
     slots = [_slot(field) for field in fields(message)]
     plain = tuple(slot for slot in slots if slot.tag is None)
     tagged = tuple(sorted((slot for slot in slots if slot.tag is not None), key=lambda slot: slot.tag or 0))
@@ -74,14 +74,14 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def bytes_min(slot: Slot, *, flexible: bool) -> int:
-    """The fewest bytes that the field can take."""
+    """Return the smallest size of the field in bytes."""
     if slot.array or slot.kind in {"bytes", "records"}:
         return 1 if flexible else 4
     return item_bytes_min(slot, flexible=flexible) if not (slot.struct and slot.nullable) else 1
 
 
 def item_bytes_min(slot: Slot, *, flexible: bool) -> int:
-    """The fewest bytes that one item of an array can take; what an array's count is checked against."""
+    """Return the smallest size of one array item in bytes, to check an array's count against."""
     if slot.struct:
         return max(1, layout_of(slot.struct).bytes_min)
     return SIZES.get(slot.kind, 1 if flexible else 2)

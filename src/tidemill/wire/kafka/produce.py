@@ -1,4 +1,4 @@
-"""Produce: the request read without touching the records, the answer written by hand (versions 3 to 13)."""
+"""Reads Produce requests without decoding the records, and writes the responses (versions 3 to 13)."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -12,7 +12,7 @@ from tidemill.wire.kafka.reader import ItemBudget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
 PARTITIONS_MAX = 20_000
-"""Topics and partitions in one request."""
+"""The largest number of topics and partitions in one request."""
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
@@ -29,14 +29,14 @@ _NO_RECORD_ERRORS_COMPACT = b"\x01\0"
 
 
 class ProducePartition(NamedTuple):
-    """The records for one partition, as they lie in the frame."""
+    """The records for one partition, as a view into the frame."""
 
     partition: int
     records: memoryview | None
 
 
 class ProduceRequest(NamedTuple):
-    """What a producer sends."""
+    """A producer's request."""
 
     transactional_id: str | None
     acks: int
@@ -45,7 +45,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProduceOutcome(NamedTuple):
-    """What became of the records of one partition."""
+    """The result for the records of one partition."""
 
     partition: int
     error_code: int = 0
@@ -57,7 +57,7 @@ class ProduceOutcome(NamedTuple):
 
 
 def read_produce(frame: Frame, position: int, version: int, items_max: int = PARTITIONS_MAX) -> ProduceRequest:
-    """The request whose body starts at `position`; records are views into the frame."""
+    """Return the request whose body starts at `position`. Records are views into the frame."""
     try:
         return _read(memoryview(frame), position, version, ItemBudget(items_max))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
@@ -92,14 +92,14 @@ def _read_partitions(
             position += 8
         end = position + max(size, 0)
         if size < -1 or end > len(data):
-            raise ProtocolViolation(f"records announce {size} bytes")
+            raise ProtocolViolation(f"records have the invalid length {size}")
         partitions.append(ProducePartition(index, data[position:end] if size >= 0 else None))
         position = skip_tags(data, end) if flexible else end
     return partitions, skip_tags(data, position) if flexible else position
 
 
 def write_produce(version: int, topics: Sequence[tuple[TopicKey, Sequence[ProduceOutcome]]]) -> bytearray:
-    """The body of the answer."""
+    """Return the body of the response."""
     flexible = version >= FLEXIBLE_FROM
     out = bytearray()
     out += _count(len(topics), flexible=flexible)

@@ -1,12 +1,12 @@
-"""Reads a request body into kio's class for it, whatever the bytes are.
+"""Reads a message body into its kio class, from untrusted bytes.
 
-kio's own reader is not used on bytes from clients: it allocates by the count that an array announces, and the
-process ends when that fails. Here a count is checked against the bytes that remain, unknown tagged fields are skipped
-(Kafka's own rule), bytes behind the message are ignored (librdkafka sends some), and everything else that is
-wrong raises ProtocolViolation. What comes out equals what kio reads; the tests hold them side by side.
+kio's own reader is not used on bytes from clients. It allocates by the announced count of an array, and the process
+ends when that fails. Here a count is checked against the remaining bytes. Unknown tagged fields are skipped (Kafka's
+own rule). Bytes after the message are ignored (librdkafka sends some). Any other malformed input raises
+ProtocolViolation. The result equals kio's result; the tests compare both.
 
-A reader is composed once per class from its layout: every field is a function `(data, position, budget)` that returns
-the value and the next position. `budget` counts down the array items of the whole request.
+A reader is built once per class from its layout. Every field is a function `(data, position, budget)` that returns the
+value and the next position. `budget` counts down the array items of the whole request.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tidemill.wire.kafka.layout import FIXED, STRUCT, MessageLayout, Slot, item_
 from tidemill.wire.kafka.varint import read_uvarint
 
 ITEMS_MAX = 200_000
-"""Array items of one message, all arrays together; requests have a lower limit of their own."""
+"""The largest number of array items in one message, over all arrays. Requests have a lower limit."""
 TAGS_MAX = 64
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -36,34 +36,34 @@ class TooManyItems(ProtocolViolation):
 
 
 class ItemBudget:
-    """How many array items the request may still hold."""
+    """How many more array items the request may hold."""
 
     __slots__ = ("items",)
 
     def __init__(self, items: int = ITEMS_MAX) -> None:
         self.items = items
 
-    def spend(self, count: int, room: int) -> None:
-        """Take `count` items that need at least one each of `room`."""
-        if count > room:
-            raise ProtocolViolation(f"an array announces {count} items")
+    def spend(self, count: int, available: int) -> None:
+        """Count `count` items. Each needs at least one of `available`."""
+        if count > available:
+            raise ProtocolViolation(f"an array has the invalid item count {count}")
         self.items -= count
         if self.items < 0:
-            raise TooManyItems(f"an array of {count} items is more than one message may hold")
+            raise TooManyItems(f"an array of {count} items exceeds the limit of one message; send smaller requests")
 
 
 Read: TypeAlias = Callable[[bytes, int, ItemBudget], tuple[Any, int]]
 
 
 class Tagged(NamedTuple):
-    """A tagged field that the class knows."""
+    """A tagged field that the class has."""
 
     name: str
     read: Read
 
 
 def read_message(message: Any, data: bytes, position: int = 0, items_max: int = ITEMS_MAX) -> tuple[Any, int]:
-    """The message that starts at `position`, and the position behind it; ProtocolViolation when there is none."""
+    """Return the message at `position`, and the position after it. Raise ProtocolViolation when it is malformed."""
     try:
         return message_reader(message)(data, position, ItemBudget(items_max))
     except _MALFORMED as error:
@@ -72,7 +72,7 @@ def read_message(message: Any, data: bytes, position: int = 0, items_max: int = 
 
 @cache
 def message_reader(message: Any) -> Read:
-    """The reader of one class."""
+    """Return the reader of one class."""
     layout = layout_of(message)
     names = tuple(slot.name for slot in layout.slots)
     reads = tuple(_slot_reader(slot, layout) for slot in layout.slots)
@@ -109,26 +109,26 @@ def _read_tags(
 ) -> int:
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX:
-        raise ProtocolViolation(f"{count} tagged fields")
+        raise ProtocolViolation(f"the number of tagged fields, {count}, is invalid")
     for _ in range(count):
         tag, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
         end = _end(data, position, size)
         known = tagged.get(tag)
         if known is not None:
-            # Only the field is copied: a copy of all bytes before it, for each item of an array, would take seconds.
+            # Only the field is copied. Copying all bytes before it, for each item of an array, would take seconds.
             values[known.name], _ = known.read(data[position:end], 0, budget)
         position = end
     return position
 
 
 def skip_tags(data: bytes | bytearray | memoryview, position: int) -> int:
-    """The position behind a section of tagged fields of which none is known."""
+    """Return the position after a section of unknown tagged fields."""
     if not data[position]:
         return position + 1
     count, position = read_uvarint(data, position)
     if count > TAGS_MAX:
-        raise ProtocolViolation(f"{count} tagged fields")
+        raise ProtocolViolation(f"the number of tagged fields, {count}, is invalid")
     for _ in range(count):
         _, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
@@ -139,7 +139,7 @@ def skip_tags(data: bytes | bytearray | memoryview, position: int) -> int:
 def _end(data: bytes | bytearray | memoryview, position: int, size: int) -> int:
     end = position + size
     if size < 0 or end > len(data):
-        raise ProtocolViolation(f"a field announces {size} bytes")
+        raise ProtocolViolation(f"a field has the invalid length {size}")
     return end
 
 
@@ -147,7 +147,7 @@ def _slot_reader(slot: Slot, layout: MessageLayout) -> Read:
     item = _item_reader(slot, flexible=layout.flexible)
     nullable = slot.nullable and slot.tag is None
     if slot.kind in {"string", "bytes", "records"} and (slot.array or not nullable):
-        item = _required(slot.name, item)  # an array may be null, its items may not
+        item = _required(slot.name, item)  # an array may be null, its items must not be
     if slot.array:
         return _array_reader(slot, item, flexible=layout.flexible, nullable=nullable)
     if slot.kind == STRUCT and nullable:

@@ -1,8 +1,8 @@
-"""Where kio's message classes are found, and how an answer of one version is put together.
+"""Finds kio's message classes, and builds the response of one version.
 
-kio has one module per API, version and direction (372 for what a broker serves: 1.3 s to import), so a module is
-loaded when its first message comes. Versions differ in their fields; handlers name every field they know and
-`build` keeps those that this version has, so that one handler serves all versions of its API.
+kio has one module per API, version and direction (372 for what a broker serves: 1.3 s to import). So a module is loaded
+with its first message. Versions differ in their fields. Handlers set every field that they know and `build` keeps the
+fields of the version, so that one handler serves all versions of its API.
 """
 
 import sys
@@ -22,19 +22,19 @@ ZEROS: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "bool": Fal
 
 @cache
 def api_name(key: int) -> str:
-    """The API's name as Kafka writes it: `ApiVersions`."""
+    """Return the API's name as Kafka writes it: `ApiVersions`."""
     return "".join(word.capitalize() for word in api_key_map[key].split("_"))
 
 
 @cache
 def request_class(key: int, version: int) -> Any:
-    """The class of the API's request in this version."""
+    """Return the class of the API's request in this version."""
     return getattr(_module(f"{api_key_map[key]}.v{version}.request"), f"{api_name(key)}Request")
 
 
 @cache
 def response_module(key: int, version: int) -> ModuleType:
-    """The module that holds the classes of the API's answer in this version."""
+    """Return the module with the classes of the API's response in this version."""
     return _module(f"{api_key_map[key]}.v{version}.response")
 
 
@@ -45,10 +45,11 @@ def _module(name: str) -> ModuleType:
 
 @cache
 def _spare_hypothesis() -> None:
-    """Load what kio's types are made of as if hypothesis were not installed.
+    """Load kio's types as if hypothesis were not installed.
 
-    Where it is, kio tells it about each of its types: 1.6 s and 230 MB at the first request, while nobody is
-    answered, and a folder `.hypothesis` wherever the broker was started. A process that has loaded it may want that.
+    With hypothesis installed, kio registers each of its types with it. That costs 1.6 s and 230 MB at the first request
+    and blocks all clients. It also creates a folder `.hypothesis` in the working directory. A process that has already
+    imported hypothesis may want that.
     """
     if "hypothesis" not in sys.modules:
         sys.modules["hypothesis"] = None  # type: ignore[assignment] # which is how Python knows that there is none
@@ -60,13 +61,13 @@ def _spare_hypothesis() -> None:
 
 @cache
 def response_class(key: int, version: int) -> Any:
-    """The class of the API's answer in this version."""
+    """Return the class of the API's response in this version."""
     return getattr(response_module(key, version), f"{api_name(key)}Response")
 
 
 @cache
 def field_names(message: Any) -> frozenset[str]:
-    """The names of the fields of a message class."""
+    """Return the names of the fields of a message class."""
     return frozenset(field.name for field in fields(message))
 
 
@@ -76,7 +77,7 @@ def _zeros(message: Any) -> Mapping[str, Any]:
 
 
 def zero_of(field: Any) -> Any:
-    """What a field holds that has no default and is not given."""
+    """Return the value of a field that has no default and is not set."""
     if get_origin(field.type) is tuple:
         return ()
     kind: Any = field.type
@@ -89,6 +90,6 @@ def zero_of(field: Any) -> Any:
 
 
 def build(message: Any, given: Mapping[str, Any]) -> Any:
-    """The message with the given fields as far as its version has them; fields not given hold their default or zero."""
+    """Return the message with the given fields that its version has. Other fields get their default or zero."""
     known = field_names(message)
     return message(**{**_zeros(message), **{name: value for name, value in given.items() if name in known}})

@@ -1,4 +1,4 @@
-"""Unsigned varints, as lengths, counts and tags are written in flexible messages."""
+"""Unsigned varints: the lengths, counts and tags of flexible messages."""
 
 from tidemill.model.errors import ProtocolViolation
 
@@ -20,12 +20,12 @@ _TABLE = [_encode(number) for number in range(_TABLE_SIZE)]
 
 
 def uvarint(number: int) -> bytes:
-    """The bytes of a number."""
+    """Return the bytes of a number."""
     return _TABLE[number] if number < _TABLE_SIZE else _encode(number)
 
 
 def read_uvarint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The number at `position` and the position behind it; at most 32 bits."""
+    """Return the number at `position`, of at most 32 bits, and the position after it."""
     byte = data[position]
     if byte < _ONE_BYTE:
         return byte, position + 1

@@ -1,9 +1,9 @@
 """Writes kio's message objects, five to ten times as fast as kio does.
 
-A writer is composed once per class from its layout: neighbouring fields of fixed size become one `struct.pack`, every
-other field one function `(out, message)`. Besides kio's types it takes what handlers have at hand: milliseconds as
-plain numbers where kio has durations and times, and error codes as numbers. Kafka writes a tagged field only when it
-differs from its default, in the order of the tags. The tests compare every class that is served with kio's own bytes.
+A writer is built once per class from its layout. Adjacent fields of fixed size become one `struct.pack`, every other
+field one function `(out, message)`. Handlers may also pass plain milliseconds where kio has durations and times, and
+error codes as numbers. Kafka writes a tagged field only when it differs from its default, in the order of the tags. The
+tests compare every served class with kio's own bytes.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Write: TypeAlias = Callable[[bytearray, Any], None]
 
 @cache
 def message_writer(message: Any) -> Write:
-    """The function that appends a message of this class to a bytearray."""
+    """Return the function that appends a message of this class to a bytearray."""
     layout = layout_of(message)
     steps: list[Write] = []
     for fixed, slots in groupby(layout.slots, key=_is_fixed):

@@ -183,10 +183,18 @@ def test_text_and_large_columns_and_missing_times_are_taken(twin: str) -> None:
 @pytest.mark.parametrize(
     ("column", "values", "line"),
     [
-        ("value", pa.array([1]), "the column value is int64; only binary and string can be written"),
-        ("headers", pa.array([["x"]]), "the column headers is list<.*>; only list<struct<key: string, value: binary>>"),
-        ("headers", pa.array([[{"key": None, "value": b"1"}]], HEADERS), "the key of a header is null"),
-        ("timestamp", pa.array(["now"]), "the column timestamp is string; only timestamp and long can be written"),
+        ("value", pa.array([1]), "column value has type int64, which cannot be written; use binary or string"),
+        (
+            "headers",
+            pa.array([["x"]]),
+            "column headers has type list<.*>, which cannot be written; use list<struct<key: string, value: binary>>",
+        ),
+        ("headers", pa.array([[{"key": None, "value": b"1"}]], HEADERS), "a header key is null"),
+        (
+            "timestamp",
+            pa.array(["now"]),
+            "column timestamp has type string, which cannot be written; use timestamp or long",
+        ),
     ],
 )
 def test_columns_that_cannot_be_written_are_named(column: str, values: pa.Array, line: str) -> None:

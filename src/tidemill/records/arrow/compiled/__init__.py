@@ -1,1 +1,1 @@
-"""What numba compiles: plain functions over memory, without Arrow and without objects."""
+"""The functions that numba compiles. They work on plain memory, without Arrow and without objects."""

@@ -1,7 +1,7 @@
-"""What the compiled functions share: copying, and numbers of variable length.
+"""Helpers of the compiled functions: copying, and varints.
 
-numba keeps what it compiled beside the sources and compiles a function anew when the file changes that it stands in,
-not when a function changes that it calls. Who changes this file removes the cache: `__pycache__/*.nb*`.
+numba stores its cache next to the sources. It recompiles a function when its own file changes, but not when a function
+that it calls changes. So delete the cache (`__pycache__/*.nb*`) after a change of this file.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 BAD = -1
-"""The position behind a number that cannot be read."""
+"""The position after a number that cannot be read."""
 
 
 @intrinsic
@@ -32,7 +32,7 @@ def copy(_typing: Any, to: Any, _to_at: Any, source: Any, _source_at: Any, _size
 
 @njit(cache=True)
 def varint(data: Any, at: Any, end: Any) -> Any:
-    """A number and the position behind it, which is BAD when it does not end before `end` or takes over 64 bits."""
+    """Return a number and the position after it, which is BAD when it does not end before `end` or exceeds 64 bits."""
     if at >= end:
         return np.int64(0), np.int64(BAD)
     byte = data[at]
@@ -57,7 +57,7 @@ def varint(data: Any, at: Any, end: Any) -> Any:
 
 @njit(inline="always")
 def put(out: Any, at: Any, number: Any) -> Any:
-    """Write a number; the position behind it."""
+    """Write a number. Return the position after it."""
     raw = np.uint64((number << np.int64(1)) ^ (number >> np.int64(63)))
     while raw >= np.uint64(128):
         out[at] = np.uint8((raw & np.uint64(127)) | np.uint64(128))
@@ -69,7 +69,7 @@ def put(out: Any, at: Any, number: Any) -> Any:
 
 @njit(inline="always")
 def width(number: Any) -> Any:
-    """The bytes that `put` writes."""
+    """Return how many bytes `put` writes."""
     raw = np.uint64((number << np.int64(1)) ^ (number >> np.int64(63)))
     size = np.int64(1)
     while raw >= np.uint64(128):

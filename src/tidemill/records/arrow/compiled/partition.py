@@ -1,6 +1,6 @@
-"""Which rows go to which partition, compiled: by the two hashes of keys, and then by partition.
+"""Assigns rows to partitions, compiled: by two hashes of the key, then grouped by partition.
 
-A binary column comes as (data, offsets, which items are not null).
+A binary column is passed as (data, offsets, which items are not null).
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def by_murmur2(data: Any, offsets: Any, valid: Any, count: Any, unkeyed: Any, out: Any) -> None:
-    """The positive part of Kafka's murmur2 of each key, modulo `count`; `unkeyed` where it is null."""
+    """Write the positive part of Kafka's murmur2 of each key, modulo `count`. A null key gets `unkeyed`."""
     multiplier = np.uint32(0x5BD1E995)
     for item in range(out.shape[0]):
         start = offsets[item]
@@ -36,7 +36,7 @@ def by_murmur2(data: Any, offsets: Any, valid: Any, count: Any, unkeyed: Any, ou
 
 @njit(cache=True, nogil=True)
 def by_crc32(data: Any, offsets: Any, valid: Any, table: Any, count: Any, unkeyed: Any, out: Any) -> None:
-    """The CRC-32 of each key, modulo `count`; `unkeyed` where it is null or empty. `table` has all single bytes."""
+    """Write the CRC-32 of each key, modulo `count`. A null or empty key gets `unkeyed`. `table` has all bytes' CRCs."""
     for item in range(out.shape[0]):
         crc = np.uint32(0xFFFFFFFF)
         for at in range(offsets[item], offsets[item + 1]):
@@ -47,7 +47,7 @@ def by_crc32(data: Any, offsets: Any, valid: Any, table: Any, count: Any, unkeye
 
 @njit(cache=True, nogil=True)
 def deal(partitions: Any, ends: Any, rows: Any) -> None:
-    """The rows by their partition, in their order; `ends` are zeros before, and where each partition ends after."""
+    """Group the rows by partition, in their order. `ends` is zero before, and has the end of each partition after."""
     for row in range(partitions.shape[0]):
         ends[partitions[row]] += 1
     total = np.int64(0)

@@ -1,13 +1,13 @@
-"""Records to columns, compiled: memory in, Arrow buffers out.
+"""Converts records to columns, compiled: memory in, Arrow buffers out.
 
-Compiled code checks no index, so every read here is proven first. A record's length must lie within its batch; from
-then on every part of the record is read only below the record's end, and a size is compared with what is left (never
-added first: a sum could overflow). Room for the output needs no check of its own: each copied byte comes from its own
-place in the input, so the input's size is enough, and a count of records is bounded by the bytes they need.
+Compiled code checks no index, so every read here must be proven safe first. A record's length must be within its batch.
+After that, every part of the record is read only below the record's end. A size is compared with the remaining bytes,
+and never added first, because the sum could overflow. The output needs no check of its own. Each copied byte comes from
+its own place in the input, so the input's size is enough. The number of records is bounded by the bytes they need.
 
-One pass fills all columns but the headers, whose bounds it proves and whose place it notes; a second pass fills them.
-All input is read-only, so that there is one compiled form of each function. What is called for every record becomes a
-part of its caller, as in `write`.
+One pass fills all columns except the headers. It checks the headers' bounds and records their positions. A second pass
+fills them. All input is read-only, so that each function has one compiled form. Functions that are called for every
+record are inlined, as in `write`.
 """
 
 from typing import Any
@@ -31,10 +31,10 @@ from tidemill.records.header import LOG_APPEND_TIME_BIT
 
 OK, CUT, LENGTH, PARTS, DELTA, TIMESTAMP, HEADERS, TRAILING = range(8)
 REASONS = {
-    CUT: "a record runs beyond its batch",
+    CUT: "a record extends beyond its batch",
     LENGTH: "a key or value has an impossible length",
     PARTS: "a record is longer than its parts",
-    DELTA: "the offset deltas of a batch do not grow within it",
+    DELTA: "the offset deltas of a batch do not increase",
     TIMESTAMP: "a record has an impossible timestamp",
     HEADERS: "the headers of a record have an impossible length",
     TRAILING: "bytes follow the last record of a batch",
@@ -47,7 +47,7 @@ TOTALS = ROWS, KEY_BYTES, VALUE_BYTES, KEY_NULLS, VALUE_NULLS, ENTRIES, NAME_BYT
 
 @njit(inline="always")
 def _skip_headers(data: Any, at: Any, end: Any) -> Any:
-    """The position behind the headers (or BAD), how many there are, and the bytes of their keys and values."""
+    """Return the position after the headers (or BAD), their count, and the bytes of their keys and values."""
     bad = (np.int64(BAD), np.int64(0), np.int64(0), np.int64(0))
     count, at = varint(data, at, end)
     if at == BAD or count < 0 or count > end - at:
@@ -71,7 +71,7 @@ def _skip_headers(data: Any, at: Any, end: Any) -> Any:
 
 @njit(inline="always")
 def _item(data: Any, at: Any, end: Any) -> Any:
-    """Where a key or value starts, its size (-1: null), and the position behind it (or BAD)."""
+    """Return the start of a key or value, its size (-1: null), and the position after it (or BAD)."""
     size, start = varint(data, at, end)
     if start == BAD or size < -1 or size > end - start:
         return np.int64(0), np.int64(0), np.int64(BAD)
@@ -80,7 +80,7 @@ def _item(data: Any, at: Any, end: Any) -> Any:
 
 @njit(inline="always")
 def _keep(data: Any, start: Any, size: Any, row: Any, ends: Any, out: Any, bits: Any, total: Any) -> Any:
-    """Append a key or value to its column; the bytes that the column has then."""
+    """Append a key or value to its column. Return the new size of the column in bytes."""
     if size >= 0:
         copy(out, total, data, start, size)
         total += size
@@ -102,10 +102,10 @@ def _refused(status: Any) -> Any:
 
 @njit(inline="always")
 def _record(data: Any, at: Any, limit: Any) -> Any:
-    """The parts of the record at `at`, which must end before `limit`.
+    """Return the parts of the record at `at`, which must end before `limit`.
 
-    Status, position behind it, time delta, offset delta, (start, size) of key and of value, and of the headers:
-    start, count, bytes of keys, bytes of values.
+    They are: status, position after it, time delta, offset delta, (start, size) of key and of value, and of the
+    headers: start, count, bytes of keys, bytes of values.
     """
     size, at = varint(data, at, limit)
     if at == BAD or size < 1 or size > limit - at:
@@ -141,9 +141,9 @@ def _record(data: Any, at: Any, limit: Any) -> Any:
 def read(
     data: Any, table: Any, low: Any, high: Any, wanted: Any, keys: Any, values: Any, fixed: Any, totals: Any
 ) -> Any:
-    """Fill the columns from the records of `table`; the reason for which that is impossible, or OK.
+    """Fill the columns from the records of `table`. Return OK, or the reason why that is impossible.
 
-    `keys` and `values` are (ends, data, validity bits), `fixed` is (offsets, times, kinds, places of the headers).
+    `keys` and `values` are (ends, data, validity bits). `fixed` is (offsets, times, kinds, positions of the headers).
     """
     row = np.int64(0)
     key_bytes = np.int64(0)
@@ -192,9 +192,9 @@ def read(
 
 @njit(cache=True, nogil=True)
 def read_headers(data: Any, headers_at: Any, ends: Any, bits: Any, names: Any, contents: Any) -> Any:
-    """Fill the headers of rows whose bounds `read` has proven; the number of rows without any.
+    """Fill the headers of rows whose bounds `read` has checked. Return the number of rows without headers.
 
-    `names` and `contents` are (ends, data, validity bits) of all headers one after the other.
+    `names` and `contents` are (ends, data, validity bits) of all headers, concatenated.
     """
     entry = np.int64(0)
     name_bytes = np.int64(0)

@@ -1,4 +1,4 @@
-"""Headers of batches to the table of those that a reader sees, compiled; the rules are those of `selection`."""
+"""Finds the batches that a reader may see, compiled. The rules are those of `selection`."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ BAD_OFFSET = -2
 
 @njit(cache=True)
 def _number(data: Any, at: Any, size: Any) -> Any:
-    """The signed number of so many bytes, the highest first."""
+    """Return the signed big-endian number of this size."""
     raw = np.int64(np.int8(data[at]))
     for index in range(1, size):
         raw = (raw << np.int64(8)) | np.int64(data[at + index])
@@ -36,7 +36,7 @@ def _number(data: Any, at: Any, size: Any) -> Any:
 
 @njit(cache=True)
 def _is_aborted(producer_id: Any, control: Any, last: Any, producers: Any, firsts: Any, opened: Any) -> Any:
-    """Whether a transactional batch is aborted; `opened` is 0 for what is to come, 1 for open, 2 for over."""
+    """Whether a transactional batch is aborted. `opened` is 0 for future, 1 for open, 2 for ended transactions."""
     found = False
     for index in range(producers.shape[0]):
         if opened[index] == 0 and firsts[index] <= last:
@@ -51,7 +51,7 @@ def _is_aborted(producer_id: Any, control: Any, last: Any, producers: Any, first
 
 @njit(cache=True, nogil=True)
 def scan(data: Any, start: Any, end: Any, producers: Any, firsts: Any, opened: Any, table: Any) -> Any:
-    """Fill the table; the number of its lines, or what is wrong with a header."""
+    """Fill the table. Return the number of its lines, or what is wrong with a header."""
     lines = np.int64(0)
     at = np.int64(0)
     left = np.int64(data.shape[0])

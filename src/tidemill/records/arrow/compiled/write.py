@@ -1,10 +1,10 @@
-"""Columns to records, compiled.
+"""Converts columns to records, compiled.
 
-The room of `write_runs` is as large as `Columns.sizes` says, which is never less than what is written. A binary column
-comes as (data, offsets, which items are not null).
+The output of `write_runs` is as large as `Columns.sizes`, which is never less than what is written. A binary column is
+passed as (data, offsets, which items are not null).
 
-What is called for every record becomes a part of its caller: numba counts the references to arrays at every real call,
-which would take longer than all the rest.
+Functions that are called for every record are inlined. At a real call numba counts references to arrays, which takes
+longer than everything else.
 """
 
 from typing import Any
@@ -87,10 +87,10 @@ def write(
     names: Any,
     contents: Any,
 ) -> Any:
-    """The records of these rows in this order, behind `count` others that end at `at`, as many as end before `stop`.
+    """Write the records of these rows in order, after `count` others that end at `at`, as many as fit before `stop`.
 
-    How many that are, where they end, and the latest time of all. `first` says where the headers of each row start in
-    `names` and `contents`.
+    Return how many were written, where they end, and the latest timestamp of all. `first` is where the headers of each
+    row start in `names` and `contents`.
     """
     for index in range(rows.shape[0]):
         row = rows[index]
@@ -118,7 +118,7 @@ def write_runs(
     names: Any,
     contents: Any,
 ) -> Any:
-    """The records of runs of rows, one batch after the other; `out_ends` says where each ends."""
+    """Write the records of runs of rows, one batch after the other. `out_ends` gets the end of each."""
     at = np.int64(0)
     row = np.int64(0)
     for run in range(ends.shape[0]):
