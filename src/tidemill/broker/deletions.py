@@ -25,10 +25,10 @@ from tidemill.cluster.core.image import TOPICS, Topic, state_key
 from tidemill.cluster.core.tombstones import (
     RECORDS,
     Tombstone,
-    bury,
     decode_tombstone,
     encode_tombstone,
     record_key,
+    tombstone_for,
     tombstone_key,
 )
 from tidemill.cluster.interface import Coordination
@@ -62,7 +62,7 @@ class Deletions:
 
     async def bury(self, topic: Topic) -> None:
         """Begin a deletion and wait for its end."""
-        tombstone = bury(topic, self._node_id, self._metadata.image.brokers)
+        tombstone = tombstone_for(topic, self._node_id, self._metadata.image.brokers)
         key = tombstone_key(topic.name)
         written = await self._coordination.compare_and_put(key, encode_tombstone(tombstone), 0)
         if written is None:

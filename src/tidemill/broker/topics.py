@@ -30,7 +30,7 @@ from tidemill.cluster.core.image import (
     TopicCreated,
     encode_topic,
 )
-from tidemill.cluster.core.placement import place, place_as_told
+from tidemill.cluster.core.placement import place, place_assigned
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
@@ -201,7 +201,7 @@ class Topics:
         if assignment:
             if partitions != UNSET or replication_factor != UNSET:
                 raise InvalidRequest("an assignment says itself how many partitions and replicas there are")
-            return place_as_told(list(racks), assignment)
+            return place_assigned(list(racks), assignment)
         total = self._settings.num_partitions if partitions == UNSET else partitions
         copies = self._settings.default_replication_factor if replication_factor == UNSET else replication_factor
         if total < 1:
@@ -239,7 +239,7 @@ class Topics:
         if assignment is not None:
             if len(assignment) != total - present:
                 raise InvalidReplicaAssignment(f"{len(assignment)} assignments for {total - present} new partitions")
-            told = place_as_told(list(racks), dict(enumerate(assignment)))
+            told = place_assigned(list(racks), dict(enumerate(assignment)))
             if self.is_shared(topic):
                 _refuse_copies(name, told)
             added = tuple(replace(info, index=info.index + present) for info in told)

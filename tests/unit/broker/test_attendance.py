@@ -10,7 +10,7 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.cluster.core.consumer_registry import (
     RegisteredConsumer,
     consumer_key,
-    decode_attendee,
+    decode_consumer,
     encode_consumer,
     parse_consumer_key,
 )
@@ -32,7 +32,7 @@ def here(broker: BrokerNode) -> dict[str, bool]:
 def test_keys_and_values_are_read_as_they_were_written() -> None:
     attendee = RegisteredConsumer("a/b c", "rack", 3, 77)
     assert parse_consumer_key(consumer_key("line", attendee.id)) == ("line", "a/b c")
-    assert decode_attendee("a/b c", encode_consumer(attendee)) == attendee
+    assert decode_consumer("a/b c", encode_consumer(attendee)) == attendee
 
 
 def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes
             coordination, key = broker._world.coordination, consumer_key("line", "a")
             entry = await coordination.get(key)
             assert entry is not None
-            since_ms = decode_attendee("a", entry.value).since_ms
+            since_ms = decode_consumer("a", entry.value).since_ms
             other = encode_consumer(RegisteredConsumer("a", "r", 9, since_ms))
             assert await coordination.compare_and_put(key, other, entry.revision)
             await until(lambda: broker.attendance.ousted("line") == ["a"])
