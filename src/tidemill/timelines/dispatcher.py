@@ -157,7 +157,7 @@ class Dispatcher:
 
     def attending(self, name: str) -> int:
         """How many consumers the timeline has, at all brokers that share it."""
-        return len(self.consumers(name) if self._attendance is None else self._attendance.seats(name))
+        return len(self.consumers(name) if self._attendance is None else self._attendance.places(name))
 
     async def create(self, name: str, settings: TimelineSettings) -> Created:
         """Create a timeline; the same again changes nothing."""
@@ -347,12 +347,12 @@ class Dispatcher:
     def _seat(self, name: str, delivery: TimelineDelivery) -> None:
         if self._attendance is None:
             return
-        for consumer_id in self._attendance.ousted(name):
+        for consumer_id in self._attendance.displaced(name):
             consumer = delivery.roster.consumers.get(consumer_id)
             if consumer is not None:
                 consumer.end(ConsumerReplaced(f"another consumer {consumer_id!r} has connected to {name!r}"))
                 delivery.leave(consumer)
-        delivery.attend(self._attendance.seats(name))
+        delivery.attend(self._attendance.places(name))
 
     def _gone(self, name: str) -> None:
         """The timeline is deleted or has other settings: its consumers must come again."""

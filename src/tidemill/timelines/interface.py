@@ -92,10 +92,10 @@ class SharedConsumers(Protocol):
     def leave(self, timeline: str, consumer: str) -> None:
         """It is not, or cannot work."""
 
-    def seats(self, timeline: str) -> Sequence[ConsumerPlace]:
+    def places(self, timeline: str) -> Sequence[ConsumerPlace]:
         """Everybody who is registered, as far as this broker has heard."""
 
-    def ousted(self, timeline: str) -> Sequence[str]:
+    def displaced(self, timeline: str) -> Sequence[str]:
         """Consumers here whose id another broker's consumer has by now."""
 
     def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
