@@ -52,7 +52,7 @@ class PartitionStore(Protocol):
 
     @property
     def missing(self) -> Sequence[str]:
-        """What was stored at the last stop and is missing now, one line each."""
+        """Data that was stored at the last stop and is missing now, one line each."""
 
     def is_in_tables(self, topic: str) -> bool:
         """Whether SQL can read the topic's records where they are stored."""

@@ -74,7 +74,7 @@ class TopicDirectories:
 
     @property
     def missing(self) -> Sequence[str]:
-        """What was stored at the last stop and is missing now."""
+        """Data that was stored at the last stop and is missing now."""
         return [*self._lost, *self._logs.missing]
 
     def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- part of the store's interface

@@ -1,4 +1,6 @@
-"""Records for later: what any Kafka producer puts on a topic with `tidemill.schedule.enable` and a delivery header."""
+"""Scheduled records: any Kafka producer can send them to a topic with `tidemill.schedule.enable`, with a delivery
+header.
+"""
 
 from tidemill.scheduling.scheduler import ReplicatedStorage, Scheduler
 

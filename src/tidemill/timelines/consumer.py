@@ -83,7 +83,7 @@ class TimelineConsumer:
         """The consumer's id."""
         return self.terms.id
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more leases it may get now."""
         if self.busy:
             return 0

@@ -8,7 +8,7 @@ When several brokers serve the timeline, only buckets of consumers that are conn
 another broker's consumer is released, unless it is late by `HELP_AFTER_MS` and one of ours backs its bucket up.
 
 A consumer that made no progress for a whole window (busy, silent, or full) is excluded from the next deals until it
-makes progress again, so that its messages do not wait for it without end.
+makes progress again. Otherwise its messages would wait for it without end.
 """
 
 from collections import deque
@@ -146,11 +146,11 @@ class ConsumerQueues:
         ready = [one for one in self.consumers.values() if one.dealt_in and not one.silent(now_ms)]
         for consumer in ready:
             queue = self._queues.get(consumer.id, ())
-            count = min(consumer.room(), len(queue), limit - len(pairs))
+            count = min(consumer.capacity(), len(queue), limit - len(pairs))
             pairs.extend((consumer, self._queues[consumer.id].popleft()) for _ in range(count))
             consumer.reserved += count
         for consumer in ready:
-            helped = list(islice(self._help(consumer), min(consumer.room(), limit - len(pairs))))
+            helped = list(islice(self._help(consumer), min(consumer.capacity(), limit - len(pairs))))
             pairs.extend((consumer, message) for message in helped)
             consumer.reserved += len(helped)
         self.queued -= len(pairs)

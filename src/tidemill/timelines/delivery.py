@@ -214,7 +214,7 @@ class TimelineDelivery:
             held.consumer.moved_ms = held.consumer.suspect_ms = now_ms
             self._feed.note(held.id, held.until_ms)  # its position, even when this is noticed late
         for consumer in self.queues.consumers.values():
-            if consumer.room():
+            if consumer.capacity():
                 consumer.moved_ms = now_ms
         if self.queues.consumers and now_ms >= self.queues.ends_ms:
             self.queues.turn(now_ms)

@@ -52,11 +52,11 @@ class Prefetch:
     def __len__(self) -> int:
         return len(self._known)
 
-    def room(self) -> int:
+    def free_messages(self) -> int:
         """How many more messages may be fetched."""
         return 0 if self.size_bytes >= self._bytes_max else max(0, self._messages_max - len(self._known))
 
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         """How many more bytes may be fetched."""
         return max(0, self._bytes_max - self.size_bytes)
 

@@ -187,14 +187,14 @@ class Prefetcher:
             await self._fill_once(self._clock.now_ms() + HORIZON_MS)
 
     async def _help(self, now_ms: int) -> None:
-        limit = min(HELP_MESSAGES_MAX, self._prefetch.room())
+        limit = min(HELP_MESSAGES_MAX, self._prefetch.free_messages())
         if not self._backed_up or not self.wants_bodies or limit <= 0:
             return
         late = Selection(end_ms=now_ms - HELP_AFTER_MS, status=MessageStatus.AVAILABLE, buckets=self._backed_up)
         self._take_in(await self._find(late, limit, None))
 
     def _has_space(self) -> bool:
-        return self._prefetch.room() >= FILL_MESSAGES_MAX
+        return self._prefetch.free_messages() >= FILL_MESSAGES_MAX
 
     def _behind(self, now_ms: int) -> bool:
         frontier = self._prefetch.frontier
@@ -223,8 +223,8 @@ class Prefetcher:
 
     async def _fitting(self, selection: Selection, after: TimelinePosition | None) -> int:
         """How many messages to fetch: as many as fit into memory with their bodies, at least one."""
-        limit = max(1, min(FILL_MESSAGES_MAX, self._prefetch.room()))
-        left = self._prefetch.room_bytes()
+        limit = max(1, min(FILL_MESSAGES_MAX, self._prefetch.free_messages()))
+        left = self._prefetch.free_bytes()
         if not self.wants_bodies or left >= FIND_BYTES_MAX:
             return limit
         now_ms = self._clock.now_ms()

@@ -6,8 +6,8 @@ deals as all the others do. Hence, unlike in `windows.py`:
 
 - a consumer that registered early enough for all brokers to see it (`SETTLE_MS`) works from the next window on; if
   there is none, all registered consumers work at once;
-- when a consumer is lost, the buckets of the window are dealt again at once among the remaining ones, because a broker
-  could not see from the places who was there before;
+- when a consumer is lost, the buckets of the window are dealt again at once among the remaining ones. A broker could
+  not see from the places which consumers were there before;
 - a new deal may move more buckets than necessary.
 
 While a change is in flight, two brokers may both own a bucket, or none may. The lease resolves the first case. The

@@ -35,7 +35,7 @@ TIMELINE = "timeline:"
 """The prefix of a timeline in the setting `dead_letter`."""
 SCHEDULE = "__schedule."
 """The prefix of the timeline that holds the scheduled records of a topic."""
-WAITING_ROOM = "__waiting."
+WAITING_PREFIX = "__waiting."
 """The same prefix when a replicated journal is the source of truth, and the timeline only follows it."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -76,7 +76,7 @@ class TimelineSettings:
         kind, _, name = self.dead_letter.partition(":")
         if self.dead_letter and (kind not in {"timeline", "topic"} or not _NAME.fullmatch(name)):
             raise BadSetting(f"dead_letter {self.dead_letter[:100]!r} must be timeline:NAME or topic:NAME")
-        if name in INTERNAL or name.startswith((SCHEDULE, WAITING_ROOM)):
+        if name in INTERNAL or name.startswith((SCHEDULE, WAITING_PREFIX)):
             raise BadSetting(f"dead_letter {self.dead_letter!r} is an internal name of the broker; choose another name")
         if self.max_attempts and not self.dead_letter:
             raise BadSetting("max_attempts needs dead_letter: set where messages go after the last attempt")
@@ -170,7 +170,7 @@ def check_name(name: str) -> None:
 
 def refuse_kept(name: str) -> None:
     """Reject operations that only the broker may do on a timeline of scheduled records."""
-    if name.startswith((SCHEDULE, WAITING_ROOM)):
+    if name.startswith((SCHEDULE, WAITING_PREFIX)):
         raise BadTimelineName(
             f"timeline {name!r} is managed by the broker for scheduled records of a topic; use that topic instead"
         )
@@ -178,8 +178,8 @@ def refuse_kept(name: str) -> None:
 
 def refuse_followed(name: str) -> None:
     """Reject a change that would be lost when the timeline moves to another broker."""
-    if name.startswith(WAITING_ROOM):
-        topic = name.removeprefix(WAITING_ROOM)
+    if name.startswith(WAITING_PREFIX):
+        topic = name.removeprefix(WAITING_PREFIX)
         raise BadTimelineName(
             f"scheduled records of {topic!r} are changed through the topic: send it a record with tidemill-cancel"
         )
