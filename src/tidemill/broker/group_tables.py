@@ -130,9 +130,7 @@ class GroupRecorder:
             log.warning("group_tables_write_failed", error=str(error), next_step="retried in the next pass")
 
     async def _join_times(self, overview: Overview) -> tuple[Mapping[MemberPlace, int], Exception | None]:
-        """The join times of members that another broker has written before, or the error that prevented reading
-        them.
-        """
+        """The join times of members that another broker has written before, or the error of reading them."""
         try:
             return await self._joined(self._recording.strangers(overview)), None
         except TidemillError as error:

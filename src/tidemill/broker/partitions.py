@@ -72,8 +72,7 @@ class PartitionStore(Protocol):
         """The partition as it was left, or a new one."""
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
-        """Claim the directory of a topic before its first partition is opened, so that it contains no data of other
-        topics.
+        """Claim the directory of a topic before its first partition is opened; data of other topics is moved away.
 
         `new`: the topic was just created, so data without an id under its name is not its own.
         """
@@ -85,9 +84,7 @@ class PartitionStore(Protocol):
         """Before a partition is opened: whether its data is missing. With other replicas (`copied`) it starts empty."""
 
     async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
-        """Whether a replica lost records, now or before a crash; it keeps only the records before the first lost
-        one.
-        """
+        """Whether a replica lost records, now or before a crash; it keeps the records before the first lost one."""
 
     async def losses_given_up(self) -> None:
         """Clear the record of losses, because replicas that lost records are no longer in sync."""
@@ -102,9 +99,7 @@ class PartitionStore(Protocol):
         """Remove the data of a deleted topic, whose partitions are closed. Safe to repeat, also after a crash."""
 
     async def close(self, *, clean: bool) -> None:
-        """Close the store after all partitions; `clean` when all closed without error, so the next start can trust the
-        logs.
-        """
+        """Close the store after all partitions; `clean`: all closed without error, so the logs can be trusted."""
 
 
 class _Instance(NamedTuple):
@@ -216,8 +211,7 @@ class Partitions:
     async def follow(
         self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool = True, joined: bool = True
     ) -> None:
-        """Open this broker's partitions of these topics (None: of all) in their roles; close those it no longer
-        carries.
+        """Open this broker's partitions of these topics (None: all) in their roles; close those it no longer carries.
 
         `new`: topics that were not known before were just created. Before the broker has `joined` the cluster, it leads
         no partition, whatever it led when it stopped.
@@ -249,15 +243,16 @@ class Partitions:
             await _bounded(self._assume(*wanted[key], self._open[key]) for key in changed)
 
     def step_down(self) -> None:
-        """Stop leading partitions that other brokers carry or share, because this broker is not a member of the
+        """Stop leading partitions that other brokers carry or share: this broker is no longer a member of the
         cluster.
         """
         for key, partition in self._open.items():
             partition.step_down(replaceable=self._instances[key].epoch is not None and self.replicas is not None)
 
     async def _release(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
-        """Close partitions. Records of a partition that moved to other brokers are deleted; those of a deleted topic
-        stay for `remove`.
+        """Close partitions, and delete the records of those that moved to other brokers.
+
+        The records of a deleted topic stay for `remove`.
         """
         work = []
         for key in keys:

@@ -144,9 +144,7 @@ class StorageRouter:
         await self._files.forget(topic_id, index)
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
-        """Topics in files that are not among the known names. Unknown rows are moved away when a topic claims their
-        name.
-        """
+        """Topics in files that are not among the known names; unknown rows are moved away by `claim`."""
         return await self._files.unknown(known)
 
     async def remove(self, topic: str, topic_id: str) -> None:

@@ -18,9 +18,7 @@ from tidemill.model.errors import RequestTimedOut
 CATCH_UP_S = 30.0
 PAUSE_S = 0.2
 GATHER_S = 0.02
-"""A change is processed at once, but one that follows closely waits for more. A lost broker causes a thousand
-changes.
-"""
+"""A change is processed at once, but one that follows closely waits for more: a lost broker causes a thousand."""
 
 OnChange = Callable[[Touched], Awaitable[None]]
 

@@ -131,9 +131,7 @@ class InternalTopics:
         return self._shapes[topic].partitions if known is None else len(known.partitions)
 
     async def adopt(self) -> None:
-        """Register topics again that have a directory here and are missing in coordination, with their ids and
-        records.
-        """
+        """Register topics that have a directory here and are missing in coordination, with their ids and records."""
         for found in list(self._partitions.unknown):
             if found.name in self._shapes and found.topic_id and not self._shared:
                 await self._create(found.name, found)

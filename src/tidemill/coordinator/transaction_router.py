@@ -64,9 +64,7 @@ class TransactionRouter:
     async def verify(
         self, here: TransactionCoordinator, writer: TransactionalProducer, where: TopicPartition, *, implicit: bool
     ) -> Check:
-        """Reject a write outside of its transaction; the returned check tests, without waiting, whether that still
-        holds.
-        """
+        """Reject a write outside of its transaction; the returned check tests, without waiting, if that still holds."""
         if not writer.transactional_id:
             raise InvalidTxnState("a transactional batch has no transactional id; set one in the produce request")
         identity = ProducerIdAndEpoch(writer.producer_id, writer.producer_epoch)

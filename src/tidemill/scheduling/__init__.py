@@ -1,6 +1,4 @@
-"""Scheduled records: any Kafka producer can send them to a topic with `tidemill.schedule.enable`, with a delivery
-header.
-"""
+"""Scheduled records: any Kafka producer can send them, with a header, to a topic with `tidemill.schedule.enable`."""
 
 from tidemill.scheduling.scheduler import ReplicatedStorage, Scheduler
 

@@ -45,9 +45,7 @@ class Clock:
         return now_ms if self._core.drifting else min(now_ms, self._wall_ns() // NS_PER_MS)
 
     def wall_us(self) -> int:
-        """The time of day in microseconds, for the timestamps of a ping: the real one, also when a test advances the
-        clock.
-        """
+        """The real time of day in microseconds, for the timestamps of a ping, also when a test advances the clock."""
         return self._told_ns() // NS_PER_US
 
     def delay_s(self, at_ms: int) -> float:

@@ -139,9 +139,7 @@ class ConsumerQueues:
         return waiting
 
     def take(self, now_ms: int, limit: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
-        """Which consumer should lease which message now, at most `limit` in all: own queues first, then help for
-        others.
-        """
+        """Pairs of consumers and messages to lease now, at most `limit`: own queues first, then help for others."""
         pairs: list[tuple[TimelineConsumer, TimedMessage]] = []
         ready = [one for one in self.consumers.values() if one.dealt_in and not one.silent(now_ms)]
         for consumer in ready:

@@ -42,9 +42,7 @@ class TimelineStore(Protocol):
         """All timelines with their settings and states."""
 
     async def govern(self, step: Step) -> TimelineInfo | None:
-        """Take one step in the lifecycle of a timeline; the timeline afterwards, None when the last purge removed
-        it.
-        """
+        """Take one step in the lifecycle of a timeline; the timeline afterwards, None after the last purge."""
 
     async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:
         """Become or stay the only broker that finishes this creation or deletion, for this long by the store's clock.

@@ -144,9 +144,7 @@ class Prefetcher:
             self._wakeup.notify()
 
     async def run(self) -> None:
-        """Fill and look up, without end; each start reads from the beginning, since a failed run may have lost
-        notes.
-        """
+        """Fill and look up, without end; each start reads everything, since a failed run may have lost notes."""
         failing = False
         self._rescan_at_ms = 0
         while True:

@@ -42,9 +42,7 @@ class PartitionInfo:
     """How often the state has changed since the partition was created."""
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    """During a reassignment: the replicas that are added and removed; `replicas` are all that copy the partition
-    now.
-    """
+    """During a reassignment: the replicas that are added and removed; `replicas` are all current copies."""
 
 
 @dataclass(frozen=True, slots=True)

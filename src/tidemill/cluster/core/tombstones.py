@@ -44,7 +44,7 @@ class Tombstone:
 
 
 def tombstone_for(topic: Topic, owner: int, live: Collection[int]) -> Tombstone:
-    """The tombstone of a topic. Its replicas have records to remove, and every live broker may have offsets of
+    """The tombstone of a topic: its replicas have records to remove, and every live broker may have offsets of
     groups.
     """
     concerned = {*live, *(node for info in topic.partitions for node in info.replicas)}

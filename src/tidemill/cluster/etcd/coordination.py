@@ -80,9 +80,7 @@ class EtcdCoordination:
         session: CoordinationSession | None = None,
         guard: KeyGuard | None = None,
     ) -> int | None:
-        """Write (or with None delete) a key that is at `revision`; the new revision, or None when the key is not
-        at it.
-        """
+        """Write (or with None delete) a key that is at `revision`; the new revision, or None when it is not."""
         request = self._transaction(key, value, revision, session, guard)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._answer_s

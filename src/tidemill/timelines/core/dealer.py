@@ -104,9 +104,7 @@ def _primary(names: Sequence[str], buckets: int, before: Cover) -> Cover:
 
 
 def _rack(names: Sequence[str], buckets: int, primary: Cover, before: Cover | None) -> Cover:
-    """The cover of one rack: its members keep their own buckets, and the rest is divided so that total loads are
-    even.
-    """
+    """The cover of one rack: members keep their own buckets, and the rest is divided so that total loads are even."""
     inside = set(names)
     lower = before.pieces if before else (BucketRange(0, buckets - 1, NOBODY),)
     own, foreign = [], []

@@ -20,9 +20,7 @@ READER_CACHE_KIB = 2 * 1024
 """After each commit of the writer a reader starts with an empty cache, so the needs of one read are enough."""
 STATEMENTS_CACHED = 64
 CONNECTIONS_MAX = 5
-"""The connections of a store: the writer, its checkpoints, a sweep, and two readers. Each is opened at its first
-use.
-"""
+"""The connections of a store: the writer, its checkpoints, a sweep, and two readers. Each is opened when needed."""
 DISK_FULL = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
 """I/O errors that a full disk causes: no space for the shared-memory file next to the WAL."""
 

@@ -276,8 +276,9 @@ def _by_age(connection: sqlite3.Connection, entries: Sequence[tuple[Any, ...]]) 
 
 
 def _leave(connection: sqlite3.Connection, timeline: int, old: _BatchPart, new: _BatchPart) -> None:
-    """Remove messages from their places when they change for the first time. New ones go first: on a short timeline all
-    messages are new.
+    """Remove messages from their places when they first change.
+
+    New ones go first, because on a short timeline all messages are new.
     """
     left = new.size and new.size - connection.execute(_LEAVE_FRESH, (timeline, new.text)).rowcount
     for count, text in ((left, new.text), (old.size, old.text)):
